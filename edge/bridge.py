@@ -1,9 +1,9 @@
-"""The bridge of one site: every message from MQTT ends in a log, and is acknowledged when it is there.
+"""The bridge of one site: stores every MQTT message in a log, and acknowledges it once it is stored.
 
     MqttSession -> MessageRouter (Classifier) -> the writer of the message's log -> Appender (acks=all) -> PUBACK
                                or dead letters, strays; an alert is appended before the reading that caused it
 
-One event loop, no threads but for the TCP connect and the creation of topics.
+The bridge runs in one event loop; only the TCP connect to MQTT and the creation of topics use threads.
 """
 
 from __future__ import annotations
@@ -57,20 +57,20 @@ T = TypeVar("T")
 _SHUTDOWN_PATIENCE = 10.0
 _SNAPSHOT_EVERY = 1.0
 
-SEARCHES: Final = 1_000  # of new objects before the next search of those that outlived one
+SEARCHES: Final = 1_000  # see ``search_less_often``
 
 
 @dataclass(frozen=True, slots=True)
 class BridgeSettings:
-    """What an operator may set for a bridge; every setting has a default.
+    """An operator's settings for a bridge; each has a default.
 
     Args:
-        snapshot: File that gets the metrics every second; None for none.
+        snapshot: File to write the metrics to every second; None for no file.
         client_id: Client id at the MQTT broker, which keeps the session under it; None for ``fairlead-bridge-<site>``.
-            Choose one that nobody can guess: whoever knows it and any password can end the session.
+            Choose one that is hard to guess: anyone who knows it and any password can end the session.
         stray_limit: Seconds that a stray may wait before an alert is raised.
-        thresholds: Of the alert rules on board; None for the defaults.
-        ais: Source of the ship's own AIS reports; None where the ship publishes its position by MQTT.
+        thresholds: Thresholds of the alert rules on board; None for the defaults.
+        ais: Source of the ship's own AIS reports; None if the ship publishes its position by MQTT.
     """
 
     snapshot: Path | None = None
@@ -84,10 +84,10 @@ class Bridge:
     """One site's bridge.
 
     Args:
-        kafka, mqtt: The site's brokers, with the login of user ``bridge``; asked again at every login.
+        kafka, mqtt: The site's brokers, with the login of user ``bridge``. If callable, called at every login.
 
     Raises:
-        ConfigurationError: the topology has no streams for a bridge.
+        ConfigurationError: the topology lacks a stream that a bridge needs.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Bridge:
     ) -> None:
         self.site = site
         self.metrics = Metrics()
-        self.ready = asyncio.Event()  # set once messages are taken
+        self.ready = asyncio.Event()  # set once the bridge takes messages
         self._topology = topology
         self._logs = fixed_logs(topology, site)
         self._kafka = kafka
@@ -117,7 +117,7 @@ class Bridge:
         self._appenders: tuple[Appender, ...] = ()
 
     def snapshot(self) -> dict[str, Any]:
-        """What the bridge has done and how it is, JSON-ready."""
+        """Return the bridge's counters and state, JSON-ready."""
         session, writers = self._session, self._writers
         return {
             "site": self.site,
@@ -140,10 +140,13 @@ class Bridge:
         }
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until ``stop`` is set, then finish what is under way.
+        """Run until ``stop`` is set, then store and acknowledge the messages in flight.
 
-        Waits for a broker that is away. Raises what waiting cannot repair: a refused login, or one of the site's own
-        logs that cannot be appended to (``FixedLogError``).
+        Waits for brokers that are away.
+
+        Raises:
+            FairleadError: an error that waiting cannot repair, such as a refused login, or a ``FixedLogError`` when
+                appends to one of the site's own logs fail.
         """
         search_less_often()
         self._failure = asyncio.get_running_loop().create_future()
@@ -153,12 +156,12 @@ class Bridge:
                 await self._work(parts, stop)
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> _Parts:
-        """Connect to Kafka and remember what its logs hold; no message is taken yet."""
+        """Connect to Kafka, create the bridge's parts and fill them from the logs, without taking any message."""
         cluster = await connect(self._kafka, f"fairlead-bridge-{self.site}")
         stack.push_async_callback(cluster.close)
         appender = Appender(cluster)
         stack.push_async_callback(appender.close)
-        urgent = Appender(cluster, linger=0)  # alerts wait for nobody's batch; no log is written by both
+        urgent = Appender(cluster, linger=0)  # for alerts, without linger; no log is written by both
         stack.push_async_callback(urgent.close)
         self._cluster, self._appenders = cluster, (appender, urgent)
         tails = TailReader(cluster)
@@ -219,12 +222,12 @@ class Bridge:
         return _Parts(writers, session, work)
 
     def _all_bookings(self) -> tuple[str, ...]:
-        """The logs of bookings that an office must know, its own and those that links bring; none on a ship."""
+        """Return the logs of bookings that an office must know: its own and those that links bring. None on a ship."""
         own = self._logs.bookings
         return (own, *booking_logs(self._topology, self.site)) if own is not None else ()
 
     def _ais_work(self, router: MessageRouter, writers: WriterRegistry) -> Work:
-        """Own AIS reports go the way of the ship's MQTT messages, but for the acknowledgement."""
+        """Return the task that routes the ship's own AIS reports like MQTT messages, without acknowledgement."""
         imo, location = self._topology.sites[self.site].imo, self._logs.location
         if self._settings.ais is None or imo is None or location is None:
             return {}
@@ -242,7 +245,7 @@ class Bridge:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             parts.session.pause()
             for end in done:
-                end.result()  # raises what went wrong
+                end.result()  # raises the error, if it failed
             await self._finish_up(parts.writers)
         finally:
             self.ready.clear()
@@ -256,7 +259,10 @@ class Bridge:
                 write_snapshot(self._snapshot, self.snapshot())
 
     async def _finish_up(self, writers: WriterRegistry) -> None:
-        """Store and acknowledge what has been taken; what Kafka does not take in time stays at the MQTT broker."""
+        """Store and acknowledge the messages in flight, for at most ``_SHUTDOWN_PATIENCE`` seconds.
+
+        The rest stays at the MQTT broker.
+        """
         try:
             async with asyncio.timeout(_SHUTDOWN_PATIENCE):
                 while busy := [writer for writer in writers.all() if writer.busy]:
@@ -275,10 +281,10 @@ class Bridge:
                 write_snapshot(self._snapshot, self.snapshot())
             await asyncio.sleep(_SNAPSHOT_EVERY)
 
-    # -- what the parts tell
+    # -- errors of the parts
 
     def _fail(self, error: BaseException) -> None:
-        """A writer cannot go on; everything unacknowledged stays at the MQTT broker."""
+        """Stop the bridge with a writer's error; all unacknowledged messages stay at the MQTT broker."""
         if self._failure is None or self._failure.done():
             return
         failure = error
@@ -290,7 +296,7 @@ class Bridge:
             )
             failure.__cause__ = error
         self._failure.set_exception(failure)
-        self._failure.exception()  # seen, even when the bridge is stopping for another reason already
+        self._failure.exception()  # marks it as retrieved, even if the bridge already stops for another reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +307,7 @@ class _Parts:
 
 
 async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The result of some work, or None when ``stop`` is set first; the work is then cancelled."""
+    """Return the result of ``work``. Cancel it and return None if ``stop`` is set first."""
     doing = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.wait())
     try:
@@ -314,11 +320,12 @@ async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None
 
 
 def search_less_often() -> None:
-    """Let Python search old objects for garbage cycles less often, in the whole process.
+    """Make Python's garbage collector search old objects less often, in the whole process.
 
-    A bridge of 20,000 logs keeps 400,000 objects for good, and searching them again and again takes more than half of
-    the CPU. New objects are searched as before. A setting that is as rare already, or none at all, stays as it is.
+    Objects that outlived one search are searched again only after ``SEARCHES`` searches of new objects. A bridge of
+    20,000 logs keeps 400,000 objects for good, and to search them again and again takes more than half of the CPU. New
+    objects are searched as before. A threshold that is higher already stays, as does a collector that is switched off.
     """
     new, middle, old = gc.get_threshold()
-    if new > 0 and middle < SEARCHES:  # 0 is never
+    if new > 0 and middle < SEARCHES:  # 0 switches the collector off
         gc.set_threshold(new, SEARCHES, old)

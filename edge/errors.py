@@ -1,4 +1,4 @@
-"""What can go wrong at a site's way in, by name. All derive from ``FairleadError``."""
+"""The bridge's errors. All derive from ``FairleadError``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class EdgeError(FairleadError):
 
 
 class NotHolderError(RefusedError):
-    """This site does not hold the log, so it may neither append to it nor give it away."""
+    """This site does not hold the log, so it may neither append to it nor grant it."""
 
     def __init__(self, log: str, site: str, holder: str | None, *, doing: str) -> None:
         where = f"{holder} holds it" if holder else "no site holds it"
@@ -24,19 +24,19 @@ class NotHolderError(RefusedError):
 
 
 class ReplicaBehindError(EdgeError):
-    """Custody needs the log's whole past here, and this site's copy does not have it."""
+    """This site's copy of a log is not complete, so a change of the log's custody must wait."""
 
     retriable = True
 
 
 class LogNotCreatedError(EdgeError):
-    """The site's Kafka does not create a log, or does not serve it; it is tried again."""
+    """The site's Kafka did not create a log, or does not serve it yet. The bridge tries again."""
 
     retriable = True
 
 
 class LostCustodyError(EdgeError):
-    """This site's copy is in a later term than its ledgers know: another site may append, this one may not."""
+    """This site cannot go on with a log as its ledgers have it: the log was continued meanwhile, here or elsewhere."""
 
     exit_code = ExitCode.REFUSED
 
@@ -46,13 +46,13 @@ class SeizureError(RefusedError):
 
 
 class SecondBridgeError(EdgeError):
-    """Another bridge works for this site: what it wrote into the site's ledger, this one did not."""
+    """Another bridge runs for this site: the site's ledger has an entry that this bridge did not write."""
 
     exit_code = ExitCode.REFUSED
 
 
 class FixedLogError(EdgeError):
-    """One of the site's own logs (events, alerts, custody, strays, dead letters) cannot be appended to for good."""
+    """Appends to one of the site's own logs (events, alerts, custody, strays, dead letters) fail for good."""
 
 
 class MqttUnavailableError(UnavailableError):
@@ -64,8 +64,8 @@ class MqttRefusedError(RefusedError):
 
 
 class MqttLoginRefusedError(MqttRefusedError):
-    """It refused the login itself; another password may count by now."""
+    """The site's MQTT broker refused the login; the password may have been changed."""
 
 
 class MqttUntrustedError(MqttLoginRefusedError):
-    """Its certificate is none that the bridge trusts. Like a refused login it may pass, where it was trusted before."""
+    """The bridge does not trust the MQTT broker's certificate. Retried like a login if it was trusted before."""

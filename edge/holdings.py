@@ -1,11 +1,11 @@
-"""Which logs this site may append to: the state of custody as seen here. Pure.
+"""The state of custody at this site: which logs it may append to. Pure.
 
     ELSEWHERE --(ledger gives it to us)--> INCOMING --(our copy ends at the marker)--> HELD --(we grant it)--> ELSEWHERE
         |                                                                                |
         +----(a box enters here: GTIN)----> HELD                     (an append is refused for good)----> BROKEN
 
-The ledger alone (``fairlead.custody.view.CustodyView``) says who was given what; INCOMING and BROKEN are this site's
-own knowledge: whether its copy is complete, and whether it can append. Readings of a log that is not HELD are strays.
+The ledgers (``fairlead.custody.view.CustodyView``) alone decide which site a log is granted to. INCOMING and BROKEN are
+this site's own knowledge: its copy is not complete yet, or appends fail. Readings of a log that is not HELD are strays.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class CustodyState(StrEnum):
 
 
 class Holdings:
-    """The states of all logs that were ever given to this site; every other log is ELSEWHERE.
+    """The states of the logs that were granted to this site; every other log is ELSEWHERE.
 
     Args:
-        on_release: Called with each log that this site gives away, whatever made it do so.
+        on_release: Called with each log that this site passes on, for whatever reason.
     """
 
     def __init__(self, site: str, view: CustodyView, on_release: Callable[[str], None] = lambda _log: None) -> None:
@@ -44,21 +44,21 @@ class Holdings:
         return self._states.get(log, CustodyState.ELSEWHERE)
 
     def term(self, log: str) -> int:
-        """The term in which this site holds a log; 0 when it does not."""
+        """Return the term in which this site holds a log; 0 when it does not hold it."""
         return self._terms.get(log, 0)  # only logs that are held have one
 
     @property
     def incoming(self) -> Set[str]:
-        """Logs that the ledger gives to this site and that are not taken over yet."""
+        """Logs that the ledger gives to this site and that it has not taken over yet."""
         return self._incoming
 
     @property
     def broken(self) -> Set[str]:
-        """Logs that this site holds, as the ledger says, and cannot append to."""
+        """Logs that the ledger gives to this site, but that it cannot append to."""
         return self._broken
 
     def apply_grant(self, grant: Grant) -> CustodyState:
-        """Apply the newest ledger entry of a log; returns the state that the log had before."""
+        """Apply the newest grant of a log, and return the state that the log had before."""
         before = self.state(grant.log)
         if grant.to_site == self.site:
             if before is not CustodyState.HELD or self._terms[grant.log] < grant.term:
@@ -68,21 +68,21 @@ class Holdings:
         return before
 
     def hold(self, log: str, term: int) -> None:
-        """This site appends to the log from now on."""
+        """Set a log to HELD: this site appends to it in this term from now on."""
         self._set(log, CustodyState.HELD)
         self._terms[log] = term
 
     def release(self, log: str) -> None:
-        """This site has granted the log to another, or the box has left the system."""
+        """Set a log to ELSEWHERE: this site has granted it to another, or the box has left the system."""
         self._set(log, CustodyState.ELSEWHERE)
         self._on_release(log)
 
     def mark_broken(self, log: str) -> None:
-        """Appending is refused for good, though the ledger says that this site holds the log."""
+        """Set a log to BROKEN: appends are refused for good, although the ledger gives the log to this site."""
         self._set(log, CustodyState.BROKEN)
 
     def counts(self) -> dict[str, int]:
-        """How many logs are in which state; ELSEWHERE counts those that the ledger gives to others or to nobody."""
+        """Return the number of logs by state. ELSEWHERE counts logs that the ledger gives to other sites or to none."""
         here = Counter(self._states.values())
         counts = {state.value: here[state] for state in (CustodyState.HELD, CustodyState.INCOMING, CustodyState.BROKEN)}
         counts[CustodyState.ELSEWHERE.value] = max(0, len(self.view) - sum(counts.values()))

@@ -1,7 +1,7 @@
-"""What a message from MQTT can be: a reading, a ship's own report, an event, a booking, or nothing usable. Pure data.
+"""The types of MQTT messages: a reading, a ship's report, an event, a booking, or a rejected message. Pure data.
 
-Made by ``edge.ingest.classifier``. Nothing is corrected and no payload is changed, but for what AIS sends in place of a
-value that it does not have: a message is taken as it is, or goes whole to the dead letters.
+``edge.ingest.classifier`` creates them. A message is stored with its payload unchanged, or goes whole to the dead
+letters. The one exception are AIS values for "not available" in a ship's report, which become null.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 class RejectReason(StrEnum):
-    """Why a message went to the dead letters. Stable codes: people and programs filter by them."""
+    """Why a message went to the dead letters. The codes are stable, because people and programs filter by them."""
 
     MALFORMED_JSON = "malformed-json"
     INVALID_FIELDS = "invalid-fields"
@@ -43,7 +43,7 @@ class RejectReason(StrEnum):
 
 
 class MessageId(NamedTuple):
-    """What names a reading for ever: a repeat has the same three."""
+    """The identity of a reading: a repeat of it has the same three values."""
 
     device: str
     boot: int
@@ -60,7 +60,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class ReadingMessage:
-    """A reading of a container; ``log`` is the container's log, wherever it is held."""
+    """A reading of a container. ``log`` is the container's log, whichever site holds it."""
 
     log: str
     number: str
@@ -71,9 +71,10 @@ class ReadingMessage:
 
 @dataclass(frozen=True, slots=True)
 class ShipMessage:
-    """A ship's report about itself, for one of the two logs of this ship.
+    """A ship's report about itself, for one of the ship's two logs.
 
-    ``payload``: what is stored instead of the message, where AIS values for "not available" had to become null.
+    ``payload``: the payload to store instead of the published one, with null for AIS values that mean "not available".
+    None: store the published payload.
     """
 
     log: str
@@ -86,7 +87,11 @@ class ShipMessage:
 
 @dataclass(frozen=True, slots=True)
 class EventMessage:
-    """A port or vessel event. ``log`` is the container's log for an equipment event; ``to_site`` who gets custody."""
+    """A port or vessel event.
+
+    For an equipment event, ``log`` is the container's log and ``to_site`` the site that receives custody, None if the
+    box leaves the system.
+    """
 
     event: Event
     device_ms: int
@@ -103,7 +108,7 @@ class BookingMessage:
 
 
 def readings_topic(number: str) -> str:
-    """Where the readings of a container are published."""
+    """Return the MQTT topic of a container's readings."""
     return f"{ROOT}/containers/{number}/readings"
 
 
@@ -111,5 +116,5 @@ Message = ReadingMessage | ShipMessage | EventMessage | BookingMessage
 
 
 def milliseconds(moment: dt.datetime) -> int:
-    """Milliseconds since 1970 of an aware time."""
+    """Return a time with a time zone as milliseconds since 1970."""
     return (moment - _EPOCH) // _MILLISECOND

@@ -1,4 +1,4 @@
-"""What one bridge has done since it started, as numbers, and the file that other programs read them from."""
+"""Counters of one bridge since its start, and the file from which other programs read them."""
 
 from __future__ import annotations
 
@@ -15,15 +15,21 @@ from fairlead.home import private_folder
 
 @dataclass(slots=True)
 class Metrics:
-    """Counters. ``received`` = appended + repeats + strays + events kept + dead letters + flood_dropped + those under
-    way.
+    """The bridge's counters.
 
-    ``appended`` counts messages of every kind that went to their own log, ``readings`` those of containers among them;
-    ``strays`` readings kept because their log is elsewhere, ``drained`` strays that have since got into their log,
-    ``events_kept`` events that wait for custody or have waited; ``mqtt_dropped`` messages that the MQTT broker says its
-    queues have dropped, over its restarts; ``flood_dropped`` messages that the bridge has dropped because their device
-    published far more than its limit (``edge.ingest.limits``); ``entries_refused`` entries of ledgers that are not
-    believed; ``strays_gone`` strays that retention had deleted from the copy here before they were drained.
+    ``received`` = ``appended`` + ``repeats`` + ``strays`` + ``events_kept`` + ``dead_letters`` + ``flood_dropped`` +
+    messages in flight.
+
+    Args:
+        readings: Readings of containers among ``appended``.
+        appended: Messages of every kind that were appended to their own log.
+        strays: Readings kept because another site holds their log.
+        drained: Strays that were appended to their log later.
+        events_kept: Events that wait, or have waited, for custody.
+        mqtt_dropped: Messages that the MQTT broker says its queues have dropped, summed over its restarts.
+        flood_dropped: Messages dropped because their device published far more than its limit (``edge.ingest.limits``).
+        entries_refused: Ledger entries that are not believed.
+        strays_gone: Strays that retention had deleted from the copy here before they were drained.
     """
 
     received: int = 0
@@ -46,7 +52,7 @@ class Metrics:
     strays_gone: int = 0
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-ready."""
+        """Return the counters as a JSON-ready dictionary."""
         return {
             "received": self.received,
             "readings": self.readings,
@@ -70,7 +76,7 @@ class Metrics:
 
 
 def write_snapshot(path: Path, snapshot: dict[str, Any]) -> None:
-    """Replace the file at once, so that no reader sees half of it."""
+    """Write a snapshot, with time and process id, to a file. Replaces the file atomically for its readers."""
     private_folder(path.parent)
     body = {"written_at": dt.datetime.now(dt.UTC).isoformat(), "pid": os.getpid(), **snapshot}
     temporary = path.with_suffix(f".{os.getpid()}.tmp")

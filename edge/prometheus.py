@@ -1,4 +1,4 @@
-"""Bridges as Prometheus metrics: what ``Bridge.snapshot`` says, under Prometheus' naming rules."""
+"""Exports ``Bridge.snapshot`` as Prometheus metrics, under Prometheus' naming rules."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _GAUGES: Final = (
 
 
 class BridgeCollector(Collector):
-    """Makes metrics of the snapshots at each scrape."""
+    """Builds metrics from the bridges' snapshots at each scrape."""
 
     def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
         self._snapshots = snapshots
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all bridges, as they are now."""
+        """Yield all metrics of all bridges as they are now."""
         taken = list(self._snapshots())
         for name, key, what in _COUNTED:
             counter = CounterMetricFamily(f"fairlead_bridge_{name}", what, labels=["site"])
@@ -57,7 +57,7 @@ class BridgeCollector(Collector):
         yield from _by_kind(taken)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is collected just to be registered."""
+        """Return nothing, so that registering the collector takes no snapshot."""
         return ()
 
 

@@ -1,4 +1,4 @@
-"""The bridge's connection to its site's Kafka: what reads from it, what appends to it, and what creates its topics."""
+"""The bridge's connection to its site's Kafka, with readers and appenders, and the creation of its topics."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from fairlead.kafka.protocol.errors import BrokerError, RequestTimeout
 from fairlead.kafka.protocol.types import TP
 
 _SERVED_SECONDS: Final = 60.0  # how long a new topic may take to accept writes
-_SERVED_SOON: Final = 5.0  # the same while other containers wait for their topics
+_SERVED_SOON: Final = 5.0  # the same for containers' logs, while others wait for theirs
 REFUSED_AT_START: Final = 5.0  # seconds for which a refused login is retried: Kafka may still be starting
 
 
 @dataclass(frozen=True, slots=True)
 class SiteKafka:
-    """A connection to the site's Kafka, and what reads from it and appends to it.
+    """A connection to the site's Kafka, with its reader and appenders.
 
     Args:
-        urgent: An appender that waits for no batch; for alerts only.
-        create: Creates topics that are missing, many at once; returns, by topic, why it cannot be written now.
+        urgent: An appender without linger; for alerts only.
+        create: Creates the missing ones of many topics. Returns, by topic, why it cannot be written to now.
     """
 
     cluster: Cluster
@@ -42,7 +42,7 @@ class SiteKafka:
 
 
 async def connect(endpoint: Endpoint, client_id: str) -> Cluster:
-    """Connect to the site's Kafka, trying again until it is there; ``endpoint`` is asked at every login.
+    """Connect to the site's Kafka; retry until it answers. A callable ``endpoint`` is called at every login.
 
     Raises:
         AuthenticationFailed: the login was refused for ``REFUSED_AT_START`` seconds.
@@ -55,16 +55,16 @@ async def connect(endpoint: Endpoint, client_id: str) -> Cluster:
 
 
 class TopicMaker:
-    """Creates logs at a site, many at once."""
+    """Creates logs at a site, many per request."""
 
     def __init__(self, endpoint: Endpoint, cluster: Cluster) -> None:
         self._endpoint = endpoint
         self._cluster = cluster
-        self._client: tuple[KafkaEndpoint, AdminClient] | None = None  # and whom it logs in as
-        self._like: str | None = None  # a log that is there
+        self._client: tuple[KafkaEndpoint, AdminClient] | None = None  # with the login it uses
+        self._like: str | None = None  # an existing log, whose settings show the cluster's defaults
 
     async def create(self, topics: Sequence[str]) -> None:
-        """Create those that are missing and wait until all can be written."""
+        """Create the topics that are missing, and wait until all accept writes."""
 
         async def create() -> None:
             for error in (await self._create_now(topics, _SERVED_SECONDS)).values():
@@ -73,8 +73,10 @@ class TopicMaker:
         await retry_transient(create, f"{self._cluster.endpoint.site}: creating {len(topics)} logs")
 
     async def try_create(self, topics: Sequence[str]) -> dict[str, FairleadError]:
-        """Create those that are missing. Returns, by topic, why it cannot be written now; no topic waits for another.
-        A Kafka that is away altogether is waited for."""
+        """Create the topics that are missing. Returns, by topic, why it cannot be written to now.
+
+        No topic waits for another. If Kafka as a whole is away, this retries until it is back.
+        """
         return await retry_transient(
             partial(self._create_now, topics, _SERVED_SOON),
             f"{self._cluster.endpoint.site}: creating {len(topics)} logs",
@@ -106,7 +108,7 @@ class TopicMaker:
     def _make(self, wanted: Mapping[str, Mapping[str, str]], implied: Mapping[str, str]) -> dict[str, FairleadError]:
         endpoint = current(self._endpoint)
         if self._client is None or self._client[0] != endpoint or endpoint.other_passwords:
-            # This client keeps its password and would try it without end, should it have been changed.
+            # A client keeps its password, and would retry the old one for ever after a change.
             self._client = endpoint, require_answer(endpoint)
         failures: dict[str, FairleadError] = {}
         create_logs(endpoint, wanted, client=self._client[1], implied=implied, failures=failures)
@@ -114,10 +116,10 @@ class TopicMaker:
 
 
 async def served(cluster: Cluster, topic: str) -> None:
-    """Ask the leader of a log for its end.
+    """Check that the leader of a log answers, by asking for the log's end.
 
     Raises:
-        WireError: it does not answer.
+        WireError: the leader does not answer.
     """
     end = (await cluster.end_offsets([TP(topic)]))[TP(topic)]
     if isinstance(end, BrokerError):

@@ -1,4 +1,4 @@
-"""Names of a site's own logs, which it opens itself when its bridge starts, and of others that it follows. Pure."""
+"""The names of a site's own logs, which its bridge opens at start, and of other logs that it follows. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from topologies.model import SiteKind, Topology
 
 @dataclass(frozen=True, slots=True)
 class FixedLogs:
-    """Topics of the logs that only this site appends to and that never move; None where the site has no such log."""
+    """Topics of the logs that never move and that only this site appends to; None if the site has no such log."""
 
     events: str
     alerts: str
@@ -39,10 +39,10 @@ class FixedLogs:
 
 
 def fixed_logs(topology: Topology, site: str) -> FixedLogs:
-    """The fixed logs of a site. Ships have a ship's log; every other site may take bookings.
+    """Return the fixed logs of a site. Ships have a ship's logs; every other site has bookings.
 
     Raises:
-        ConfigurationError: the topology lacks a stream that a bridge cannot do without.
+        ConfigurationError: the topology lacks a stream that a bridge needs.
     """
     spec = topology.sites[site]
     at_sea = spec.kind is SiteKind.SHIP
@@ -68,12 +68,12 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
 
 
 def custody_logs(topology: Topology) -> tuple[str, ...]:
-    """The ledgers of all sites of a topology; what ships say follows from what the others do, so those come first."""
+    """Return the ledgers of all sites; those ashore come first, because ships' entries depend on theirs."""
     return tuple(Rules.of(topology).ashore_first(f"custody.{site}" for site in _with_way_in(topology)))
 
 
 def booking_logs(topology: Topology, site: str) -> tuple[str, ...]:
-    """The logs of bookings that some link brings to a site."""
+    """Return the logs of bookings that links bring to a site."""
     links = topology.links_to(site)
     ashore = (name for name in _with_way_in(topology) if topology.sites[name].kind is not SiteKind.SHIP)
     logs = (LogName("bookings", office) for office in ashore)
@@ -85,6 +85,6 @@ def _with_way_in(topology: Topology) -> list[str]:
 
 
 def container_log(topology: Topology, container_number: str) -> str | None:
-    """The log of a box by its owner code; None when nobody in the topology owns it."""
+    """Return the log of a container, by its owner code; None when no stream of the topology has that owner."""
     stream = topology.container_stream(container_number)
     return str(LogName(stream, container_number)) if stream is not None else None

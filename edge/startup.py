@@ -1,4 +1,4 @@
-"""What a bridge does before it takes its first message: open the site's own logs and remember what they hold."""
+"""Opens the site's own logs and reads their newest entries, before a bridge takes its first message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 async def open_fixed_logs(maker: TopicMaker, appender: Appender, logs: FixedLogs, site: str) -> None:
-    """Make sure that the site's own logs exist and begin with the marker of term 1."""
+    """Create the site's own logs that are missing, and begin each with the marker of term 1."""
     topics = logs.all()
     await maker.create(topics)
     await asyncio.gather(*(appender.ensure_open(TP(topic), _first_marker(topic, site)) for topic in topics))
@@ -63,7 +63,7 @@ async def recall(
     site_alerts: SiteAlerts,
     tails: TailReader,
 ) -> None:
-    """Fill what the site's own writers remember from the tails of their logs; give the alerts to their raisers."""
+    """Fill the memories of the site's own writers from the tails of their logs, and restore the alerts."""
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         writers.event_ids.add(event.metadata.event_id)
     async for raised in _values(tails, logs.alerts, Alert, REMEMBERED):

@@ -1,4 +1,4 @@
-"""What a site's bridge reported last, for ``fairlead status``, and the alarms that follow from it."""
+"""Reads the last report of a site's bridge for ``fairlead status``, and derives alarms from it."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ FRESH: Final = dt.timedelta(seconds=10)  # a bridge writes its file every second
 
 
 def bridge_file(folder: Path, site: str) -> Path:
-    """Where the bridge of a site writes, below a topology's state folder."""
+    """Return the file that the bridge of a site writes, below a topology's state folder."""
     return run_folder(folder, site) / f"bridge.{site}.json"
 
 
 def read_bridge(folder: Path, site: str) -> dict[str, Any] | None:
-    """The metrics of a site's bridge, with ``running`` and ``alarms``; None when none has ever run on this machine, or
-    its file cannot be read."""
+    """Return the metrics of a site's bridge, with ``running`` and ``alarms`` added.
+
+    None when no bridge of the site has ever run on this machine, or its file cannot be read.
+    """
     try:
         found: dict[str, Any] = json.loads(bridge_file(folder, site).read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(found["written_at"])
@@ -35,12 +37,13 @@ def read_bridge(folder: Path, site: str) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """One way in which messages are lost, or do not get where they belong, at a site's way in.
+    """One way in which a bridge loses messages, or cannot bring them into their logs.
 
     Args:
-        metric, rule: Where Prometheus sees the same, and the alert rule of ``compose/monitoring`` that fires.
-        count: How many, of what the bridge wrote last.
+        metric, rule: The Prometheus metric of the same, and the alert rule of ``compose/monitoring`` that fires.
+        count: Returns the number of occurrences in the bridge's last metrics; 0: no alarm.
         what: A sentence with ``{count}``.
+        what_to_do: The operator's remedy.
     """
 
     name: str
@@ -109,11 +112,11 @@ ALARMS: Final = (
         "fairlead alert list says which; fairlead custody strays what waits for which log",
     ),
 )
-"""Every alarm of a way in. Each is a line of ``fairlead status``, and ends ``fairlead status --check`` with 1."""
+"""All alarms of bridges. Each is a line of ``fairlead status``, and makes ``fairlead status --check`` exit with 1."""
 
 
 def alarms(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """What has gone wrong at the way in since the bridge started, as sentences, each with what to do."""
+    """Return the alarms that the metrics call for, each with a sentence and a remedy."""
     counted = ((each, each.count(metrics)) for each in ALARMS)
     return [
         {"alarm": each.name, "what": each.what.format(count=count), "what_to_do": each.what_to_do}

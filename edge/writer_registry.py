@@ -1,4 +1,4 @@
-"""All log writers of one site, and what happens once an entry is stored: it is counted and acknowledged."""
+"""All log writers of one site, and the callbacks that count and acknowledge their entries once these are stored."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from fairlead.records.alert import Alert
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
 
 AlertKey = tuple[str, str]  # alert id and state
-LedgerKey = tuple[str, str]  # log, and which entry about it
+LedgerKey = tuple[str, str]  # log, and a description of the entry
 REMEMBERED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCustody:
-    """Custody of containers' logs at one site, as their writers use it.
+    """The parts of custody that the writers of containers' logs use.
 
-    ``holdings`` says which logs the site may append to, ``book`` which strays wait for a log, ``drain`` brings them in,
-    and ``broken`` takes the logs whose appends are refused.
+    ``holdings`` has the logs that the site may append to, and ``book`` the strays that wait. ``drain`` appends these
+    strays to their logs. ``broken`` collects the logs whose appends are refused.
     """
 
     holdings: Holdings
@@ -39,10 +39,10 @@ class SiteCustody:
 
 
 class Settlement:
-    """What happens once an entry is safe: it is counted, and its message is acknowledged.
+    """Counts entries that are safe, and acknowledges their messages.
 
     Args:
-        fail: Called with the error of a writer that cannot go on; the bridge stops.
+        fail: Called with an error that a writer cannot handle; the bridge stops.
     """
 
     def __init__(self, metrics: Metrics, fail: Callable[[BaseException], None]) -> None:
@@ -59,7 +59,7 @@ class Settlement:
 
     def settle_reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
         if entry.kept:
-            return  # it was counted and acknowledged as a stray
+            return  # counted and acknowledged as a stray before
         if outcome is EntryOutcome.APPENDED:
             self.metrics.readings += 1
             self.metrics.appended += 1
@@ -86,13 +86,13 @@ class Settlement:
         self.acknowledge(entry, outcome)
 
     def acknowledge(self, entry: LogEntry[Any], _outcome: EntryOutcome) -> None:
-        """Only acknowledge: entries of the ledger are counted by what they say."""
+        """Acknowledge an entry without counting it; ledger entries are counted where they are made."""
         if entry.ack is not None:
             entry.ack.finish()
 
 
 class AlertWriter(LogWriter[AlertKey]):
-    """The writer of a site's alerts. Remembers the newest alerts, so that a restart appends none of them twice."""
+    """The writer of a site's alerts. Remembers the newest states, so that none is appended twice after a restart."""
 
     __slots__ = ("keys",)
 
@@ -101,7 +101,7 @@ class AlertWriter(LogWriter[AlertKey]):
         super().__init__(log, sink, self.keys, settle=settlement.settle_alert, fail=settlement.fail)
 
     def append_alerts(self, alerts: Iterable[Alert], ack: PendingAck | None = None) -> None:
-        """Enqueue alerts. ``ack`` is that of the message that caused them: it then waits for them too."""
+        """Enqueue alerts. ``ack`` belongs to the message that caused them; its PUBACK then waits for them too."""
         for alert in alerts:
             if ack is not None:
                 ack.parts += 1
@@ -149,7 +149,7 @@ class WriterRegistry:
         }
 
     def box(self, topic: str) -> ContainerWriter:
-        """The writer of a container's log."""
+        """Return the writer of a container's log; create it at first use."""
         writer = self._boxes.get(topic)
         if writer is None:
             writer = self._boxes[topic] = ContainerWriter(
@@ -170,7 +170,7 @@ class WriterRegistry:
 
 
 def ledger_key(entry: LedgerEntry) -> LedgerKey:
-    """What an entry of the ledger is recognised by."""
+    """Return the key by which a repeat of a ledger entry is recognised."""
     match entry:
         case CustodyEntry():
             return entry.log, f"term {entry.term}"

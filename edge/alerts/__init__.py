@@ -1,7 +1,7 @@
-"""Alerts that cannot wait for shore: overboard, power lost, temperature out of band.
+"""Alerts that a site raises itself: on ships about containers (overboard, power lost), everywhere about the site.
 
 In: readings of the boxes aboard and the ship's own positions, in order of arrival. Out: alerts, appended to the site's
-``alerts`` log. Open ``engine`` first: it gives every reading to the ``rules``, one module each. ``thresholds`` come
-from ``defaults.yaml`` and a file of the user's. ``service`` runs the engine in the bridge, ``warm_start`` fills it
-again after a restart. The engine and its rules are pure; durations are device time.
+``alerts`` log. Open ``engine`` first: it gives every reading to the rules in ``rules``. ``thresholds`` come from
+``defaults.yaml`` and a file of the user's. ``service`` runs the engine in the bridge, ``warm_start`` refills it after a
+restart, and ``site_alerts`` raises alerts about the site. The engine and its rules are pure; durations are device time.
 """

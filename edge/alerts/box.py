@@ -1,4 +1,4 @@
-"""The state of one container that the alert rules use: newest reading, limits, pending and open alerts. Pure."""
+"""The state of one container for the alert rules: newest reading, limits, pending and open alerts. Pure."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from fairlead.records.alert import Alert, AlertKind, Cause
 from fairlead.records.booking import Booking
 
 NOT_YET_STORED = -1
-_DEVICES = 8  # per container; the one that was heard longest ago is forgotten
+_DEVICES = 8  # per container; the one that reported longest ago is forgotten
 
 
 @dataclass(slots=True, eq=False)
 class Heard:
-    """What one device has said of one container, by its own counters; readings that come late change nothing.
+    """The readings of one device about one container, ordered by the device's counters. Late readings change nothing.
 
     Args:
-        first_ms, last_ms: When its first and its newest reading came, by the site's clock.
-        before_ms: When the one before the newest came.
-        first_device_ms, last_device_ms, before_device_ms: What the device's clock said in these.
-        last: The newest reading, and the log it went to.
+        first_ms, last_ms: When the first and the newest reading were received, by the site's clock.
+        before_ms: When the reading before the newest was received.
+        first_device_ms, last_device_ms, before_device_ms: Device times of the same readings.
+        last: Identity of the newest reading.
+        log: The log where the newest reading was stored.
     """
 
     first_ms: int
@@ -36,7 +37,7 @@ class Heard:
     before_device_ms: int = 0
 
     def cause(self) -> Cause:
-        """What names its newest reading in an alert."""
+        """Return the reference to the device's newest reading for an alert."""
         device, boot, sequence = self.last
         return Cause(log=self.log, offset=NOT_YET_STORED, device_id=device, boot_id=boot, sequence=sequence)
 
@@ -46,18 +47,19 @@ class ContainerState:
     """One container aboard.
 
     Args:
-        limits: What counts for its commodity.
-        booking: The one in force, or None.
+        limits: The thresholds of its commodity.
+        booking: The booking in force, or None.
         log: Where its readings are stored now: its own log, or the ship's strays.
-        held: The ship has custody of the container's log.
-        received_ms: When its last reading came, by the site's clock.
+        held: Whether the ship has custody of the container's log.
+        received_ms: When its last reading was received, by the site's clock.
         heard: Its devices, by id.
-        at_ms, heard_ms: Of the newest reading: the device's time, and the ship's when it came (0: unknown).
-        interval_ms: How often the device reports, learnt from its readings; 0: not known yet.
-        disturbed_ms: When it last said that it is defrosting or being inspected.
-        dismissed: Alerts that a person has cleared: the same condition raises none again.
-        pending: What each rule remembers; a rule writes under its own kind only.
-        open: The newest state of each alert that is open.
+        at_ms, heard_ms: Device time of the newest reading, and the ship's clock at its receipt (0: unknown).
+        interval_ms: The device's usual interval between readings, learnt from these; 0: not known yet.
+        disturbed: Whether the newest reading shows a defrost or a pre-trip inspection.
+        disturbed_ms: Device time of the last reading that showed one.
+        dismissed: Alerts that a person has cleared; the same condition raises no new alert.
+        pending: The memory of each rule; a rule writes under its own kind only.
+        open: The newest state of each open alert.
     """
 
     number: str
@@ -82,7 +84,7 @@ class ContainerState:
     dismissed: dict[AlertKind, Alert] = field(default_factory=dict)
 
     def note_receipt(self, message: ReadingMessage, received_ms: int) -> None:
-        """Note which device a reading comes from, newest or not."""
+        """Note the receipt of a reading from its device, whether or not the reading is the newest."""
         self.received_ms = received_ms
         identity = message.identity
         known = self.heard.get(identity.device)
@@ -97,9 +99,10 @@ class ContainerState:
             known.last, known.log = identity, self.log
 
     def add_reading(self, message: ReadingMessage, ship_ms: int) -> bool:
-        """Take in a reading; False when a newer one of its device is known, or this one itself.
+        """Apply a reading. Returns False if this one, or a newer one of its device, was applied before.
 
-        The order is that of the device's counters. Its clock decides only between two devices on one container.
+        Readings of one device are ordered by its counters. Device clocks decide only between two devices on one
+        container.
         """
         device, boot, sequence = message.identity
         at = message.device_ms
@@ -122,7 +125,7 @@ class ContainerState:
         return True
 
     def settled(self, at_ms: int, after_ms: int) -> bool:
-        """No defrost and no pre-trip inspection now or within the time before."""
+        """Return whether no defrost or pre-trip inspection was reported at ``at_ms`` or in the ``after_ms`` before."""
         if self.disturbed_ms is None:
             return True
         if self.disturbed or 0 <= at_ms - self.disturbed_ms < after_ms:
@@ -131,15 +134,15 @@ class ContainerState:
 
     @property
     def bay(self) -> str | None:
-        """The bay it stands in, from its stowage position; None when that is not known."""
+        """The container's bay, from its stowage position; None when that is not known."""
         return self.stowage[:-4] if self.stowage is not None and len(self.stowage) in (6, 7) else None
 
     def cause(self, message: ReadingMessage) -> Cause:
-        """What names a reading in an alert."""
+        """Return the reference to a reading for an alert."""
         device, boot, sequence = message.identity
         return Cause(log=self.log, offset=NOT_YET_STORED, device_id=device, boot_id=boot, sequence=sequence)
 
 
 def unique(causes: list[Cause]) -> tuple[Cause, ...]:
-    """The causes in order, each reading once."""
+    """Return the causes in order, without repeats."""
     return tuple(dict.fromkeys(causes))

@@ -1,9 +1,9 @@
 """The alert engine of a ship: gives every reading to every rule, and keeps one alert per container and condition.
 
-After a restart it is filled again from the logs: ``restore`` the site's alerts, ``recall`` the newest readings of each
-container aboard in their order, then ``settle``. A reading is acknowledged only when it and the alerts that it caused
-are stored; so each alert is either in the log (and not raised again), or its reading is in a container's log and
-recalling it raises the alert, or the reading comes again from the MQTT broker.
+After a restart it is refilled from the logs: ``restore`` the site's alerts, ``recall`` the newest readings of each
+container aboard in order, then ``settle``. A reading is acknowledged only when it and its alerts are stored. So every
+alert is in the log and not raised again, or its reading is in a container's log and ``recall`` raises the alert, or the
+MQTT broker sends the reading again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ __all__ = ["NOT_YET_STORED", "AlertEngine", "default_rules"]
 
 
 def default_rules() -> tuple[AlertRule, ...]:
-    """Every rule, the one that cannot wait first."""
+    """Return one of each rule, the most urgent first."""
     return (
         OverboardRule(),
         PowerLostRule(),
@@ -61,8 +61,12 @@ def default_rules() -> tuple[AlertRule, ...]:
 
 
 class _Said(NamedTuple):
-    """Of a kind's newest alert of a box: when it was opened, up to when all is said, and where a person has cleared it
-    its last state before. Device times, or for rules ``by_receipt`` times of receipt."""
+    """The newest alert of one kind for one container in the site's log.
+
+    ``opened_ms``: when it was opened. ``last_ms``: the time of its last state, up to which nothing is raised again.
+    ``dismissed``: if a person has cleared it, its last state before that. Times are device times, or times of receipt
+    for rules with ``by_receipt``.
+    """
 
     opened_ms: int
     last_ms: int
@@ -71,7 +75,7 @@ class _Said(NamedTuple):
 
 @contextlib.contextmanager
 def _as_it_was(box: ContainerState, kind: AlertKind, said: _Said, at_ms: int) -> Iterator[None]:
-    """What was open when an earlier reading came, in place of what is open now."""
+    """Within the block, give ``box`` the open alert of this kind as it was at ``at_ms``."""
     then = now = box.open.get(kind)
     if at_ms <= said.opened_ms:
         then = None
@@ -92,10 +96,10 @@ def _set_open(box: ContainerState, kind: AlertKind, alert: Alert | None) -> None
 
 
 class AlertEngine:
-    """Turns readings into alerts. A condition is opened once and, where the rule can tell, cleared once.
+    """Turns readings into alerts. Each condition is opened once and, if the rule can detect its end, cleared once.
 
-    A rule that raises an exception stops neither the other rules nor the reading on its way into its log: that is
-    logged, and counted in ``failures``.
+    An exception in a rule stops neither the other rules nor the storing of the reading. It is logged and counted in
+    ``failures``.
     """
 
     def __init__(
@@ -107,20 +111,20 @@ class AlertEngine:
         self._kinds = frozenset(rule.kind for rule in self._rules)
         self._thresholds = thresholds or default_thresholds()
         self._bookings = Bookings()
-        self._said: dict[tuple[str, AlertKind], _Said] = {}  # while the past is recalled
+        self._said: dict[tuple[str, AlertKind], _Said] = {}  # by container and kind, between ``restore`` and ``settle``
         self.failures = 0
         self.ship = ShipState()
         self._boxes = self.ship.aboard
 
-    # -- what is known before the first message
+    # -- before the first message
 
     @property
     def reach_ms(self) -> int:
-        """How much of a container's past its state may depend on."""
+        """How far back readings may influence a container's state, in milliseconds."""
         return self._thresholds.longest_ms + 3_600_000
 
     def restore(self, alert: Alert) -> None:
-        """Take in an alert of the site's own log, oldest first, so that a restart raises nothing twice."""
+        """Restore an alert from the site's own log, so that it is not raised again. Call it with the oldest first."""
         if alert.kind not in self._kinds:
             return
         at_ms = milliseconds(alert.event_date_time)
@@ -137,14 +141,15 @@ class AlertEngine:
     def recall(
         self, message: ReadingMessage, log: str, now_ms: int, *, received_ms: int | None = None, sure: bool = True
     ) -> list[Alert]:
-        """Take in a reading that was stored before the restart, in the order of its log.
+        """Apply a reading that was stored before the restart. Call it in the order of the reading's log.
 
         Args:
-            received_ms: When it came; ``now_ms`` where that is not known.
-            sure: Enough of what came before it is known to judge it; else it is only remembered.
+            received_ms: When the reading was received; None if not known, which counts as ``now_ms``.
+            sure: Whether the readings before this one are known well enough to judge it. If not, it only updates the
+                state.
 
         Returns:
-            Alerts that the restart came in between of: their reading is stored and they are not.
+            Alerts that the restart prevented: their reading is stored and they are not.
         """
         came_ms = now_ms if received_ms is None else received_ms
         box, fresh = self._add_reading(message, log, came_ms, 0)
@@ -162,22 +167,25 @@ class AlertEngine:
         return alerts
 
     def recall_ship(self, position: Position, at_ms: int, now_ms: int = 0) -> None:
-        """Take in the ship's newest report of before the restart; nothing is concluded from it."""
+        """Apply the ship's newest report from before the restart, without judging any rule."""
         self.ship.report(position, min(at_ms, now_ms) if now_ms else at_ms)
 
     def settle(self, aboard: Set[str], now_ms: int) -> list[Alert]:
-        """The past is recalled; end what was open for boxes that are not among those ``aboard`` any more."""
+        """End the refill: return the CLEARED states of the alerts of containers that are not ``aboard`` any more."""
         self._said.clear()
         gone = [number for number in self._boxes if number not in aboard and number != ALL]
         return [alert for number in gone for alert in self.forget(number, now_ms)]
 
-    # -- what happens
+    # -- while the bridge runs
 
     def ship_reported(self, position: Position, at_ms: int, now_ms: int = 0) -> list[Alert]:
-        """The ship says where it is, and what time it is: some conditions show by nothing happening.
+        """Apply a report of the ship's position, which also moves the engine's clock, and return the alerts it causes.
 
-        ``now_ms``: the site's wall time. A report from beyond it counts as one of now: else those that follow would be
-        taken for older ones, for as long as that one was ahead.
+        Some rules raise alerts because time passes without a reading.
+
+        Args:
+            now_ms: The site's wall time. A report dated later counts as one of now; otherwise the reports after it
+                would count as older ones until its time has come.
         """
         before = self.ship.at_ms
         self.recall_ship(position, at_ms, now_ms)
@@ -195,14 +203,14 @@ class AlertEngine:
         return alerts
 
     def booked(self, booking: Booking) -> None:
-        """A booking has changed."""
+        """Apply a change of a booking."""
         self._bookings.apply(booking)
         box = self._boxes.get(booking.equipment_reference)
         if box is not None:
             self._assign(box, box.at_ms)
 
     def forget(self, number: str, now_ms: int = 0) -> list[Alert]:
-        """The box has left the ship: returns the ends of what was open for it."""
+        """Remove a container that has left the ship, and return the CLEARED states of its open alerts."""
         box = self._boxes.pop(number, None)
         if box is None:
             return []
@@ -212,10 +220,11 @@ class AlertEngine:
         ]
 
     def judge_reading(self, message: ReadingMessage, log: str, now_ms: int) -> list[Alert]:
-        """The alerts that a reading causes, most often none.
+        """Apply a reading and return the alerts that it causes, most often none.
 
-        ``log`` is where the reading is being stored; its offset is not known yet, because an alert does not wait for
-        it, so ``causes`` give offset -1 and name the reading by device, boot and sequence.
+        Args:
+            log: Where the reading is being stored. An alert does not wait for its reading's offset, so ``causes`` have
+                offset -1 and identify the reading by device, boot and sequence.
         """
         box, fresh = self._add_reading(message, log, now_ms, self.ship.at_ms)
         alerts: list[Alert] = []
@@ -226,7 +235,10 @@ class AlertEngine:
         return alerts
 
     def refused(self, number: str, cause: Cause, why: str, now_ms: int) -> list[Alert]:
-        """A container's reading went to the dead letters because of its device's clock; ``cause`` says which."""
+        """Return the alerts about a reading that is a dead letter because of its device's clock.
+
+        ``cause`` identifies the reading, ``why`` is the letter's reason.
+        """
         alerts: list[Alert] = []
         for rule in self._rules:
             if isinstance(rule, ClockRule):
@@ -237,7 +249,7 @@ class AlertEngine:
         return alerts
 
     def dismiss(self, order: AlertOrder, now_ms: int) -> list[Alert]:
-        """End an alert because a person says so; nothing where it is not open. The same condition raises it no more."""
+        """Clear an alert by an operator's order, if it is open. The same condition does not raise it again."""
         box = self._boxes.get(order.equipment_reference)
         opened = box.open.get(order.kind) if box is not None else None
         if box is None or opened is None or opened.alert_id != order.alert_id:
@@ -264,7 +276,7 @@ class AlertEngine:
     def _add_reading(
         self, message: ReadingMessage, log: str, received_ms: int, ship_ms: int
     ) -> tuple[ContainerState, bool]:
-        """The reading's box, and whether the reading is its newest now."""
+        """Apply a reading to its container's state. Returns the state, and whether the reading is the newest now."""
         box = self._boxes.get(message.number)
         if box is None:
             box = self._box(message.number, message.device_ms)
@@ -286,7 +298,7 @@ class AlertEngine:
     def _raise_alert(
         self, box: ContainerState, rule: AlertRule, finding: RuleFinding, now_ms: int, place: GeoLocation | None
     ) -> Iterable[Alert]:
-        """The alert of a finding; none where a person has cleared it and the same condition goes on."""
+        """Return the alert of a finding, or nothing if a person has cleared it and the same condition persists."""
         dismissed = box.dismissed.get(rule.kind) if finding.state == "OPENED" else None
         if dismissed is not None:
             other = None if rule.is_same(box, dismissed, finding) else reopened(finding, dismissed)

@@ -1,11 +1,11 @@
-"""The draft of the report of lost containers that SOLAS V/31 and V/32 ask for since 1 January 2026 (MSC.550(108)).
+"""Drafts the report of lost containers that SOLAS V/31 and V/32 require since 1 January 2026 (MSC.550(108)).
 
-In: the overboard alerts of one ship, its environment log, the bookings it knows. Out: one report for one incident, as a
-record (JSON) and as text to read, complete and send. What the logs cannot know is listed in ``to_complete``; nothing is
-guessed. Whether and to whom it is sent is the master's decision. Pure.
+In: the overboard alerts of one ship, its environment log, and the bookings it knows. Out: one report per incident, as a
+record (JSON) and as text to read, complete and send. ``to_complete`` lists what the logs do not contain; nothing is
+guessed. The master decides whether to send the report, and to whom. Pure.
 
-Fields follow the regulation as Lloyd's Register's Class News 18/25 gives them; the form of IMO's GISIS is not known
-here.
+The fields follow the regulation as quoted in Lloyd's Register's Class News 18/25. The form in IMO's GISIS was not
+available.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fairlead.records.reading import Base, GeoLocation
 from fairlead.records.ship import Environment
 
 ReportType = Literal["PRELIMINARY", "FOLLOW_UP", "FINAL"]
-INCIDENT: Final = dt.timedelta(hours=12)  # losses of one ship that are nearer to each other make one report; judgement
+INCIDENT: Final = dt.timedelta(hours=12)  # losses of one ship at most this far apart go into one report; our own choice
 RECIPIENTS: Final = ("ships in the vicinity", "the nearest coastal State", "the flag State", "the company")
 
 
@@ -34,7 +34,7 @@ class ReportedShip(Base, frozen=True, kw_only=True):
 
 
 class LostContainer(Base, frozen=True, kw_only=True):
-    """One container. ``last_position`` is where it or, without a fix of its own, the ship was last."""
+    """One container. ``last_position`` is its own last position, or the ship's if it has no fix of its own."""
 
     equipment_reference: str
     alert_id: str = msgspec.field(name="alertID")
@@ -48,7 +48,7 @@ class LostContainer(Base, frozen=True, kw_only=True):
 
 
 class Weather(Base, frozen=True, kw_only=True):
-    """From the ship's environment log. Wind m/s, waves m, temperatures degrees Celsius, pressure hPa."""
+    """A report of the ship's environment log. Wind in m/s, waves in m, temperatures in Celsius, pressure in hPa."""
 
     date_time: dt.datetime
     wind_speed: float | None
@@ -74,9 +74,9 @@ class LostContainerReport(Base, frozen=True, kw_only=True):
 
 
 def incident_of(alert: Alert, history: Sequence[Alert]) -> list[Alert]:
-    """The overboard alerts, every state of each, that belong to one incident with ``alert``: same ship, near in time.
+    """Return all states of the overboard alerts of the same incident as ``alert``: same ship, within ``INCIDENT``.
 
-    Alerts that have been cleared (the container is aboard after all, or was discharged) are left out.
+    Leaves out alerts that were cleared, because the container is aboard after all or was discharged.
     """
     states: dict[str, list[Alert]] = {}
     for each in history:
@@ -98,10 +98,10 @@ def draft(
     bookings: Mapping[str, Booking] | None = None,
     report_type: ReportType = "PRELIMINARY",
 ) -> LostContainerReport:
-    """The report of one incident.
+    """Return the report of one incident.
 
     Args:
-        alerts: Of ``incident_of``, in the order of the log; at least one.
+        alerts: The result of ``incident_of``, in the order of the log; at least one.
         environment: The ship's environment reports around that time.
         bookings: Container number to its booking.
     """
@@ -146,7 +146,7 @@ def draft(
 
 
 def text(report: LostContainerReport) -> str:
-    """The report for a person: plain lines, times in UTC, positions in degrees and minutes."""
+    """Return the report as plain text, with times in UTC and positions in degrees and minutes."""
     ship = report.ship
     lines = [
         f"REPORT OF LOST CONTAINERS (SOLAS V/31, V/32) - {report.report_type.replace('_', '-')} - DRAFT, NOT SENT",
@@ -189,7 +189,7 @@ def _container(story: Sequence[Alert], booking: Booking | None) -> LostContainer
 
 
 def _weather(environment: Iterable[Environment], at: dt.datetime) -> Weather | None:
-    """The report nearest to a time, of those within an incident's length."""
+    """Return the report nearest to a time, within ``INCIDENT`` of it; None if there is none."""
     near = [each for each in environment if abs(each.device.device_date_time - at) <= INCIDENT]
     if not near:
         return None
@@ -223,7 +223,7 @@ def _utc(moment: dt.datetime) -> str:
 
 
 def _degrees(place: GeoLocation | None) -> str:
-    """As on a chart: 33-51.30S 151-12.00E."""
+    """Return a position in degrees and minutes: 33-51.30S 151-12.00E."""
     if place is None:
         return "position not known"
     return f"{_minutes(place.latitude, 2, 'NS')} {_minutes(place.longitude, 3, 'EW')}"

@@ -1,7 +1,7 @@
-"""What operators do with alerts: read them from a site's logs, draft the report of lost containers, end one by hand.
+"""Operators' work with alerts: read them from a site's logs, draft the report of lost containers, clear one.
 
-Ending an alert is an order to the bridge that raised it. A mistake that can be seen is refused before the order is
-written; once written, the order stands.
+To clear an alert is an order to the bridge that raised it. Mistakes are refused, if possible, before the order is
+written; an order that is written stands.
 """
 
 from __future__ import annotations
@@ -35,11 +35,15 @@ from topologies.model import Topology
 
 T = TypeVar("T")
 
-_NAMED = 10  # alerts that an error names
+_NAMED = 10  # most alerts that an error names
 
 
 async def read_alerts(cluster: Cluster, raised_at: str | None = None) -> list[Alert]:
-    """Every state of every alert that a site has, or of those raised at one site; each site's in their order."""
+    """Return every state of every alert in a site's Kafka, in the order of their logs.
+
+    Args:
+        raised_at: Only the alerts that this site raised.
+    """
     wanted = f"alerts.{raised_at}" if raised_at is not None else "alerts."
     return await _read(cluster, lambda log: log == wanted or (raised_at is None and log.startswith(wanted)), Alert)
 
@@ -47,13 +51,13 @@ async def read_alerts(cluster: Cluster, raised_at: str | None = None) -> list[Al
 async def make_report(
     cluster: Cluster, topology: Topology, wanted: str, report_type: ReportType
 ) -> LostContainerReport:
-    """The report of the incident that an alert belongs to.
+    """Return the report of the incident that an alert belongs to.
 
     Args:
         wanted: The alert's id, or the number of the container.
 
     Raises:
-        ConfigurationError: there is no such overboard alert here, or it has been cleared.
+        ConfigurationError: this Kafka has no such overboard alert, or the alert was cleared.
     """
     alerts = await read_alerts(cluster)
     overboard = [alert for alert in alerts if alert.kind == "OVERBOARD"]
@@ -87,7 +91,7 @@ async def make_report(
 
 
 def _in_force(history: Iterable[Alert], changes: Iterable[Booking]) -> dict[str, Booking]:
-    """The booking under which each container of an incident travelled when it was lost."""
+    """Return the booking of each container of an incident at the time of its loss."""
     known = Bookings()
     for change in changes:
         known.apply(change)
@@ -100,7 +104,7 @@ def _in_force(history: Iterable[Alert], changes: Iterable[Booking]) -> dict[str,
 
 
 async def _read(cluster: Cluster, wanted: Callable[[str], bool], kind: type[T]) -> list[T]:
-    """Every entry of some logs, each log in its order; what another version wrote and this one cannot read is left."""
+    """Return every entry of some logs, each log in order, without entries that this version cannot decode."""
     decode = decoder(kind).decode
     logs = [TP(name) for name in await cluster.topics(refresh=True) if wanted(name)]
     by_log: dict[str, list[T]] = {}
@@ -121,19 +125,19 @@ _PAUSE: Final = 0.3
 
 
 def newest_states(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """The newest state of each alert, by its id."""
+    """Return the newest state of each alert, by its id."""
     return {alert.alert_id: alert for alert in alerts}
 
 
 def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
-    """The alert that a person means, open and raised at ``site``.
+    """Return the open alert, raised at ``site``, that an operator names.
 
     Args:
-        wanted: An alert's id, a container's number, or a container's log; the last two where one alert of it is open.
+        wanted: An alert's id, or the number or log of a container with exactly one open alert.
 
     Raises:
         ConfigurationError: there is no such alert here, or more than one.
-        RefusedError: it is over, was raised elsewhere, or is of a kind that ends by itself only.
+        RefusedError: the alert is over, was raised at another site, or is of a kind that only its cause can end.
     """
     newest = newest_states(alerts)
     if (named := newest.get(wanted)) is None:
@@ -171,10 +175,10 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
 
 
 def order_for(alert: Alert, reason: str, now: dt.datetime) -> AlertOrder:
-    """The order that ends an alert.
+    """Return the order that clears an alert.
 
     Raises:
-        RefusedError: there is no reason.
+        RefusedError: the reason is empty.
     """
     if not reason.strip():
         raise RefusedError(f"cannot clear {alert.alert_id}: a reason is needed", hint="--reason 'gone round to look'")
@@ -192,10 +196,11 @@ def order_for(alert: Alert, reason: str, now: dt.datetime) -> AlertOrder:
 
 
 async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrder, wait: float) -> Alert:
-    """Write an order and return the alert's last state.
+    """Write an order, wait for the bridge, and return the alert's last state.
 
     Raises:
-        UnavailableError: the order is written, and its bridge has not answered within ``wait`` seconds; it stands.
+        UnavailableError: the order is written, and the bridge has not answered within ``wait`` seconds; the order
+            stands.
         FairleadError: the order could not be written.
     """
     record = order.alert_id.encode(), encode(order)
@@ -221,7 +226,7 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
 
 
 def clear_body(alert: Alert, order: AlertOrder, ended: Alert | None) -> dict[str, Any]:
-    """What ``--json`` prints: the alert, the order, and what became of it."""
+    """Return the body that ``--json`` prints: the outcome, the alert and the order."""
     outcome: Literal["cleared", "over", "not done"] = "not done"
     if ended is not None:
         outcome = "cleared" if order_of(ended) == order.order_id else "over"

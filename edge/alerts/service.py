@@ -1,7 +1,7 @@
-"""Runs the alert engine of a ship in its bridge: fills it from the logs, gives it bookings and orders to end alerts.
+"""Runs a ship's alert engine in its bridge: fills it from the logs, passes it bookings and orders to clear alerts.
 
-Bookings are made ashore (``bookings.<site>``). A ship has them where a link of the topology brings them aboard; without
-them set points cannot be compared, and the default thresholds count for every container.
+Bookings are made ashore (``bookings.<site>``). A ship has them if a link of the topology brings them aboard. Without
+them the engine cannot check set points, and uses the default thresholds for every container.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class AlertService:
-    """Detection at one site; only ships have an engine.
+    """The alert engine of one site and its inputs. Only ships have an engine; elsewhere the service does nothing.
 
     Args:
         alerts: The writer of the site's alerts.
-        thresholds: None for the defaults.
+        thresholds: Thresholds of the rules; None for the defaults.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class AlertService:
         self._booking = decoder(Booking)
 
     async def catch_up(self, cluster: Cluster, writers: WriterRegistry, holdings: Holdings, tails: TailReader) -> None:
-        """Learn the bookings, then the past of each container aboard; called when custody is known."""
+        """Read the bookings, then the newest readings of each container aboard. Call it when custody is known."""
         if self.engine is None:
             return
         if self._logs:
@@ -68,20 +68,20 @@ class AlertService:
         self._orders = LogFollower(cluster, [ALERT_ORDERS], self._apply_order)
 
     def work(self) -> Work:
-        """What goes on until the bridge ends."""
+        """Return the tasks that run until the bridge ends, by name."""
         followed = {"bookings": self._bookings, "orders about alerts": self._orders}
         return {name: each.follow for name, each in followed.items() if each is not None}
 
     def on_release(self, topic: str) -> None:
-        """End the alerts of a container whose log this site gives away: by an event, by hand, or to a claim.
+        """Clear the alerts of a container whose log this site passes on, by an event, an order or a claim.
 
-        Does nothing before ``catch_up`` has ended, which ends the alerts of all containers that are not aboard.
+        Does nothing before ``catch_up`` has ended, which clears the alerts of all containers that are not aboard.
         """
         if self.engine is not None and self._caught_up:
             self._alerts.append_alerts(self.engine.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
 
     def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """An order by hand: the alert's CLEARED state follows; of one that is over, nothing."""
+        """Clear the alert that an operator's order names; do nothing if it is not open."""
         if self.engine is None or record.value is None or not is_data(record):
             return
         try:
@@ -95,5 +95,5 @@ class AlertService:
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
         if self.engine is None or record.value is None or not is_data(record):
             return
-        with contextlib.suppress(*UNREADABLE):  # another version's; shore shows it
+        with contextlib.suppress(*UNREADABLE):  # written by another version; shore reports it
             self.engine.booked(self._booking.decode(record.value))

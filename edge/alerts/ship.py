@@ -1,4 +1,4 @@
-"""The ship: where it is and whether it is under way, from its own reports; the containers aboard; distances."""
+"""The state of the ship, from its own reports: its place, whether it is under way, and the containers aboard. Pure."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ UNDER_WAY_KNOTS = 3.0
 SPEED_NOT_AVAILABLE = 102.3  # AIS
 _STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
 _MOVING = (0, 8)  # under way using engine, under way sailing
-_USEFUL_MS = 3_600_000  # an older report says nothing about where the ship is now
+_USEFUL_MS = 3_600_000  # an older report does not tell where the ship is now
 
 
 def known(place: GeoLocation | None) -> GeoLocation | None:
-    """The place, or None for what devices send without a fix: (0, 0), and AIS' latitude 91 and longitude 181."""
+    """Return the place, or None for values that mean "no fix": (0, 0), and AIS' latitude 91 and longitude 181."""
     if place is None or (place.latitude == 0 and place.longitude == 0):
         return None
     return place if abs(place.latitude) <= 90 and abs(place.longitude) <= 180 else None
 
 
 def distance_m(a: GeoLocation, b: GeoLocation) -> float:
-    """Great-circle distance in metres (haversine)."""
+    """Return the great-circle distance in metres (haversine)."""
     lat_a, lat_b = radians(a.latitude), radians(b.latitude)
     half_lat = sin((lat_b - lat_a) / 2)
     half_lon = sin(radians(b.longitude - a.longitude) / 2)
@@ -36,7 +36,7 @@ def distance_m(a: GeoLocation, b: GeoLocation) -> float:
 
 @dataclass(slots=True)
 class ShipState:
-    """The newest report of the ship, and its containers by number. ``at_ms``: the ship's own clock (0: none yet)."""
+    """The ship's newest report, and its containers by number. ``at_ms`` is the report's time (0: no report yet)."""
 
     imo: str | None = None
     place: GeoLocation | None = None
@@ -46,7 +46,7 @@ class ShipState:
     aboard: dict[str, ContainerState] = field(default_factory=dict)
 
     def report(self, position: Position, at_ms: int) -> None:
-        """Take a report in; one older than the newest known changes nothing."""
+        """Apply a report. One that is older than the newest known changes nothing."""
         if at_ms < self.at_ms:
             return
         speed = position.speed_over_ground
@@ -57,7 +57,7 @@ class ShipState:
         self.at_ms = at_ms
 
     def lies_still(self, at_ms: int) -> bool:
-        """True when the ship is known to be at a berth, at anchor or aground around this time."""
+        """Return whether the ship is known to be at a berth, at anchor or aground around this time."""
         if abs(at_ms - self.at_ms) > _USEFUL_MS:
             return False
         if self.speed_knots is not None:
@@ -65,7 +65,7 @@ class ShipState:
         return self.status in _STOPPED
 
     def under_way(self, at_ms: int) -> bool:
-        """True when the ship is known to be moving around this time."""
+        """Return whether the ship is known to be moving around this time."""
         if abs(at_ms - self.at_ms) > _USEFUL_MS:
             return False
         if self.speed_knots is not None:
@@ -73,7 +73,7 @@ class ShipState:
         return self.status in _MOVING
 
     def reach_m(self, at_ms: int) -> tuple[GeoLocation, float] | None:
-        """The last known place, and how far the ship may have moved from it by then; None when that is not known."""
+        """Return the last known place, and how many metres the ship may be from it at ``at_ms``; None if not known."""
         gap = abs(at_ms - self.at_ms)
         if self.place is None or gap > _USEFUL_MS:
             return None

@@ -1,11 +1,11 @@
-"""Alerts that a bridge raises about its site: strays that wait too long, logs that are blocked, ledgers not believed.
+"""Alerts that a bridge raises about its site: strays that wait too long, blocked logs, ledgers that are not believed.
 
-Each kind of alert has a source, which says what is wrong now. An alert opens when a condition is there and is cleared
-when it is gone, also when the bridge was started again in between.
+Each kind of alert has a source, which finds the conditions that hold now. An alert opens when its condition begins and
+is cleared when it ends, also across restarts of the bridge.
 
-Alerts about ledgers are of another form. An entry that its site may not write shows a fault of that site's machine, or
-that another person has its passwords. There is one alert for each such site, and its evidence names the entries. It
-stays open until a person ends it.
+Alerts about ledgers have another form. A ledger entry that its site is not allowed to write shows a fault of that
+site's machine, or that another person has its passwords. There is one alert per such site; its evidence names the
+entries, and it stays open until a person clears it.
 """
 
 from __future__ import annotations
@@ -33,25 +33,28 @@ from topologies.model import Topology
 
 log = logging.getLogger(__name__)
 
-EVERY: Final = 1.0  # seconds between looks
-LIMIT = 24 * 3600.0  # seconds; a day at sea without a word about custody is no longer a matter of a slow link
+EVERY: Final = 1.0  # seconds between checks
+LIMIT = 24 * 3600.0  # seconds a stray may wait; after a day at sea a slow link is no longer the reason
 STRAYS_WAITING: Final = "STRAYS_WAITING"
 LOG_BLOCKED: Final = "LOG_BLOCKED"
 BOOKING_REUSED: Final = "BOOKING_REUSED"
 DEVICE_FLOOD: Final = "DEVICE_FLOOD"
 KINDS: Final = (STRAYS_WAITING, LOG_BLOCKED, BOOKING_REUSED, DEVICE_FLOOD)
-"""Every kind that a bridge raises by itself. They end by themselves only."""
+"""The kinds of alerts with a source. Operators cannot clear them; they end with their condition."""
 
 KIND: Final = "LEDGER_NOT_BELIEVED"
-PATIENCE: Final = 900.0  # seconds that an entry may wait for news of the term before it
-AGAIN: Final = 60.0  # seconds between two states of one alert: a forger can write very many entries
+PATIENCE: Final = 900.0  # seconds that an entry may wait for the entry of the term before it
+AGAIN: Final = 60.0  # seconds between two states of one alert, because a forger can write very many entries
 _SHOWN: Final = 8
 _order = decoder(AlertOrder)
 
 
 @dataclass(frozen=True, slots=True)
 class SiteCondition:
-    """Something that is wrong now. ``subject`` names it in alert ids; ``number`` is the container's, if it is one's."""
+    """A condition that calls for an alert now.
+
+    ``subject`` identifies it in alert ids; ``number`` is that of the container concerned, if there is one.
+    """
 
     subject: str
     since_ms: int
@@ -61,12 +64,13 @@ class SiteCondition:
 
 @dataclass(frozen=True, slots=True)
 class AlertSource:
-    """Where alerts of one kind come from.
+    """The source of alerts of one kind.
 
     Args:
-        prefix: Of their ids.
-        find: Gets the time now and the alerts that are open, by subject; returns what is wrong.
-        ended: What the alert says when it is cleared.
+        prefix: Prefix of the alerts' ids.
+        evidence: Name of the alerts' evidence.
+        find: Takes the time now in milliseconds and the open alerts by subject; returns the conditions that hold now.
+        ended: Text of the evidence when an alert is cleared.
     """
 
     kind: str
@@ -78,11 +82,11 @@ class AlertSource:
 
 
 class SiteAlerts:
-    """Opens and clears the alerts of some sources, and stores those about ledgers.
+    """Opens and clears the alerts of some sources, and stores the alerts about ledgers.
 
     Args:
         ledgers: The alerts about ledgers.
-        doubtful: Gives the ledger entries that are not believed yet and wait for others.
+        doubtful: Returns the ledger entries that are not believed yet, because they need others that are not here.
     """
 
     def __init__(
@@ -101,7 +105,7 @@ class SiteAlerts:
         self._open: dict[str, dict[str, Alert]] = {source.kind: {} for source in sources}
 
     def restore(self, alert: Alert) -> None:
-        """An alert from the tail of this site's alerts."""
+        """Restore an alert from this site's alerts log. Call it with the oldest first."""
         if self._ledgers is not None:
             self._ledgers.restore(alert)
         source = self._sources.get(alert.kind)
@@ -114,7 +118,7 @@ class SiteAlerts:
             self._open[alert.kind][subject] = alert
 
     def counts(self) -> dict[str, int]:
-        """How many alerts of each kind are open."""
+        """Return how many alerts of each kind are open."""
         return {kind: len(opened) for kind, opened in self._open.items()}
 
     async def run(self) -> None:
@@ -126,7 +130,7 @@ class SiteAlerts:
             await asyncio.sleep(EVERY)
 
     def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """A record of the topic of orders: a person ends an alert about a ledger."""
+        """Apply a record of the topic of orders: clear the alert about a ledger that an operator's order names."""
         if self._ledgers is None or record.value is None or not is_data(record):
             return
         try:
@@ -137,7 +141,7 @@ class SiteAlerts:
         self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
 
     def update_alerts(self, now_ms: int) -> None:
-        """Open and clear what the sources say now."""
+        """Open alerts for the sources' new conditions, and clear those whose conditions have ended."""
         for kind, source in self._sources.items():
             opened = self._open[kind]
             found = {condition.subject: condition for condition in source.find(now_ms, opened)}
@@ -167,7 +171,7 @@ class SiteAlerts:
 
 
 def strays_waiting(writers: WriterRegistry, *, limit: float = LIMIT) -> AlertSource:
-    """One alert for each log for which a reading or an event has waited at this site for ``limit`` seconds."""
+    """Return the source of alerts: one per log for which a reading or event has waited here for ``limit`` seconds."""
     return AlertSource(
         STRAYS_WAITING,
         "strays",
@@ -218,14 +222,14 @@ class LedgerAlerts:
         self._site = site
         self._metrics = metrics
         self._patience = patience
-        self._open: dict[str, Alert] = {}  # by the site whose ledger it is about
-        self._reached: dict[str, int] = {}  # of each ledger, the offset up to which alerts have told of it
+        self._open: dict[str, Alert] = {}  # by the site whose ledger the alert is about
+        self._reached: dict[str, int] = {}  # by ledger: the last offset that an alert has reported
         self._news: dict[str, list[Refused]] = defaultdict(list)
         self._raised: dict[str, float] = {}
-        self._waiting: dict[tuple[str, int], float] = {}  # since when; inf: told
+        self._waiting: dict[tuple[str, int], float] = {}  # by ledger and offset: since when (monotonic); inf: reported
 
     def restore(self, alert: Alert) -> None:
-        """An alert from the tail of this site's alerts: what it names is not reported again."""
+        """Restore an alert from this site's alerts log, so that its entries are not reported again."""
         if alert.kind != KIND:
             return
         for each in alert.evidence:
@@ -239,14 +243,14 @@ class LedgerAlerts:
                     self._open[site] = alert
 
     def refuse(self, entry: Refused) -> None:
-        """An entry is not believed."""
+        """Count and log an entry that is not believed, and have an alert report it."""
         self._metrics.entries_refused += 1
         log.error("%s: %s", self._site, entry)
         if entry.offset > self._reached.get(entry.ledger, -1):
             self._news[entry.site].append(entry)
 
     def new_alerts(self, doubtful: Iterable[Refused]) -> list[Alert]:
-        """The alerts that are due now; ``doubtful`` are the entries that wait for others."""
+        """Return the alerts that are due now. ``doubtful``: entries that wait; refused after ``patience``."""
         now = time.monotonic()
         still: dict[tuple[str, int], float] = {}
         for entry in doubtful:
@@ -266,7 +270,7 @@ class LedgerAlerts:
         return due
 
     def clear_by_hand(self, order: AlertOrder) -> list[Alert]:
-        """End an alert because a person says so; nothing where it is not open."""
+        """Return the CLEARED state of the alert that an operator's order names; nothing if it is not open."""
         for site, opened in self._open.items():
             if opened.alert_id == order.alert_id and order.at_site == self._site:
                 del self._open[site]

@@ -1,4 +1,4 @@
-"""Findings into alerts: one state of one alert, with the id that it keeps. Pure."""
+"""Builds the next state of an alert from a rule's finding; the alert keeps its id. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def alert_state(
     now_ms: int,
     place: GeoLocation | None,
 ) -> Alert:
-    """The alert's next state, which ``box`` has open from now on, or no more."""
+    """Return the next state of the container's alert of this kind, and update its open alerts in ``box``."""
     opened = box.open.get(kind)
     alert = Alert(
         alert_id=opened.alert_id if opened is not None else _id(kind, box.number, finding.causes[0]),
@@ -52,16 +52,19 @@ def alert_state(
 
 
 def ended_by_leaving(box: ContainerState, opened: Alert, site: str) -> RuleFinding:
-    """The end of an alert whose container is in another's care now."""
+    """Return the finding that clears an alert because its container has left the site."""
     said = Evidence(name="left", weight=1.0, detail=f"the container is no longer in the care of {site}")
     at_ms = max(box.at_ms, milliseconds(opened.event_date_time))
     return RuleFinding("CLEARED", opened.severity, at_ms, opened.causes, (said,))
 
 
 def cleared_by_hand(opened: Alert, order: AlertOrder, newest_ms: int) -> RuleFinding:
-    """The end of an alert because a person says so: who and why, the order, and what had been seen.
+    """Return the finding that clears an alert by an operator's order.
 
-    ``newest_ms``: the time of the container's newest reading, which the order came after.
+    Its evidence has the operator, the reason, the order's id, and the alert's evidence so far.
+
+    Args:
+        newest_ms: The time of the container's newest reading, which is older than the order.
     """
     said = Evidence(name=BY_HAND, weight=1.0, detail=f"{order.ordered_by}: {order.reason}"[:_LONGEST_DETAIL])
     by = Evidence(name=_ORDER, weight=0.0, detail=order.order_id[:_LONGEST_DETAIL])
@@ -70,17 +73,20 @@ def cleared_by_hand(opened: Alert, order: AlertOrder, newest_ms: int) -> RuleFin
 
 
 def is_by_hand(alert: Alert) -> bool:
-    """Whether a person has cleared it."""
+    """Return whether a person has cleared the alert."""
     return alert.state == "CLEARED" and any(each.name == BY_HAND for each in alert.evidence)
 
 
 def order_of(alert: Alert) -> str | None:
-    """The id of the order that cleared an alert; None where none did."""
+    """Return the id of the order that cleared an alert; None if no order did."""
     return next((each.detail for each in alert.evidence if each.name == _ORDER), None) if is_by_hand(alert) else None
 
 
 def reopened(finding: RuleFinding, dismissed: Alert) -> RuleFinding | None:
-    """A finding after another of its kind was cleared by hand, named by a reading that the other was not named by."""
+    """Return a finding with new causes first, after a person cleared ``dismissed``; None if it has no new causes.
+
+    The first cause is part of the alert's id, so the new alert gets another id than the dismissed one.
+    """
     fresh = [cause for cause in finding.causes if cause not in dismissed.causes]
     return replace(finding, causes=unique([*fresh, *finding.causes])) if fresh else None
 

@@ -1,7 +1,8 @@
 """The thresholds of the alert rules: one set per commodity, from ``defaults.yaml`` and a file of the user's.
 
 In: YAML. Out: frozen ``CommodityThresholds``, one object for all containers of a commodity. A user's file has the form
-of the defaults and overrides them value by value. A group that it changes has its ``source``, or names the file.
+of the defaults and overrides them value by value. In a group that it changes, ``source`` is the user's, or the name of
+the file.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class PowerThresholds:
 
 @_strict
 class SetpointThresholds:
-    """Set point beside the booking's, degrees Celsius; ``critical``: from this difference on."""
+    """Set point against the booking's, in degrees Celsius: a difference of ``critical`` or more is CRITICAL."""
 
     tolerance: Positive
     critical: Positive
@@ -64,8 +65,11 @@ class SetpointThresholds:
 
 @_strict
 class TemperatureThresholds:
-    """Controlled air, degrees Celsius. Out of ``tolerance`` around the set point: ALARM; beyond ``minimum`` or
-    ``maximum`` (what the cargo stands): CRITICAL. ``recovery``: how long back in the band ends it."""
+    """Controlled air, in degrees Celsius.
+
+    More than ``tolerance`` from the set point is an ALARM; beyond ``minimum`` or ``maximum``, the limits of the cargo,
+    it is CRITICAL. ``recovery``: how long the air must be back in the band before the alert is cleared.
+    """
 
     frozen_setpoint: float
     tolerance: Positive
@@ -79,7 +83,7 @@ class TemperatureThresholds:
 
 @_strict
 class BandThresholds:
-    """Humidity or a gas, per cent: around the unit's set point, and between bounds of the commodity."""
+    """Humidity or a gas, in per cent: a band around the unit's set point, and the commodity's bounds."""
 
     tolerance: Positive
     minimum: float | None = None
@@ -99,9 +103,10 @@ class DoorThresholds:
 
 @_strict
 class SilenceThresholds:
-    """No reading for ``intervals`` times what the device usually takes, but ``at_least`` so long.
+    """No reading for ``intervals`` times the device's usual interval, and for ``at_least``.
 
-    ``suspect_gateway``: share of the containers aboard from which on the gateway is at fault and not the container.
+    ``unknown``: the time allowed while the usual interval is not known.
+    ``suspect_gateway``: share of silent containers aboard from which on the gateway is suspected, not the containers.
     """
 
     intervals: Positive
@@ -113,8 +118,11 @@ class SilenceThresholds:
 
 @_strict
 class DeviceThresholds:
-    """Devices themselves. ``ahead``: of the site's clock; ``window``: how long after its last reading a device still
-    counts as one that reports."""
+    """Devices themselves.
+
+    ``ahead``: how far a device's clock may be ahead of the site's. ``window``: how long after its last reading a device
+    still counts as reporting.
+    """
 
     ahead: Milliseconds
     window: Milliseconds
@@ -123,7 +131,7 @@ class DeviceThresholds:
 
 @_strict
 class OverboardThresholds:
-    """Evidence score. Units: seconds, g, degrees of tilt, metres. See ``edge.alerts.rules.overboard``."""
+    """The overboard score. Units: seconds, g, degrees of tilt, metres. See ``edge.alerts.rules.overboard``."""
 
     free_fall: Positive
     impact: Positive
@@ -142,7 +150,7 @@ class OverboardThresholds:
 
 @_strict
 class CommodityThresholds:
-    """Everything that counts for one commodity."""
+    """All thresholds of one commodity."""
 
     power: PowerThresholds
     setpoint: SetpointThresholds
@@ -164,14 +172,14 @@ _limits: pydantic.TypeAdapter[CommodityThresholds] = pydantic.TypeAdapter(Commod
 
 
 class Thresholds:
-    """Limits by commodity; names are compared without regard to case, spaces and underscores."""
+    """Thresholds by commodity. Names ignore case, and spaces and underscores equal hyphens."""
 
     def __init__(self, default: CommodityThresholds, commodities: Mapping[str, CommodityThresholds]) -> None:
         self.default = default
         self.commodities = dict(commodities)
 
     def table(self, commodity: str | None) -> dict[str, dict[str, Any]]:
-        """The limits of a commodity as plain values: group, name, value; durations in milliseconds."""
+        """Return the thresholds of a commodity as plain values by group and name; durations in milliseconds."""
         plain: dict[str, dict[str, Any]] = _limits.dump_python(self.of(commodity))
         return plain
 
@@ -190,18 +198,18 @@ class Thresholds:
         )
 
     def of(self, commodity: str | None) -> CommodityThresholds:
-        """The limits of a commodity; those of ``default`` for one that is not known."""
+        """Return the thresholds of a commodity; those of ``default`` if it is None or not known."""
         return self.commodities.get(_plain(commodity), self.default) if commodity else self.default
 
 
 @cache
 def default_thresholds() -> Thresholds:
-    """Those of ``defaults.yaml``."""
+    """Return the thresholds of ``defaults.yaml``."""
     return _build(_defaults(), DEFAULTS.name)
 
 
 def load_thresholds(path: Path) -> Thresholds:
-    """The defaults with a user's file laid over them.
+    """Return the defaults, overridden by the values of a user's file.
 
     Raises:
         ConfigurationError: the file cannot be read, or has mistakes; all of them are in ``fields["mistakes"]``.
@@ -214,7 +222,7 @@ def load_thresholds(path: Path) -> Thresholds:
 
 
 def parse_thresholds(raw: bytes, file: str) -> Thresholds:
-    """As ``load_thresholds``, of bytes that are known as ``file``."""
+    """Do what ``load_thresholds`` does, with the file's content; ``file`` is its name for error messages."""
     return _build(_over(_defaults(), _named(_read(raw, file), Path(file).name)), file)
 
 
@@ -242,7 +250,7 @@ def _read(raw: bytes, file: str) -> dict[str, Any]:
 
 
 def _misshapen(body: Any) -> list[str]:
-    """What is wrong with a file's outer form; within a group the models see to it."""
+    """Return the mistakes in a file's outer form. The models check what is in a group."""
     if not isinstance(body, dict):
         return ["the file is no mapping"]
     wrong = [f"{key}: unknown; valid: {', '.join(_PARTS)}" for key in body if key not in _PARTS]
@@ -257,7 +265,7 @@ def _misshapen(body: Any) -> list[str]:
 
 
 def _named(body: dict[str, Any], file: str) -> dict[str, Any]:
-    """A group that the user changes and gives no source for is the user's."""
+    """Name the file as the source of each group for which the user gives none."""
     for groups in (body["default"], *body["commodities"].values()):
         for group in groups.values():
             if isinstance(group, dict):

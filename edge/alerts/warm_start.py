@@ -1,7 +1,7 @@
-"""Fills the alert engine before the first message, with the newest readings of every container aboard.
+"""Fills the alert engine with the newest readings of every container aboard, before the first message.
 
-Read from the logs that the ship holds, and from its own strays for containers whose log it does not hold yet. As deep
-as the longest dwell asks for, not deeper: at most ``DEEPEST`` records per log.
+Reads the logs that the ship holds, and its own strays for containers whose log it does not hold yet. Reads as far back
+as the longest dwell needs, at most ``DEEPEST`` records per log.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from fairlead.records.reading import Reading
 
 log = logging.getLogger(__name__)
 
-DEPTH = 24  # records per log; at 15 minutes 6 hours
+DEPTH = 24  # records per log: 6 hours of readings every 15 minutes
 DEEPEST = 256
-_AT_ONCE = 200  # logs; their tails are in memory together
+_AT_ONCE = 200  # logs per pass; their tails are in memory at the same time
 _STRAYS = 20_000
 
 _reading = decoder(Reading)
 
 
 async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings: Holdings, tails: TailReader) -> None:
-    """Replay the past through the engine, and put alerts that are missing into their writer."""
+    """Give the engine the newest stored readings, and append the alerts that are missing in the log."""
     started, seen = time.monotonic(), 0
     given = holdings.view.held_by(holdings.site)
-    aboard = {topic.partition(".")[2] for topic in given}  # also those whose copy here is not complete yet
+    aboard = {topic.partition(".")[2] for topic in given}  # also containers whose log's copy here is not complete yet
     held = sorted(topic for topic in given if holdings.state(topic) is CustodyState.HELD)
     for first in range(0, len(held), _AT_ONCE):
         for topic, tail in await _tails(held[first : first + _AT_ONCE], tails, engine.reach_ms):
@@ -63,7 +63,7 @@ async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings
 
 
 def readings_of(topic: str, records: Iterable[Record]) -> Iterator[tuple[ReadingMessage, int]]:
-    """The readings among the records of a container's log, in their order, each with the time of its receipt."""
+    """Yield the readings in the records of a container's log, in order, each with its time of receipt."""
     for record in records:
         if record.value is not None and is_data(record):
             message = _message(topic, record.value)
@@ -72,16 +72,16 @@ def readings_of(topic: str, records: Iterable[Record]) -> Iterator[tuple[Reading
 
 
 def deep_enough(tail: LogTail, reach_ms: int) -> bool:
-    """Whether a tail covers so much of the container's past."""
+    """Return whether a tail covers at least ``reach_ms`` of the container's past."""
     if tail.whole or not tail.records:
         return True
     return tail.records[-1].timestamp_ms - tail.records[0].timestamp_ms >= reach_ms
 
 
 def sure_from_ms(tail: LogTail, reach_ms: int) -> int:
-    """Device time from which on the readings of a tail can be judged: what came before the tail is not known.
+    """Return the device time from which on readings of a tail can be judged; those before the tail are not known.
 
-    An alert that got lost is of one of the newest readings, so nothing is missed by that.
+    Only an alert about one of the newest readings can be missing, so this leaves none out.
     """
     if tail.whole or not tail.records:
         return 0
@@ -111,7 +111,7 @@ async def _tail(topic: str, tails: TailReader, depth: int) -> LogTail | None:
 
 
 async def _strays(writers: WriterRegistry, tails: TailReader) -> list[tuple[ReadingMessage, int]]:
-    """The readings that wait in this site's strays log, the newest of them, each with the time of its receipt."""
+    """Return the newest readings that wait in this site's strays log, each with its time of receipt."""
     index = writers.strays.index
     waiting = {topic: frozenset(index.offsets(topic)) for topic in index.logs()}
     offsets = [offset for each in waiting.values() for offset in each]

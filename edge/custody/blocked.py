@@ -1,10 +1,10 @@
-"""Finds logs that take nothing although the site's Kafka works; keeps their messages as strays, and raises an alert.
+"""Finds logs that accept no appends although the site's Kafka works, keeps their messages as strays, raises an alert.
 
-PUBACKs leave in the order of receipt, so one message that cannot be stored would hold up those of every other box.
-After ``BLOCKED_SECONDS`` without progress a box's log counts as blocked: what waits for it is kept in the site's strays
-log and acknowledged (``edge.logwriter.container``). In a burst, where every log waits for its turn, it takes longer
-(``Waits``). While the strays log does not answer either, Kafka as a whole is away, and everything waits at the MQTT
-broker.
+PUBACKs are sent in the order of receipt, so one message that cannot be stored would hold up those of every other box.
+After ``BLOCKED_SECONDS`` without progress a box's log counts as blocked: its waiting messages are kept in the site's
+strays log and acknowledged (``edge.logwriter.container``). In a burst, when every log waits for its turn, the limit is
+longer (``Waits``). While the strays log does not answer either, Kafka as a whole is away, and all messages wait at the
+MQTT broker.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
-BLOCKED_SECONDS: Final = 5.0  # without progress, until a log's messages are kept as strays
-ALERT_SECONDS: Final = 15.0  # until the alert: brokers that take over for one that was killed need some 10
-_EVERY: Final = 0.5  # seconds between looks
-_SUSPICIOUS: Final = 1.0  # seconds without progress, from which on the strays log is asked whether it works
-_OVERDUE: Final = 2.0  # seconds for its answer
-_NAMED: Final = 10  # logs with an alert of their own; more share one
+BLOCKED_SECONDS: Final = 5.0  # without progress until a log's messages are kept as strays
+ALERT_SECONDS: Final = 15.0  # until the alert; after a broker is killed, the others need about 10 to take over
+_EVERY: Final = 0.5  # seconds between checks
+_SUSPICIOUS: Final = 1.0  # seconds of any writer without progress after which the strays log is probed
+_OVERDUE: Final = 2.0  # seconds within which the strays log must answer
+_NAMED: Final = 10  # logs with an alert each; all others share one
 
 
 class Waits(Generic[K]):
-    """How long each of many writers has made no progress, and which of them are stuck.
+    """Measures how long each of many writers has made no progress, and finds the stuck ones.
 
-    A writer is stuck when it has waited ``seconds``, and twice as long as the slowest that has gone on lately.
-    When 2,000 boxes come in at once, each waits for its turn, and none is stuck. A writer that was stuck does not count
-    among the slowest. A slow one counts for as long as it has waited.
+    A writer is stuck when it has waited ``seconds``, and twice as long as the slowest writer that has made progress
+    lately. So none is stuck while 2,000 boxes come in at once and each waits for its turn. Writers that were stuck do
+    not count among the slowest. A slow writer's wait counts for as many seconds as it lasted.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -50,10 +50,10 @@ class Waits(Generic[K]):
         self._usual = 0.0
 
     def find_stuck(self, step: float, progress: Mapping[K, int]) -> list[K]:
-        """The stuck ones, ``step`` seconds after the last look.
+        """Return the stuck writers, ``step`` seconds after the last check.
 
         Args:
-            progress: Of each that has something to do, a number that changes whenever some of it is done.
+            progress: For each writer that is busy, a number that changes whenever it gets something done.
         """
         went_on = [key for key, (before, _) in self._waited.items() if progress.get(key) != before]
         self._usual = max(self._usual - step, *(self._waited[key][1] for key in went_on if key not in self._stuck), 0.0)
@@ -67,22 +67,22 @@ class Waits(Generic[K]):
         return [key for key in self._waited if key in self._stuck]
 
     def seconds_of(self, key: K) -> float:
-        """Seconds for which one has made no progress."""
+        """Return the seconds for which one writer has made no progress."""
         return self._waited.get(key, (0, 0.0))[1]
 
     @property
     def longest(self) -> float:
-        """Seconds for which the slowest has made no progress."""
+        """Seconds for which the slowest writer has made no progress."""
         return max((seconds for _, seconds in self._waited.values()), default=0.0)
 
 
 class BlockedLogs:
-    """Looks for writers that make no progress.
+    """Finds writers that make no progress, and has them keep their messages as strays.
 
     Args:
-        uncreated: Logs that the site's Kafka does not create.
-        strays_answer: Asks the broker of the strays log for its end; raises or never returns while it does not answer.
-        seconds: As ``BLOCKED_SECONDS``.
+        uncreated: Logs that the site's Kafka could not create.
+        strays_answer: Asks the broker for the end of the strays log; raises or never returns while it does not answer.
+        seconds: See ``BLOCKED_SECONDS``.
     """
 
     def __init__(
@@ -100,10 +100,10 @@ class BlockedLogs:
         self._strays_answer = strays_answer
         self._seconds = seconds
         self._waits: Waits[LogWriter[Any]] = Waits(seconds)
-        self._strays_worked = seconds  # so long without a sign of trouble
+        self._strays_worked = seconds  # seconds without a sign of trouble, at most ``seconds``
         self._asked: asyncio.Task[object] | None = None
         self._asked_for = 0.0
-        self.since_ms: dict[str, int] = {}  # wall time since when a log has taken nothing
+        self.since_ms: dict[str, int] = {}  # wall time since when a log has accepted nothing
 
     async def run(self) -> None:
         """Check all writers every ``_EVERY`` seconds, until cancelled."""
@@ -112,7 +112,7 @@ class BlockedLogs:
             while True:
                 await asyncio.sleep(_EVERY)
                 now = time.monotonic()
-                self.check_writers(min(now - last, 2 * _EVERY))  # a process that was held up has waited for nobody
+                self.check_writers(min(now - last, 2 * _EVERY))  # a pause of this process itself does not count
                 last = now
         finally:
             if self._asked is not None:
@@ -120,7 +120,7 @@ class BlockedLogs:
                 await asyncio.gather(self._asked, return_exceptions=True)
 
     def check_writers(self, step: float) -> None:
-        """Find blocked writers and have them keep strays; ``step`` seconds have passed since the last check."""
+        """Find blocked writers, ``step`` seconds after the last check, and have them keep their messages as strays."""
         stuck = self._waits.find_stuck(step, {writer: writer.progress for writer in self._writers.all() if writer.busy})
         self._watch_strays_log(step)
         self._note_blocked([*(writer.log for writer in stuck), *self._holdings.broken, *self._uncreated])
@@ -137,7 +137,7 @@ class BlockedLogs:
                 writer.keep_waiting()
 
     def _watch_strays_log(self, step: float) -> None:
-        """Keep account of how long the strays log has worked: as long as nothing says otherwise."""
+        """Update for how long the strays log has worked: it does until its writer or a probe is overdue or fails."""
         troubled = self._waits.seconds_of(self._writers.strays.writer) >= _OVERDUE
         if self._asked is not None:
             self._asked_for += step
@@ -158,7 +158,7 @@ class BlockedLogs:
     # -- the alert
 
     def source(self) -> AlertSource:
-        """One alert for each log that has been blocked for ``ALERT_SECONDS``, until what was kept for it is in it."""
+        """Return the source of alerts: one per log blocked for ``ALERT_SECONDS``, until its strays are in the log."""
         return AlertSource(
             LOG_BLOCKED, "blocked", "ALARM", "no-progress", self._conditions, "the log takes messages again"
         )

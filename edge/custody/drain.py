@@ -1,7 +1,7 @@
-"""Brings strays into the logs that they belong to: carries out the protocol's actions about strays on Kafka.
+"""Drains strays into the logs that they belong to: carries out the protocol's actions about strays on Kafka.
 
-A container's writer asks for it before it appends anything newer. Logs that ask at the same time share one pass through
-each strays log.
+A container's writer drains its strays before it appends anything newer. Writers that ask at the same time share one
+pass through each strays log.
 """
 
 from __future__ import annotations
@@ -34,13 +34,16 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _HELD_BYTES: Final = 8 << 20  # strays in memory at once while they are drained
-_SOON: Final = 2.0  # seconds for which one log may hold up the others that are drained with it
+_SOON: Final = 2.0  # seconds for which one slow log may hold up the others of its pass
 _Rest = asyncio.Task[Any]
-"""What the drain of a log still waits for."""
+"""The unfinished work of a log that makes no progress."""
 
 
 async def run_procedure(steps: Steps[T], carry_out: Callable[[Action], Awaitable[Any]]) -> T:
-    """Run a procedure of the protocol: carry out each of its actions, and give it the outcome or the error."""
+    """Run a procedure of the protocol and return its result.
+
+    Carries out each action that the procedure yields, and sends it the outcome or throws the error into it.
+    """
     outcome: object = None
     error: Exception | None = None
     try:
@@ -66,9 +69,9 @@ class StrayDrainer:
         self._strays = strays
         self._tails = tails
         self._metrics = metrics
-        self._asking: dict[str, ContainerWriter] = {}  # writers that have asked, by log
+        self._asking: dict[str, ContainerWriter] = {}  # writers that wait for a drain, by log
         self._draining: Batcher[str, _Rest | None] = Batcher(self._drain_all, moment=0.02, most=10_000)
-        self._stuck: dict[str, _Rest] = {}  # logs that do not go on in the present pass
+        self._stuck: dict[str, _Rest] = {}  # logs that make no progress in the present pass
         self._rests: set[_Rest] = set()
 
     async def close(self) -> None:
@@ -78,18 +81,18 @@ class StrayDrainer:
         await asyncio.gather(*self._rests, return_exceptions=True)
 
     async def drain(self, writer: ContainerWriter) -> None:
-        """Bring the strays of a log into it; returns when all that had been kept before the call are there."""
+        """Append a log's strays to it. Returns when all strays that were kept before the call are in the log."""
         self._asking[writer.log] = writer
-        while (rest := await self._draining.ask(writer.log)) is not None:  # then there may be more of its strays
+        while (rest := await self._draining.ask(writer.log)) is not None:  # wait, then drain the rest of its strays
             await asyncio.wait((rest,))
             rest.result()
 
     async def look_again(self, log: str) -> None:
-        """Find the strays of a log anew, where a seizure has put back how far they are drained."""
+        """Search for the strays of a log again, if a seizure has reduced how far they are drained."""
         await run_procedure(self._protocol.look_again(log), self._carry_out)
 
     async def _drain_all(self, logs: list[str]) -> Mapping[str, _Rest | None]:
-        """One pass. The value of a log that does not go on is what it waits for; it is drained anew then."""
+        """Run one pass. Returns, for a log that makes no progress, the task to wait for before draining it again."""
         self._stuck = {}
         await run_procedure(self._protocol.drain(logs), self._carry_out)
         return {log: self._stuck.get(log) for log in logs}
@@ -112,13 +115,13 @@ class StrayDrainer:
         try:
             await writer.load_from(offset)
         except BrokerError as error:
-            writer.lose(error)  # other logs are drained all the same
+            writer.lose(error)  # and go on draining the other logs
 
     async def _copy(self, topic: str, end: int, wanted: Mapping[str, frozenset[int]]) -> Set[str]:
         stuck: Set[str] = frozenset()
         waiting: dict[str, list[LogEntry[MessageId]]] = {}
         size = 0
-        left = {log: len(offsets) for log, offsets in wanted.items()}  # not found yet
+        left = {log: len(offsets) for log, offsets in wanted.items()}  # strays not found yet, by log
         start = min(min(offsets) for offsets in wanted.values())
         async for record in self._tails.records(topic, start, end):
             stray = readable(record)
@@ -147,7 +150,7 @@ class StrayDrainer:
         self._metrics.drained += await self._asking[log].write(entries)
 
     async def _for_each(self, work: Mapping[str, Coroutine[Any, Any, None]]) -> Set[str]:
-        """Do something for each log. What takes longer than ``_SOON`` goes on by itself; returns the logs of that."""
+        """Run one coroutine per log. Returns the logs whose coroutine takes longer than ``_SOON``; it runs on."""
         tasks = {log: asyncio.create_task(coroutine, name=f"draining {log}") for log, coroutine in work.items()}
         if not tasks:
             return frozenset()

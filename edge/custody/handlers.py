@@ -1,9 +1,9 @@
-"""Carries out what moves a container's log: equipment events, orders by hand, and claims of other sites.
+"""Carries out whatever moves a container's log: equipment events, operators' orders, and claims of other sites.
 
-Each runs as a barrier of its log's writer: what arrived before it is stored before it begins, what arrived after it
-waits. Orders (``fairlead custody grant`` and ``seize``) are read from the site's own Kafka. An order that the site's
-ledger has answered, by a grant, a seizure or a refusal, is never carried out again. A claim asks for the log of a box
-that left here and has come in at another site.
+Each runs as a barrier of its log's writer: messages that arrived earlier are stored before it begins, later ones wait.
+Orders (``fairlead custody grant`` and ``seize``) come from a topic in the site's own Kafka. An order that the site's
+ledger has answered, by a grant, a seizure or a refusal, is never carried out again. With a claim, another site asks for
+the log of a box that left the system here and has come in there.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ log = logging.getLogger(__name__)
 EVERY = 1.0  # seconds between attempts to carry out events that wait
 _AT_ONCE = 2_000
 
-_AGAIN: Final = 1.0  # seconds until an order that met a broker which is away, or a claim, is tried again
+_AGAIN: Final = 1.0  # seconds until an order that failed while a broker was away, or a claim, is tried again
 _order = decoder(CustodyOrder)
 
 
 @dataclass(slots=True, eq=False)
 class _Event:
-    """An equipment event on its way. ``kept``: it is in the strays log, and its message is acknowledged."""
+    """An equipment event to carry out. ``kept``: it is in the strays log, which acknowledges its message."""
 
     message: EventMessage
     record: NewRecord
@@ -60,7 +60,7 @@ class _Event:
 
 
 class CustodyEventHandler:
-    """Carries out equipment events: each goes into the site's events, then moves custody of its container's log."""
+    """Carries out equipment events: appends each to the site's events log, then moves its container's log."""
 
     def __init__(
         self,
@@ -77,18 +77,18 @@ class CustodyEventHandler:
         self._term_writer = term_writer
         self._metrics = writers.metrics
         self._dead_letters = dead_letters
-        self._told: dict[str, str] = {}  # why an event waits, once in the log
+        self._told: dict[str, str] = {}  # by event id: the reason for waiting that was logged last
 
     def handle_event(
         self, message: EventMessage, record: NewRecord, topic: str, *, redelivered: bool, ack: PendingAck | None
     ) -> None:
-        """Enqueue an equipment event; it is acknowledged when it is carried out, or kept until it can be."""
+        """Enqueue an equipment event. Its message is acknowledged once it is carried out, or kept in the strays log."""
         writer = self._writers.box(of_event(message).log)
         event = _Event(message, record, topic, redelivered, ack)
         writer.enqueue(Barrier(partial(self._carry_out, event, writer), partial(self._keep_event, event, writer)))
 
     async def _carry_out(self, event: _Event, writer: ContainerWriter) -> None:
-        """The event into the site's events first, then custody."""
+        """Append the event to the site's events log, then move custody; keep the event if it must wait."""
         transfer = of_event(event.message)
         repeated = transfer.event_id in self._writers.event_ids
         append = partial(self._writers.events.append, event.record, transfer.event_id)
@@ -119,7 +119,7 @@ class CustodyEventHandler:
             event.ack.finish()
 
     def _keep_event(self, event: _Event, writer: ContainerWriter) -> None:
-        """Keep an event in the strays log until it is carried out, if it is not there; its message waits no longer."""
+        """Keep an event in the strays log until it is carried out, which lets its message be acknowledged."""
         if event.kept:
             return
         transfer = of_event(event.message)
@@ -134,12 +134,12 @@ class CustodyEventHandler:
         elif move is not CustodyMove.NOTHING:
             self._metrics.opened += 1
             if self._writers.book.wait_for(writer.log):
-                writer.enqueue(Barrier(writer.prepare))  # its strays come in even when no reading follows
+                writer.enqueue(Barrier(writer.prepare))  # drain its strays even if no reading follows
 
     # -- events that wait
 
     async def retry_waiting(self) -> None:
-        """Carry out events that wait, as soon as custody allows it; until cancelled. None waits for another log's."""
+        """Carry out waiting events as soon as custody allows it, until cancelled. Logs do not wait for each other."""
         running: dict[str, asyncio.Task[None]] = {}
         what = f"{self._site}: carrying out events that waited"
         try:
@@ -163,7 +163,7 @@ class CustodyEventHandler:
             await asyncio.gather(*running.values(), return_exceptions=True)
 
     async def retry_one(self, topic: str) -> None:
-        """Carry out the events that wait for one log, in order, up to the first that must wait on."""
+        """Carry out the waiting events of one log, in order, until ``may_try`` says to stop."""
         held_up = False
         for waiting in tuple(self._writers.strays.events.get(topic, ())):
             found = await self._read(waiting)
@@ -182,7 +182,7 @@ class CustodyEventHandler:
                     await writer.run_alone(partial(self._carry_out, event, writer))
 
     async def _read(self, waiting: WaitingEvent) -> tuple[EventMessage, NewRecord, str] | None:
-        """An event as it was published, from the strays log; None when it cannot be read any more."""
+        """Read an event as it was published from the strays log; None when it cannot be read any more."""
         async for record in self._tails.records(self._writers.strays.log, waiting.offset, waiting.offset + 1):
             stray = readable(record)
             if stray is None or not stray.event:
@@ -197,11 +197,11 @@ class CustodyEventHandler:
         return None
 
 
-# -- orders by hand
+# -- operators' orders
 
 
 class OrderHandler:
-    """Carries out the orders of one site."""
+    """Carries out operators' orders to one site."""
 
     def __init__(self, topology: Topology, writers: WriterRegistry, term_writer: TermWriter) -> None:
         self._topology = topology
@@ -214,7 +214,7 @@ class OrderHandler:
         self._begun: set[str] = set()  # ids of orders that were enqueued
 
     def add_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """A record of the topic of orders."""
+        """Enqueue the order in a record of the topic of orders, if it is for this site and not answered yet."""
         if record.value is None or not is_data(record):
             return
         try:
@@ -249,11 +249,12 @@ class OrderHandler:
             self._metrics.grants += 1
 
     def _check(self, order: CustodyOrder) -> None:
-        """What is wrong with an order whatever the state of its log.
+        """Check an order against the topology, whatever the state of its log.
 
         Raises:
-            UnknownNameError: the receiver, or the log's stream.
-            RefusedError: the log does not move, or it would be granted to the site itself.
+            UnknownNameError: the topology does not have the receiver, or the log's stream.
+            RefusedError: the log does not move, a ship would seize it from another site, or the site would grant it to
+                itself.
         """
         name = parse_log(order.log)
         stream = self._topology.streams.get(name.stream) if name is not None else None
@@ -283,10 +284,10 @@ class OrderHandler:
 
 
 class ClaimResponder:
-    """Gives away the logs that other sites claim of this one.
+    """Grants logs to the sites that claim them from this one.
 
     Args:
-        claimed: Set whenever a claim has come.
+        claimed: Set whenever a claim arrives.
     """
 
     def __init__(self, writers: WriterRegistry, term_writer: TermWriter, claimed: asyncio.Event) -> None:
@@ -296,7 +297,7 @@ class ClaimResponder:
         self._claims = term_writer.protocol.claims
         self._metrics = writers.metrics
         self._claimed = claimed
-        self._told: dict[str, str] = {}  # why a claim waits, once in the log
+        self._told: dict[str, str] = {}  # by log: the reason for waiting that was logged last
 
     async def run(self) -> None:
         """Answer claims until cancelled."""

@@ -1,4 +1,4 @@
-"""All that a bridge does about custody, put together: what it holds, takes, gives, drains, keeps and answers."""
+"""Creates the parts of a bridge that deal with custody, connects them, and names the tasks that they run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from topologies.model import Topology
 log = logging.getLogger(__name__)
 
 Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
-"""What goes on until the bridge ends, by name."""
+"""The tasks that run until the bridge ends, by name."""
 
 
 class CustodyManager:
-    """Custody at one site. Makes the site's writers too: what they may append follows from custody.
+    """Custody at one site. Creates the site's writers too, because custody decides what they may append.
 
     Args:
-        believer: Judges the entries of ledgers.
+        believer: Decides which ledger entries are believed.
         alerts: The writer of the site's alerts.
     """
 
@@ -84,7 +84,7 @@ class CustodyManager:
         await self._drainer.close()
 
     async def catch_up(self) -> None:
-        """Learn from the logs what this site holds and what waits here; no message is taken before that is done."""
+        """Read from the logs what this site holds and which strays wait. Must end before the first MQTT message."""
         for step in (
             self._receiver.catch_up,
             self._recovery.complete,
@@ -98,7 +98,7 @@ class CustodyManager:
                 self.writers.box(topic).taken_over()
 
     def work(self) -> Work:
-        """What goes on until the bridge ends."""
+        """Return the tasks that run until the bridge ends."""
         return {
             "ledgers": self._receiver.follow,
             "custody": self._receiver.take_over,
@@ -110,14 +110,14 @@ class CustodyManager:
         }
 
     def _add_stray(self, topic: str, record: Record, at_start: bool) -> None:
-        """A record of another site's strays log: where its log is held here, bring it in."""
+        """Handle a record of another site's strays log; drain it if this site holds the log that it belongs to."""
         waits = self.book.add_record(topic, record)
         if waits is not None and not at_start and self._holdings.state(waits) is CustodyState.HELD:
             writer = self.writers.box(waits)
             writer.enqueue(Barrier(writer.prepare))
 
     def _warn_of_lost_sites(self) -> None:
-        """Logs whose holder the topology does not have (any more) can be moved by nobody."""
+        """Log an error about logs whose holder is not in the topology (any more): no site can grant them."""
         for holder, logs in self._holdings.view.holders().items():
             if holder not in self._topology.sites:
                 log.error(

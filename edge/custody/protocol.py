@@ -67,9 +67,10 @@ class ReadLedgers:
 
 @dataclass(frozen=True, slots=True)
 class ReadPosition:
-    """Outcome: the log's ``LogPosition``, None when it is empty.
+    """Read where a log ends. Outcome: its ``LogPosition``; None when the log is empty.
 
-    ``anew``: read it again, even if the log was given away or an append to it was fenced.
+    Args:
+        anew: Read the position from the broker again, even after the log was granted away or an append was fenced.
     """
 
     log: str
@@ -78,9 +79,9 @@ class ReadPosition:
 
 @dataclass(frozen=True, slots=True)
 class AdoptTerm:
-    """Continue the log in a term whose marker is its last record. Outcome: its ``LogPosition``.
+    """Append in a term from now on whose marker is the log's last record. Outcome: the log's ``LogPosition``.
 
-    Errors: Fenced, a later term exists. Misplaced, the log does not end with that marker. BrokerError.
+    Errors: Fenced when a later term exists, Misplaced when the log does not end with that marker, BrokerError.
     """
 
     log: str
@@ -92,10 +93,11 @@ class AppendMarker:
     """Append a marker at the end of its log. Outcome: its offset.
 
     Args:
-        expected_end: Append it only if the log ends here.
+        expected_end: Append the marker only if the log ends at this offset. None: at any offset.
         hold: Whether this site appends in the new term.
 
-    Errors: Fenced, Conflict: it is not stored. Misplaced with ``fields["base_offset"]``: it is stored there.
+    Errors: Fenced or Conflict when the marker is not stored; Misplaced with ``fields["base_offset"]`` when it is stored
+    at that other offset.
     """
 
     marker: Marker
@@ -105,9 +107,10 @@ class AppendMarker:
 
 @dataclass(frozen=True, slots=True)
 class ReadMarker:
-    """Outcome: the ``StoredMarker`` whose batch begins at an offset; None when no batch begins there (any more).
+    """Read the batch that begins at an offset. Outcome: a ``StoredMarker``, None when no batch begins there (any more).
 
-    ``stored``: the marker was appended just now; wait until it can be read.
+    Args:
+        stored: The marker was appended a moment ago: wait until it can be read.
     """
 
     log: str
@@ -117,35 +120,36 @@ class ReadMarker:
 
 @dataclass(frozen=True, slots=True)
 class AppendEntry:
-    """Append to this site's ledger."""
+    """Append an entry to this site's ledger."""
 
     entry: LedgerEntry
 
 
 @dataclass(frozen=True, slots=True)
 class AppendEvent:
-    """Append an equipment event to this site's events, unless it is there."""
+    """Append an equipment event to this site's events log, unless the log has it."""
 
     event: Transfer
 
 
 @dataclass(frozen=True, slots=True)
 class PrepareLog:
-    """Make a log that is held here ready for appends: drain its strays (``look_again``, then ``drain``)."""
+    """Drain the strays of a log that this site holds (``look_again``, then ``drain``), before appends to it."""
 
     log: str
 
 
 @dataclass(frozen=True, slots=True)
 class StoreStrays:
-    """Wait until the strays that are on their way into this site's strays log are stored."""
+    """Wait until every stray that was submitted to this site's strays log is stored."""
 
 
 @dataclass(frozen=True, slots=True)
 class RememberLogs:
-    """Load which readings logs have, at least from an offset on. A log that cannot be read is given up.
+    """Load into memory which readings each log has, from the given offset or earlier.
 
-    Outcome: the logs that make no progress now, which the procedure leaves out (None: there are none).
+    Gives up logs that cannot be read. Outcome: the logs that make no progress now, which the procedure leaves out;
+    None when there are none.
     """
 
     offsets: Mapping[str, int]
@@ -153,9 +157,9 @@ class RememberLogs:
 
 @dataclass(frozen=True, slots=True)
 class CopyStrays:
-    """Append the strays at some offsets of a strays log to their logs, in order, leaving out those that the log has.
+    """Append the strays at some offsets of a strays log to their logs, in order, without those that a log has already.
 
-    A log is skipped once it is no longer held. Outcome: as of ``RememberLogs``.
+    Skips a log as soon as this site no longer holds it. Outcome: the same as that of ``RememberLogs``.
     """
 
     topic: str
@@ -165,7 +169,7 @@ class CopyStrays:
 
 @dataclass(frozen=True, slots=True)
 class FindStrays:
-    """Outcome: the readings kept for one log in a strays log between two offsets, as ``KeptReading``s."""
+    """Find the readings of one log in a strays log between two offsets. Outcome: a list of ``KeptReading``."""
 
     log: str
     topic: str
@@ -175,7 +179,7 @@ class FindStrays:
 
 @dataclass(frozen=True, slots=True)
 class ForgetLog:
-    """Forget which readings the log has: another site appends to it now. ``empty``: the log is new."""
+    """Forget which readings the log has, because another site appends to it now, or because it is new (``empty``)."""
 
     log: str
     empty: bool = False
@@ -183,7 +187,7 @@ class ForgetLog:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpLog:
-    """Stop appending after a refused append, and read from the log who holds it."""
+    """Stop appending to a log after a refused append, and have recovery read from the log who holds it."""
 
     log: str
     error: FairleadError
@@ -191,14 +195,14 @@ class GiveUpLog:
 
 @dataclass(frozen=True, slots=True)
 class FindStaleTail:
-    """Outcome: the part of this site's copy of a seized log that is not in the log (``Stale``), or None."""
+    """Find the part of this site's copy that a seizure has cut off from the log. Outcome: a ``StaleTail``, or None."""
 
     log: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeepTail:
-    """Keep the readings of a range of this site's copy as strays. Outcome: ``KeptTail``, once they are stored."""
+    """Copy the readings in a range of this site's copy to its strays log. Outcome: ``KeptTail``, once stored."""
 
     log: str
     start: int
@@ -225,18 +229,18 @@ Action: TypeAlias = (
     | KeepTail
 )
 Steps: TypeAlias = Generator[Action, Any, T]
-"""A procedure: yields actions, receives their outcomes, returns its result."""
+"""A procedure: a generator that yields actions, receives their outcomes and returns a result."""
 
 
 class StoredMarker(NamedTuple):
-    """What is stored where a term begins. ``marker`` is None where it is something else than a marker."""
+    """The batch that is stored where a term begins. ``marker`` is None when the batch holds something else."""
 
     marker: Marker | None
     batch: bytes
 
 
 class StaleTail(Protocol):
-    """The part of a copy that a seizure has cut off (``fairlead.custody.superseded.Stale``)."""
+    """The part of a site's copy that a seizure has cut off from the log (``fairlead.custody.superseded.Stale``)."""
 
     @property
     def cut(self) -> int: ...
@@ -249,7 +253,7 @@ class StaleTail(Protocol):
 
 
 class Book(Protocol):
-    """What the protocol asks of the strays that this site can see (``edge.strays.store.StrayBook``)."""
+    """The methods of ``edge.strays.store.StrayBook`` that the protocol calls: the strays in this site's Kafka."""
 
     def drained(self, log: str) -> dict[str, int]: ...
     def passed_on(self, log: str, drained: Mapping[str, int]) -> None: ...
@@ -260,16 +264,16 @@ class Book(Protocol):
     def look_again(self, log: str, topic: str, found: Iterable[KeptReading]) -> None: ...
 
 
-# -- what asks for custody to move
+# -- requests to move custody
 
 
 FUTURE: Final = dt.timedelta(hours=24)
-"""How far ahead of the site's clock an event's time may be before it is not believed."""
+"""How far an event's time may be ahead of the site's clock; a later time is ignored as a wrong clock."""
 _BY_HAND: Final = ("HAND", "SEIZURE")
 
 
 class CustodyMove(Enum):
-    """What a transfer asks of custody at this site."""
+    """The change of custody that a transfer asks of this site."""
 
     NOTHING = "nothing"
     OPEN = "open"
@@ -281,7 +285,10 @@ class CustodyMove(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Custody of one log is to go to ``to_site`` (None: the box leaves the system). ``event_id`` names it for ever."""
+    """A request to pass custody of one log to ``to_site`` (None: the box leaves the system).
+
+    ``event_id`` is the request's identity: a transfer with the same id is carried out once.
+    """
 
     log: str
     event: CustodyEvent
@@ -293,7 +300,7 @@ class Transfer:
 
 
 def of_event(message: EventMessage) -> Transfer:
-    """What an equipment event asks for. Raises ValueError for a transport event, which moves no custody."""
+    """Return the transfer that an equipment event asks for. Raises ValueError for a transport event."""
     code = message.event.payload.equipment_event_type_code
     if message.log is None or code is None:
         raise ValueError("a transport event moves no custody")
@@ -302,7 +309,7 @@ def of_event(message: EventMessage) -> Transfer:
 
 
 def of_order(order: CustodyOrder) -> Transfer:
-    """What an order by hand asks for."""
+    """Return the transfer that an operator's order asks for."""
     return Transfer(
         order.log,
         "SEIZURE" if order.kind == "seize" else "HAND",
@@ -315,26 +322,27 @@ def of_order(order: CustodyOrder) -> Transfer:
 
 
 def of_claim(claim: ClaimEntry) -> Transfer:
-    """What the site where a box has come in asks of the one that it left."""
+    """Return the transfer that a claim asks for, to the site where the box has come in."""
     return Transfer(claim.log, "GTIN", claim.event_id, claim.event_date_time, claim.claimed_by)
 
 
 def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime, sites: Container[str]) -> CustodyMove:
-    """What a transfer asks for, given what is known now. WAIT: custody may be on its way to this site.
+    """Return the move that a transfer asks for, given the grants known now. WAIT: custody may be on its way here.
 
-    A box that left elsewhere comes in by a CLAIM to the site that it left: who opens the next term is one site only. A
-    site that is not among ``sites`` any more cannot answer, and the log is opened as if the box had left here.
+    When a box comes in that left the system at another site, the move is a CLAIM to that other site, because only one
+    site may open the next term. When that other site is not among ``sites`` any more it cannot answer, and this site
+    reopens the log as if the box had left here.
 
-    A transfer that happened before the newest grant has been overtaken: others have moved the log on since. (A grant by
-    hand tells nothing about that: its time is a person's, that of events is a device's. Nor does one from the future:
-    some clock was wrong, and what the box does now must not wait for that day.)
+    A transfer dated before the newest grant is refused, because the log has moved on since. Two kinds of grant are
+    exempt from the comparison: grants by hand, whose time is an operator's and not a device's, and grants dated more
+    than ``FUTURE`` ahead, whose clock was wrong and must not hold up what the box does now.
 
     Raises:
-        NotHolderError: the transfer has been overtaken, and this site is not the holder or must not act on it any more.
+        NotHolderError: the transfer is older than the log's newest grant.
     """
     grant = holdings.view.grant(transfer.log)
     if grant is not None and grant.event_id == transfer.event_id:
-        return CustodyMove.NOTHING  # done before; the message came again
+        return CustodyMove.NOTHING  # carried out before; the message was sent again
     state = holdings.state(transfer.log)
     if transfer.event == "GTIN" and state in (CustodyState.HELD, CustodyState.INCOMING):
         return CustodyMove.NOTHING
@@ -360,16 +368,16 @@ def plan(transfer: Transfer, holdings: Holdings, now: dt.datetime, sites: Contai
 
 
 class Claims:
-    """The claims that this site has made, and those that it is to answer; others are passed over."""
+    """The claims that this site has made and those that it must answer. Ignores claims between other sites."""
 
     def __init__(self, site: str, view: CustodyView) -> None:
         self._site = site
         self._view = view
-        self._made: dict[str, tuple[int, str]] = {}  # of each log the newest: term and event
+        self._made: dict[str, tuple[int, str]] = {}  # by log: term and event id of the newest claim
         self._asked: dict[str, list[ClaimEntry]] = defaultdict(list)
 
     def learn(self, entry: ClaimEntry) -> bool:
-        """Take in a claim from any ledger; True when this site is the one to answer it."""
+        """Record a claim from any ledger. Returns True when this site must answer it."""
         if entry.claimed_by == self._site:
             self._made[entry.log] = (entry.term, entry.event_id)
         if entry.left_site != self._site or entry.claimed_by == self._site:
@@ -378,15 +386,18 @@ class Claims:
         return True
 
     def is_made(self, log: str, term: int, event_id: str) -> bool:
-        """Whether this site's newest claim to a log is this one."""
+        """Return whether this site's newest claim to a log has this term and event id."""
         return self._made.get(log) == (term, event_id)
 
     def logs(self) -> Collection[str]:
-        """Logs that others claim of this site, those that were answered perhaps among them."""
+        """Return the logs that other sites claim of this one; some of the claims may be answered already."""
         return tuple(self._asked)
 
     def next(self, log: str) -> ClaimEntry | None:
-        """The claim to answer now: of those that are not void, the box that came in first. None: there is none."""
+        """Return the valid claim with the earliest event time, which is to be answered now; None when there is none.
+
+        Drops claims for terms before the log's newest grant.
+        """
         grant = self._view.grant(log)
         open_still = [each for each in self._asked.get(log, ()) if grant is None or each.term >= grant.term]
         if not open_still:
@@ -398,7 +409,7 @@ class Claims:
 
 
 def left_here(grant: Grant, site: str, term: int) -> bool:
-    """Whether a box is outside since it left a site in this term."""
+    """Return whether a box left the system at ``site`` in this term and is still outside."""
     return grant.to_site is None and grant.from_site == site and grant.term == term
 
 
@@ -406,13 +417,14 @@ def left_here(grant: Grant, site: str, term: int) -> bool:
 
 
 class CustodyProtocol:
-    """Decides for one site. Procedures about one log must not overlap; those about different logs may.
+    """The custody decisions of one site. Procedures about the same log must not overlap; others may.
 
     Args:
-        sites: Those of the topology.
-        now: The time.
-        nonce: Gives something unique for each marker.
-        disbelieve: Why an entry of a site is not believed, None when it is (``topologies.ledger_trust``).
+        sites: The sites of the topology.
+        now: Returns the present time, with a time zone.
+        nonce: Returns a unique string for each marker.
+        disbelieve: Returns the reason why an entry of a site is not believed, None when it is
+            (``topologies.ledger_trust``).
     """
 
     def __init__(
@@ -429,42 +441,43 @@ class CustodyProtocol:
         self.holdings = holdings
         self.view: CustodyView = holdings.view
         self.claims = Claims(holdings.site, holdings.view)
-        self.splits: dict[str, str] = {}  # logs granted twice in one term, with what the ledgers say about it
+        self.splits: dict[str, str] = {}  # logs granted twice in one term, with the error text
         self._book = book
         self._sites = sites
         self._now = now
         self._nonce = nonce
         self._disbelieve = disbelieve
         self._writing: set[tuple[str, int]] = set()  # entries that are being appended: log and term
-        self._returned: dict[str, tuple[int, int, int]] = {}  # newest seizure, cut, and end of the copy
-        self._answered: set[str] = set()  # ids of orders by hand that this site's ledger has answered
+        self._returned: dict[str, tuple[int, int, int]] = {}  # by log: newest seizure's term, cut, end of the copy
+        self._answered: set[str] = set()  # ids of the operators' orders that this site's ledger has answered
 
     def is_writing(self, entry: CustodyEntry) -> bool:
-        """Whether an entry of this site's ledger is being written by this process now."""
+        """Return whether this process is writing this entry to the site's ledger now."""
         return (entry.log, entry.term) in self._writing
 
     # -- deciding
 
     def is_outside(self, topic: str) -> bool:
-        """Whether the box of a log has left the system."""
+        """Return whether the box of a log has left the system."""
         grant = self.view.grant(topic)
         return grant is not None and grant.to_site is None
 
     def has_claimed(self, transfer: Transfer) -> bool:
-        """Whether the site that the box of a log has left was asked for it already."""
+        """Return whether this site has already claimed the log from the site where the box left the system."""
         grant = self.view.grant(transfer.log)
         return grant is not None and self.claims.is_made(transfer.log, grant.term, transfer.event_id)
 
     def plan(self, transfer: Transfer) -> CustodyMove:
-        """What a transfer asks for, given what is known now; raises as the function ``plan``."""
+        """Return the move that a transfer asks for now. Raises the same errors as the function ``plan``."""
         return plan(transfer, self.holdings, self._now(), self._sites)
 
     def decide(self, transfer: Transfer) -> Steps[CustodyMove]:
-        """As ``plan``; before a log is opened, the ledgers are read to their ends: that it is open elsewhere may be
-        here already and not be known yet.
+        """Return the move that a transfer asks for; read the ledgers to their ends first when it would open a log.
+
+        The site's Kafka may already have the entry by which another site opened the log, not yet read by this process.
 
         Raises:
-            NotHolderError: as ``plan``.
+            NotHolderError: see ``plan``.
         """
         move = self.plan(transfer)
         if move in (CustodyMove.OPEN, CustodyMove.REOPEN, CustodyMove.CLAIM):
@@ -475,11 +488,11 @@ class CustodyProtocol:
     # -- moving custody
 
     def perform(self, transfer: Transfer) -> Steps[CustodyMove]:
-        """Carry out a transfer.
+        """Carry out a transfer, and return the move that was made.
 
         Raises:
-            NotHolderError: as ``plan``.
-            ReplicaBehindError: the log's past is not all here.
+            NotHolderError: see ``plan``.
+            ReplicaBehindError: this site's copy of the log is not complete.
             LostCustodyError: the log has a later term than the ledger knows.
         """
         move = self.plan(transfer)
@@ -497,18 +510,18 @@ class CustodyProtocol:
         return move
 
     def carry_out(self, event: Transfer, *, known: bool) -> Steps[EventOutcome]:
-        """Carry out an equipment event that has come, or that has waited: into the site's events first, then custody.
+        """Carry out an equipment event, new or waiting: append it to the site's events log, then move custody.
 
         Args:
-            known: The site's events had it before.
+            known: Whether the events log had this event before.
         """
         try:
-            move = yield from self.decide(event)  # a refusal must come before anything is written
+            move = yield from self.decide(event)  # decide before writing anything: the event may be refused
             if move is not CustodyMove.WAIT:
                 yield AppendEvent(event)
                 move = yield from self.perform(event)
         except NotHolderError as error:
-            # One that was carried out before comes again: since then the box has moved on.
+            # A known event was carried out before, and the log has moved on since: the message was only sent again.
             return EventOutcome(EventResult.REPEATED if known else EventResult.REFUSED, error=error)
         except FairleadError as error:
             if not error.retriable and not isinstance(error, LostCustodyError):
@@ -519,17 +532,17 @@ class CustodyProtocol:
         )
 
     def may_try(self, event: Transfer, *, held_up: bool) -> Try:
-        """Whether an event that waits is to be tried now. Events of one log are tried in order.
+        """Return whether to try a waiting event now. The events of one log are tried in order.
 
-        Where the box is outside, only its coming in passes those that wait: they are older.
+        While the box is outside the system, only an event that brings it in may overtake older waiting events.
 
         Args:
-            held_up: An earlier one of the log was passed over.
+            held_up: An earlier waiting event of the log was skipped.
         """
         try:
             move = self.plan(event)
         except NotHolderError:
-            return Try.NOW  # it has been overtaken: carrying it out says so
+            return Try.NOW  # the log has moved on since: ``carry_out`` reports that
         if move is CustodyMove.CLAIM and self.has_claimed(event):
             move = CustodyMove.WAIT
         if move is CustodyMove.WAIT and not self.is_outside(event.log):
@@ -538,10 +551,10 @@ class CustodyProtocol:
         return Try.LATER if held_up and move in (CustodyMove.WAIT, CustodyMove.GRANT, CustodyMove.NOTHING) else Try.NOW
 
     def is_settled(self, topic: str, event_id: str, at: dt.datetime, *, known: bool) -> bool:
-        """Whether an event waits no longer: it moved the log, or was carried out and others have moved the log since.
+        """Return whether an event is done: it moved the log, or was carried out before others moved the log again.
 
         Args:
-            known: The site's events have it.
+            known: Whether the site's events log has the event.
         """
         grant = self.view.grant(topic)
         return grant is not None and (grant.event_id == event_id or (grant.at > at and known))
@@ -549,14 +562,16 @@ class CustodyProtocol:
     def carry_out_order(
         self, order: Transfer, *, term: int | None, check: Callable[[], None]
     ) -> Steps[FairleadError | None]:
-        """Carry out an order by hand, or refuse it in the ledger; gives why it was refused.
+        """Carry out an operator's order, or write a refusal to the ledger.
+
+        Returns the reason of the refusal, None when the order was carried out.
 
         Args:
-            term: The term of the log when the order was given; in another one it is refused. None: in any.
-            check: Raises what is wrong with the order whatever the state of its log.
+            term: The log's term when the order was given; the order is refused in any other term. None: any term.
+            check: Raises if the order is invalid, whatever the state of its log.
 
         Raises:
-            FairleadError: retriable: the order is to be tried again.
+            FairleadError: a retriable error; the caller tries the order again.
         """
         try:
             check()
@@ -593,7 +608,7 @@ class CustodyProtocol:
             )
 
     def answer(self, topic: str) -> Steps[bool]:
-        """Give a log to the site that claims it, if any does still. Raises as ``perform``."""
+        """Grant a log to the site that claims it; return False if no valid claim is left. Raises as ``perform``."""
         claim = self.claims.next(topic)
         if claim is None:
             return False
@@ -601,7 +616,7 @@ class CustodyProtocol:
         return True
 
     def _lost_when_refused(self, topic: str, moving: Steps[None]) -> Steps[None]:
-        """A log whose next term cannot be opened here is not this site's."""
+        """Run a procedure that opens a term; if its append is refused, give the log up and raise LostCustodyError."""
         try:
             yield from moving
         except (Fenced, Misplaced, Conflict) as error:
@@ -628,7 +643,7 @@ class CustodyProtocol:
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
     def _claim(self, transfer: Transfer) -> Steps[None]:
-        """Ask the site that a box has left, in the own ledger."""
+        """Write a claim to this site's ledger, addressed to the site where the box left the system."""
         grant = self._known(transfer.log)
         if grant.from_site is None or self.has_claimed(transfer):
             return
@@ -645,7 +660,7 @@ class CustodyProtocol:
         self.claims.learn(claim)
 
     def _reopen(self, transfer: Transfer) -> Steps[None]:
-        """A box that had left the system here comes in again, here or at another site."""
+        """Open the next term of a log whose box left the system here, for this site or the site that claims it."""
         topic = transfer.log
         grant = self._known(topic)
         try:
@@ -665,9 +680,9 @@ class CustodyProtocol:
 
     def _grant(self, transfer: Transfer) -> Steps[None]:
         topic = transfer.log
-        yield PrepareLog(topic)  # what was kept for this log while it was elsewhere belongs before the marker
+        yield PrepareLog(topic)  # strays kept while another site held the log belong before the marker
         grant = self._known(topic)
-        # Asked once more: nothing but this stops the marker of a new term, which a broker takes at any end.
+        # Check again after draining: a broker accepts the marker of a new term at any end, so only this stops it.
         if self.holdings.state(topic) is not CustodyState.HELD or grant.to_site != self.site:
             raise LostCustodyError(
                 f"{self.site} cannot grant {topic} now: while its strays were brought in, the log could no longer be "
@@ -683,15 +698,15 @@ class CustodyProtocol:
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
     def seize(self, transfer: Transfer, *, term: int | None = None) -> Steps[None]:
-        """Take a log from a holder that is lost: open a term at the end of this site's own copy.
+        """Take a log from a holder that is lost: open a new term at the end of this site's own copy.
 
         Args:
-            term: The log's term when the seizure was ordered; in another one it is refused. None: in any.
+            term: The log's term when the seizure was ordered; it is refused in any other term. None: any term.
 
         Raises:
             RefusedError: the log is in another term.
-            SeizureError: nobody ever opened the log, this site holds it, or its copy has nothing to go on from.
-            LostCustodyError: the copy grew at that moment; the order may be given again.
+            SeizureError: the log was never opened, this site holds it, or this site's copy cannot be continued.
+            LostCustodyError: the copy grew during the seizure; the operator may give the order again.
         """
         topic = transfer.log
         self._seizable(topic)
@@ -720,7 +735,7 @@ class CustodyProtocol:
             event_id=transfer.event_id,
             event_date_time=transfer.at,
             nonce=self._nonce(),
-            # How far the lost holder had drained since the last marker in this copy, nobody here knows.
+            # The last marker in this copy is the newest known record of what the lost holder had drained.
             drained=last.drained if last is not None else {},
             drained_since=_since(last, position.marker) if last is not None else 0,
             reason=transfer.reason,
@@ -729,7 +744,7 @@ class CustodyProtocol:
             offset = yield from self._append_marker(marker, expected_end=position.end)
         except (Fenced, Misplaced, Conflict) as error:
             if (yield from self._enter_stored_seizure(transfer)):
-                return  # another bridge of this site has stored the marker, and need not live to write its entry
+                return  # another bridge of this site stored the marker, and may end before it writes the entry
             raise LostCustodyError(
                 f"{self.site} could not seize {topic}: its copy has just grown ({error.what})",
                 hint="give the order again",
@@ -739,17 +754,21 @@ class CustodyProtocol:
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
     def _enter_stored_seizure(self, transfer: Transfer) -> Steps[bool]:
-        """Write the entry of a seizure whose marker ends the terms of this copy; True when it was this order's.
+        """Write the missing ledger entry of a seizure whose marker is the newest in this copy.
 
-        A crash or an error may come between a marker and its entry, and an entry of the lost holder before the next
-        try. The order is too late then, but its marker is stored: without the entry nobody knows that histories end
-        there, nor once another marker is on top of it.
+        Returns True when that marker belongs to this order. A crash or an error may separate a marker from its entry,
+        and an entry of the lost holder may arrive before the next attempt. The order then comes too late, but its
+        marker is stored; without the entry no site learns that the older history ends there, above all once another
+        marker follows it.
+
+        Raises:
+            SeizureError: another site has seized the log, and its ledger is not here yet.
         """
         topic = transfer.log
         position, last = yield from self._end_of_copy(topic)
         if last is None or last.event != "SEIZURE" or last.term <= (self.view.term(topic) or 0):
             return False
-        if last.to_site != self.site:  # only that site's entry has the true offset, a copy does not
+        if last.to_site != self.site:  # the marker's offset in a copy may differ; that site's entry has the true one
             raise SeizureError(
                 f"{last.to_site} has seized {topic} (term {last.term}), and its ledger is not here yet",
                 hint=f"wait for the ledger of {last.to_site}: fairlead custody show {topic}",
@@ -761,7 +780,7 @@ class CustodyProtocol:
         return ordered
 
     def _seizable(self, topic: str) -> Grant:
-        """The newest grant of a log that another site holds."""
+        """Return the newest grant of a log. Raises SeizureError if the log was never opened or this site holds it."""
         grant = self.view.grant(topic)
         if grant is None:
             raise SeizureError(f"no ledger at {self.site} knows {topic}: it was never opened", log=topic)
@@ -770,12 +789,17 @@ class CustodyProtocol:
         return grant
 
     def _end_of_copy(self, topic: str) -> Steps[tuple[LogPosition, Marker | None]]:
-        """Where this site's copy ends, and the newest marker in it (None where it is no longer stored)."""
+        """Return the end of this site's copy and the newest marker in it (None when it is no longer stored).
+
+        Raises:
+            SeizureError: there is no copy here, or it has no record of any term.
+            BrokerError: the copy cannot be read now; retriable.
+        """
         try:
             position: LogPosition | None = yield ReadPosition(topic, anew=True)
         except BrokerError as error:
             if error.retriable and error.code != UNKNOWN_TOPIC_OR_PARTITION:
-                raise  # a marker of this order may be stored already
+                raise  # try again: a marker of this order may be stored already
             raise SeizureError(
                 f"{self.site} has no copy of {topic} that it could go on from: {error.what}",
                 hint="seize it at a site that has one, see 'fairlead custody show'",
@@ -791,17 +815,17 @@ class CustodyProtocol:
         return position, stored.marker if stored is not None else None
 
     def grant_by_hand(self, transfer: Transfer) -> Steps[None]:
-        """Carry out an order to grant a log.
+        """Carry out an operator's order to grant a log.
 
         Raises:
-            ReplicaBehindError: custody is this site's own, but its copy is not complete.
+            ReplicaBehindError: the ledger gives the log to this site, but its copy is not complete yet.
             NotHolderError: this site does not hold the log.
-            LostCustodyError: as ``perform``.
+            LostCustodyError: see ``perform``.
         """
         topic = transfer.log
         grant = self.view.grant(topic)
         if grant is not None and grant.event_id == transfer.event_id:
-            return  # a crash had cut it short, and it was completed at the start
+            return  # a crash interrupted it, and recovery completed it at the start
         match self.holdings.state(topic):
             case CustodyState.HELD:
                 yield from self.perform(transfer)
@@ -820,8 +844,11 @@ class CustodyProtocol:
     # -- markers and their ledger entries
 
     def _append_marker(self, marker: Marker, *, expected_end: int | None, hold: bool = True) -> Steps[int]:
-        """Append a marker; gives its offset. It may land later than expected, where another writer was faster at that
-        moment: it fences all the same, and what came before it is part of the log."""
+        """Append a marker and return its offset.
+
+        The offset is later than ``expected_end`` when another writer appended at the same moment. The marker fences
+        that writer all the same, and the records before it are part of the log.
+        """
         try:
             offset: int = yield AppendMarker(marker, expected_end, hold)
         except Misplaced as error:
@@ -857,7 +884,7 @@ class CustodyProtocol:
         )
 
     def publish(self, marker: Marker, offset: int, *, ordered_by: str = "") -> Steps[None]:
-        """Write the ledger entry of a marker that is stored at an offset, and let this site's own view know."""
+        """Write the ledger entry of a marker stored at ``offset``, and apply it to this site's view and holdings."""
         stored: StoredMarker = yield ReadMarker(marker.log, offset, stored=True)
         entry = self._entry_of(marker, offset, stored.batch, self.site, ordered_by)
         key = (entry.log, entry.term)
@@ -872,7 +899,7 @@ class CustodyProtocol:
         finally:
             self._writing.discard(key)
         if self.view.term(entry.log) != entry.term:
-            return  # seized meanwhile: what the newer term made of the log stays
+            return  # seized meanwhile: the newer term decides
         self._book.passed_on(entry.log, entry.drained)
         if entry.to_site == self.site:
             self.holdings.hold(entry.log, entry.term)
@@ -880,7 +907,7 @@ class CustodyProtocol:
             self.holdings.release(entry.log)
 
     def _entry_of(self, marker: Marker, offset: int, batch: bytes, site: str, ordered_by: str = "") -> CustodyEntry:
-        """The ledger entry of a marker that is stored at ``offset`` as ``batch``."""
+        """Return the ledger entry of a marker that is stored at ``offset`` as ``batch``."""
         return CustodyEntry(
             log=marker.log,
             term=marker.term,
@@ -902,14 +929,19 @@ class CustodyProtocol:
     # -- after a crash, and after a refused append
 
     def begin(self, topics: Iterable[str]) -> list[str]:
-        """At start, when the ledgers have been read: which of the logs here may be this site's, for ``take_up``."""
+        """Apply the grants to this site, and return those of ``topics`` that it may hold, for ``take_up``.
+
+        Called once at start, when the ledgers have been read.
+        """
         for grant in self.view.granted_to(self.site):
             self.holdings.apply_grant(grant)
         return [topic for topic in topics if self.view.holder(topic) in (None, self.site)]
 
     def take_up(self, topic: str, position: LogPosition | None) -> bool:
-        """At start: hold a log whose last record is of this site's own term. True where the log has a later term than
-        the ledgers know: then ``complete`` says whose."""
+        """Hold a log at start if its last record is of this site's own term.
+
+        Returns True when the log has a later term than the ledgers know; ``complete`` then finds the holder.
+        """
         if position is None:
             return False
         term = self.view.term(topic) or 0
@@ -918,7 +950,11 @@ class CustodyProtocol:
         return position.term > term
 
     def complete(self, topic: str, position: LogPosition) -> Steps[int]:
-        """A log is in a later term than the ledgers know: its marker says who holds it. Gives the entries written."""
+        """Find the holder of a log that is in a later term than the ledgers know, from that term's marker.
+
+        Writes the missing ledger entry when the marker is this site's own, and returns the number of entries written.
+        Marks the log broken when the marker is no longer stored here.
+        """
         stored: StoredMarker | None = yield ReadMarker(topic, position.marker)
         if stored is None or stored.marker is None:
             self.holdings.mark_broken(topic)
@@ -936,7 +972,7 @@ class CustodyProtocol:
             yield from self.publish(marker, position.marker)
             return 1
         if marker.event == "SEIZURE":
-            return 0  # where it truly is, its site's entry tells: a copied marker may have landed elsewhere
+            return 0  # a copied marker may have another offset: wait for the seizing site's entry
         giver = marker.from_site if marker.from_site is not None else (marker.to_site or "")
         entry = self._entry_of(marker, position.marker, stored.batch, giver)
         why_not = self._disbelieve(giver, entry)
@@ -947,7 +983,7 @@ class CustodyProtocol:
         grant = self.view.grant(topic)
         if grant is not None:
             self.holdings.apply_grant(grant)
-            if grant.to_site == self.site:  # it was taken over here, and only the entry is missing
+            if grant.to_site == self.site:  # this site took the log over, and only the entry is missing
                 self.holdings.hold(topic, grant.term)
         return 0
 
@@ -957,15 +993,14 @@ class CustodyProtocol:
         return marker.from_site == self.site
 
     def recheck(self, topic: str, *, mend: Callable[[Grant], bool]) -> Steps[bool]:
-        """Find out from the log itself who holds it, after an append was refused or the log could not be read.
+        """Find out from a broken log itself who holds it. Returns True when this site holds it and may append again.
 
-        Gives True where this site does, and goes on.
-
-        A log whose present term is this site's, and which has nothing but this term from its marker on, was only longer
-        than thought: the last append of a bridge that was killed may arrive after the next one has looked.
+        A log breaks when an append is refused or the log cannot be read. If its last term is this site's own, and that
+        term's marker is where the ledger has it, the log was only longer than expected: the last append of a killed
+        bridge may arrive after the next bridge has read the log's end.
 
         Args:
-            mend: Whether a log that is whole may be appended to again.
+            mend: Returns whether a log with this grant, which is intact, may be appended to again.
         """
         if self.holdings.state(topic) is not CustodyState.BROKEN:
             return False
@@ -982,10 +1017,10 @@ class CustodyProtocol:
         self.holdings.hold(grant.log, grant.term)
         return True
 
-    # -- what the ledgers say
+    # -- entries of the ledgers
 
     def learn(self, entry: LedgerEntry) -> None:
-        """Take in an entry of this site's own ledger."""
+        """Record an entry of this site's own ledger: a reported tail, or the answer to an operator's order."""
         match entry:
             case ReturnEntry():
                 self._returned[entry.log] = (entry.term, entry.marker_offset, entry.end_offset)
@@ -995,16 +1030,17 @@ class CustodyProtocol:
                 self._answered.add(entry.order_id)
 
     def is_answered(self, order_id: str) -> bool:
-        """Whether this site's ledger has a grant, a seizure or a refusal for an order by hand."""
+        """Return whether this site's ledger has a grant, a seizure or a refusal for an operator's order."""
         return order_id in self._answered
 
     def apply(self, entry: CustodyEntry, *, own: bool, at_start: bool) -> CustodyChange | None:
-        """An entry of any ledger; what it changes here, None when it changes nothing.
-
-        Entries that are found at the start only fill the view: ``take_up`` compares it with the logs then.
+        """Apply an entry of any ledger. Returns the change of custody at this site; None when nothing changes.
 
         Args:
-            own: It is in this site's ledger: what this process writes itself, ``publish`` sees to.
+            own: The entry is in this site's ledger. Entries that this process writes are ignored: ``publish`` applies
+                them.
+            at_start: The entry was in the ledger at start. It then only fills the view, which ``take_up`` compares with
+                the logs.
         """
         try:
             news = self.view.apply(entry)
@@ -1020,20 +1056,22 @@ class CustodyProtocol:
         return CustodyChange(grant, before, self.holdings.state(entry.log))
 
     def adopted(self, grant: Grant, result: LogPosition | FairleadError) -> bool:
-        """What came of ``AdoptTerm`` for a log that the ledger gives to this site. True: it is held now.
+        """Handle the result of ``AdoptTerm`` for a log that the ledger gives to this site.
+
+        Returns True if this site holds the log now.
 
         Raises:
-            FairleadError: what waiting cannot mend.
+            FairleadError: an error that is neither retriable nor about the log's content.
         """
         if self.view.grant(grant.log) != grant:
-            return False  # it has moved on meanwhile
+            return False  # the log has moved on meanwhile
         match result:
             case FairleadError() if result.retriable:
-                return False  # at the next look
+                return False  # try again at the next check
             case Conflict():
-                return False  # an append of this site's earlier term is under way still; at the next look
+                return False  # an append of this site's earlier term is still in flight; try again at the next check
             case Misplaced() if result.fields.get("term", grant.term) < grant.term:
-                return False  # the copy goes on in an older term, which a seizure has cut off: it will be made anew
+                return False  # the copy has an older term that a seizure has cut off: it will be rebuilt
             case Fenced() | Misplaced() | FatalBrokerError():
                 self.holdings.mark_broken(grant.log)
                 log.error(
@@ -1045,14 +1083,14 @@ class CustodyProtocol:
         self.holdings.hold(grant.log, grant.term)
         return True
 
-    # -- what a seizure has cut off
+    # -- tails that a seizure has cut off
 
     def is_returned(self, topic: str, stale: StaleTail) -> bool:
-        """Whether this site's ledger says already that the readings of a stale copy are kept."""
+        """Return whether this site's ledger already reports that the readings of a stale tail are kept."""
         return self._returned.get(topic) == (stale.newest, stale.cut, stale.end)
 
     def return_tail(self, topic: str) -> Steps[ReturnEntry | None]:
-        """Keep the readings of one copy beyond a seizure as strays, and report that in the ledger."""
+        """Keep the readings of a copy's stale tail as strays, and report that in the ledger. None: there is no tail."""
         stale: StaleTail | None = yield FindStaleTail(topic)
         if stale is None:
             return None
@@ -1075,28 +1113,30 @@ class CustodyProtocol:
     # -- strays
 
     def look_again(self, topic: str) -> Steps[None]:
-        """Look for the strays of a log anew, before anything is appended in a term of this site's own.
+        """Search the strays logs for a log's strays again, before the first append in a new term of this site.
 
-        After a seizure less may be drained than before, in every later term of the log.
+        Only for logs that were seized or whose drained offsets went back: after a seizure, in every later term, strays
+        that counted as drained before may be missing from the log.
         """
         if topic not in self.view.seized() and not self._book.is_put_back(topic):
             return
         for strays, index in self._book.indexes():
             found: list[KeptReading] = []
             position = self._book.floor(topic, strays)
-            while position < (end := index.end):  # it grows while it is read; then the book knows the rest already
+            while position < (end := index.end):  # the index grows while the log is read
                 found += yield FindStrays(topic, strays, position, end)
                 position = end
             self._book.look_again(topic, strays, found)
 
     def drain(self, topics: Collection[str]) -> Steps[None]:
-        """Bring the strays of logs that are held here into them: in order, and each once.
+        """Append the strays of logs that this site holds to these logs, in order and each once.
 
-        One pass through each strays log serves every log: this site's own first, then the copies of the others. A stray
-        counts as drained when its log has its reading, by (device, boot, sequence), so a crash at any point and another
-        pass repeat nothing. For that the log must be remembered back to the marker of the present term (or further,
-        after a seizure); what was drained before that the marker itself tells. A log that does not go on is left out:
-        what is left of its strays waits for another pass.
+        Reads each strays log once for all logs: this site's own first, then the copies of the others. A stray is
+        drained when its log has the reading, by (device, boot, sequence), so neither a crash nor another pass appends
+        it twice.
+        This needs a memory of the log's readings back to the marker of the present term, or further after a seizure
+        (``drained_since``); the marker itself lists what was drained before. Logs that make no progress are left out,
+        and the rest of their strays waits for another pass.
         """
         stuck: set[str] = set()
         yield StoreStrays()
@@ -1112,7 +1152,7 @@ class CustodyProtocol:
             grants = {topic: self.view.grant(topic) for topic in wanted}
             since = {topic: each.drained_since + 1 for topic, each in grants.items() if each is not None}
             stuck.update((yield RememberLogs(since)) or ())
-            # Logs may have been passed on meanwhile: their strays are in them, and wait no longer.
+            # Logs may have been granted to other sites meanwhile: their strays were drained first, and wait no longer.
             offsets = {topic: frozenset(index.offsets(topic)) for topic in wanted if topic in index.kept}
             offsets = {topic: each for topic, each in offsets.items() if topic not in stuck}
             if offsets:
@@ -1123,7 +1163,7 @@ class CustodyProtocol:
 
 
 class EventResult(Enum):
-    """What became of an event."""
+    """The result of carrying out an event."""
 
     DONE = "done"
     REPEATED = "repeated"
@@ -1132,7 +1172,7 @@ class EventResult(Enum):
 
 
 class EventOutcome(NamedTuple):
-    """What became of an event: the move that was made, or why it waits or was refused."""
+    """The result of carrying out an event: the move that was made, or the reason why it waits or was refused."""
 
     result: EventResult
     move: CustodyMove | None = None
@@ -1140,7 +1180,7 @@ class EventOutcome(NamedTuple):
 
 
 class Try(Enum):
-    """Whether an event that waits is tried now. STOP: nor are those behind it."""
+    """Whether to try a waiting event: NOW, LATER, or STOP, which also stops the events after it."""
 
     NOW = "now"
     LATER = "later"
@@ -1148,7 +1188,7 @@ class Try(Enum):
 
 
 class CustodyChange(NamedTuple):
-    """A log has a new newest grant; its state here before and now."""
+    """A new newest grant of a log, with the log's state at this site before and after it."""
 
     grant: Grant
     before: CustodyState
@@ -1156,7 +1196,7 @@ class CustodyChange(NamedTuple):
 
 
 class KeptTail(NamedTuple):
-    """What came of ``KeepTail``."""
+    """The outcome of ``KeepTail``: how many readings were kept, and the strays log with its end offset after them."""
 
     readings: int
     strays_log: str

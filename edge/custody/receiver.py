@@ -1,4 +1,4 @@
-"""Follows all ledgers in the site's own Kafka, and takes over each log given to this site when its copy is complete."""
+"""Follows all ledgers in the site's own Kafka. Takes over each log granted to this site once its copy is complete."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ from topologies.ledger_trust import Believer
 log = logging.getLogger(__name__)
 
 _SOONEST, _LATEST = 0.05, 0.5  # seconds between reads of the ends of incoming logs
-_PER_LOG = 0.0002  # the same per incoming log: several times what one costs the broker
+_PER_LOG = 0.0002  # added per incoming log: several times the broker's cost of one
 _AT_ONCE = 2_000
 
 
 class Receiver:
-    """Keeps ``holdings`` as the ledgers say.
+    """Applies ledger entries to the protocol's view and holdings, and takes over incoming logs.
 
     Args:
-        ledgers: Topics of all sites' ledgers; those that are missing are followed as soon as they appear.
-        believer: Judges their entries by the protocol's view.
+        ledgers: Topics of all sites' ledgers; missing ones are followed as soon as they appear.
+        believer: Decides which entries are believed.
     """
 
     def __init__(
@@ -57,18 +57,18 @@ class Receiver:
         self._holdings = protocol.holdings
         self._own = f"custody.{protocol.site}"
         self._writers = writers
-        self.claimed = asyncio.Event()  # set when a claim that this site is to answer has come
+        self.claimed = asyncio.Event()  # set when a claim arrives that this site must answer
         self._incoming = asyncio.Event()
         self._follower = LogFollower(cluster, ledgers, self._apply_record)
         self.taken = 0
 
     @property
     def truncated(self) -> dict[str, int]:
-        """Ledgers that do not begin at offset 0 any more, with their first offset: entries are missing."""
+        """Ledgers with missing entries: those that no longer begin at offset 0, with their first offset."""
         return self._follower.starts
 
     async def catch_up(self) -> None:
-        """Read every ledger that is here, up to its end now. Nothing is taken over yet."""
+        """Read every ledger that is here up to its present end, without taking over any log."""
         await self._follower.catch_up()
         for topic, start in self.truncated.items():
             log.error(
@@ -83,12 +83,12 @@ class Receiver:
         """Follow the ledgers until cancelled.
 
         Raises:
-            SecondBridgeError: another process writes this site's ledger.
+            SecondBridgeError: another process writes to this site's ledger.
         """
         await self._follower.follow()
 
     async def read_to_ends(self) -> None:
-        """Wait until ``follow`` has taken in every entry that the ledgers have here now; errors as of the follower."""
+        """Wait until ``follow`` has applied every entry that the ledgers have now. Raises as ``LogFollower`` does."""
         await self._follower.read_to_ends()
 
     def _apply_record(self, topic: str, record: Record, at_start: bool) -> None:
@@ -139,7 +139,7 @@ class Receiver:
     # -- taking over
 
     async def take_over(self) -> None:
-        """Take over what the ledgers give to this site, until cancelled."""
+        """Take over logs that the ledgers give to this site as soon as their copies are complete, until cancelled."""
         delay = _SOONEST
         while True:
             if not self._holdings.incoming:
@@ -149,14 +149,14 @@ class Receiver:
             ready = await retry_transient(self._complete_copies, "looking at incoming logs")
             before = len(self._holdings.incoming)
             await self._adopt(ready)
-            # A replica is written by another process; its end is all there is to see. Looking at very many takes from
-            # the broker that is to make them.
+            # The replicator writes the copies, in another process, so their ends must be polled. Polling very many of
+            # them slows down the broker that stores them.
             await asyncio.sleep(max(delay, _PER_LOG * len(self._holdings.incoming)))
             delay = _SOONEST if len(self._holdings.incoming) < before else min(delay * 1.5, _LATEST)
 
     async def _complete_copies(self) -> list[str]:
-        """Incoming logs whose copy here has the marker."""
-        here = await self._cluster.topics(list(self._holdings.incoming))  # asks for those that were not here before
+        """Return the incoming logs whose copy here includes the marker of the grant."""
+        here = await self._cluster.topics(list(self._holdings.incoming))  # refreshes topics that were missing before
         ends = await self._cluster.end_offsets([TP(topic) for topic in here])
         ready: list[str] = []
         for tp, end in ends.items():

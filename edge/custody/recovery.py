@@ -1,13 +1,13 @@
-"""What a bridge repairs: what a crash left half done, logs that broke, and copies that a seizure has cut off.
+"""Repairs custody: grants that a crash interrupted, broken logs, and copies that a seizure has cut off.
 
 A grant is a marker and then a ledger entry. A crash between the two leaves a log whose last record is the marker of a
 term that no ledger names. The marker holds all that the entry needs, so the site that wrote it writes the entry at the
-next start. The same is done while the bridge runs, as soon as an append is refused, and for logs whose entries a
+next start. The bridge does the same while it runs, as soon as an append is refused, and for logs whose entries a
 truncated ledger has lost: a marker that is stored in a log is valid, whatever the ledgers have.
 
-Two histories cannot have the same offsets. Where another site has seized a log, this site's copy from the seizure's
-offset on must be made anew. Before that, every reading in it is kept in ``strays.<site>``, and the present holder
-drains them. The report in the ledger (``ReturnEntry``) tells the replicator that the copy may go.
+When another site has seized a log, this site's copy has other records at the same offsets and must be rebuilt from the
+seizure's offset on. Before that, this site keeps every reading beyond that offset in ``strays.<site>``, from where the
+present holder drains them. A ``ReturnEntry`` in the ledger then lets the replicator delete the copy.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from topologies.model import Topology
 log = logging.getLogger(__name__)
 
 _POSITIONS_AT_ONCE = 2_000
-_MEND_AGAIN = 30.0  # seconds: a log whose appends are refused again sooner stays as it is
+_MEND_AGAIN = 30.0  # seconds after a repair in which the same log is not repaired again
 _LOOK_LATEST = 30.0  # seconds, at most, between checks of a log that cannot be checked now
 _LOOKS_AT_ONCE = 200
 
@@ -45,7 +45,7 @@ EVERY = 2.0  # seconds between checks of seized logs
 
 
 class CrashRecovery:
-    """Compares the ledgers with the logs as they are here."""
+    """Finds the holders of logs from the logs themselves, where the ledgers are not enough."""
 
     def __init__(
         self,
@@ -66,9 +66,9 @@ class CrashRecovery:
         self._mended: dict[str, float] = {}
 
     async def complete(self) -> int:
-        """Take over what this site holds, and write the ledger entries that a crash has left out.
+        """Hold the logs that this site may append to, write ledger entries that a crash left out, and count these.
 
-        Called when the ledgers have been read and before any message is taken; returns how many entries were written.
+        Call it when the ledgers have been read, before the first MQTT message.
         """
         visible = await self._cluster.topics(None, refresh=True)
         moving = self._topology.moving_streams
@@ -89,7 +89,7 @@ class CrashRecovery:
         return written
 
     async def run(self) -> None:
-        """Check each broken log, less and less often, until the log shows who holds it. Runs until cancelled."""
+        """Check each broken log until its holder is known, after growing pauses. Runs until cancelled."""
         while True:
             due = [topic for topic, look in self._broken.looks.items() if look.due <= time.monotonic()][:_LOOKS_AT_ONCE]
             await asyncio.gather(
@@ -110,12 +110,13 @@ class CrashRecovery:
         look.delay = min(look.delay * 2, _LOOK_LATEST)
 
     async def recheck(self, topic: str, *, retriable: bool = False) -> bool:
-        """Find out from the log itself who holds it. Runs as a barrier of its writer.
+        """Find out from the log itself who holds it. Runs as a barrier of the log's writer.
 
-        Gives False when it cannot be told now.
+        Returns False when the log must be checked again later.
 
         Args:
-            retriable: The log broke by an error that passes: it is held again however often that happens.
+            retriable: The log broke by a retriable error, so it may be repaired any number of times. Otherwise at most
+                once in ``_MEND_AGAIN`` seconds.
         """
         try:
             held = await self._term_writer.run(
@@ -123,7 +124,7 @@ class CrashRecovery:
             )
         except FairleadError as error:
             log.warning("%s: cannot find out what became of %s: %s", self._site, topic, error)
-            return not (error.retriable or isinstance(error, Conflict))  # a conflict: an append is still under way
+            return not (error.retriable or isinstance(error, Conflict))  # Conflict: an append is still in flight
         if held:
             log.warning("%s: %s is whole, and goes on", self._site, topic)
             self._writers.box(topic).taken_over()
@@ -138,7 +139,7 @@ class CrashRecovery:
 
 
 async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: CustodyProtocol) -> None:
-    """Find what still waits in this site's strays log. May be called again after an error: it goes on from there."""
+    """Fill the strays' index from this site's strays log. A call after an error continues where the last one failed."""
     strays = writers.strays
 
     def done(topic: str, event: WaitingEvent) -> bool:
@@ -153,7 +154,7 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
 
 
 class DivergenceSalvage:
-    """Watches this site's copies of seized logs."""
+    """Saves the readings in this site's copies that a seizure has cut off."""
 
     def __init__(self, cluster: Cluster, term_writer: TermWriter, writers: WriterRegistry) -> None:
         self._cluster = cluster
@@ -168,7 +169,7 @@ class DivergenceSalvage:
             await asyncio.sleep(EVERY)
 
     async def salvage_copies(self) -> int:
-        """Keep what is beyond a seizure in any copy here; gives how many logs were reported."""
+        """Keep the readings beyond a seizure in every copy here as strays. Returns how many logs had any to report."""
         done = 0
         view = self._protocol.view
         for topic, stale in (await stale_copies(self._cluster, view, tuple(view.seized()))).items():
@@ -178,7 +179,7 @@ class DivergenceSalvage:
         return done
 
     async def _return_tail(self, topic: str) -> None:
-        """Keep the readings of one copy beyond the seizure. Runs as a barrier of the log's writer."""
+        """Keep the readings of one copy beyond the seizure as strays. Runs as a barrier of the log's writer."""
         entry = await self._term_writer.run(self._protocol.return_tail(topic))
         if entry is not None:
             log.error(

@@ -1,4 +1,4 @@
-"""Carries out the actions of the custody protocol on Kafka; every decision is in ``edge.custody.protocol``."""
+"""Carries out the actions of the custody protocol on Kafka. ``edge.custody.protocol`` makes every decision."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from fairlead.records.custody import Marker
 
 T = TypeVar("T")
 
-_LEDGERS: Final = "ledgers"  # all of them: one question, however many ask it
+_LEDGERS: Final = "ledgers"  # the only key: all callers share one read of all ledgers
 _CREATE_FIRST, _CREATE_LATEST = 1.0, 30.0  # seconds between attempts to create a log
 
 _marker = decoder(Marker)
@@ -67,7 +67,14 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Uncreated:
-    """A log that could not be created: since when, the newest error, and when it is tried again (monotonic clock)."""
+    """A log that could not be created.
+
+    Args:
+        since_ms: Wall time of the first failure.
+        error: The newest failure.
+        again_at: When to try again (monotonic clock, seconds).
+        delay: Seconds between the last attempt and the next.
+    """
 
     since_ms: int
     error: FairleadError
@@ -76,10 +83,10 @@ class Uncreated:
 
 
 class TermWriter:
-    """Runs the protocol's procedures for one site. Those that append run as a barrier of their log's writer.
+    """Runs the protocol's procedures for one site. Procedures that append must run as a barrier of their log's writer.
 
     Args:
-        receiver: Waits until everything is known that the ledgers have here now.
+        receiver: Reads the ledgers to their ends for ``ReadLedgers``.
     """
 
     def __init__(
@@ -95,7 +102,7 @@ class TermWriter:
         self._receiver = receiver
         self._markers = Markers(kafka.cluster)
         self._creating: Batcher[str, FairleadError | None] = Batcher(self._create_many, moment=0.05)
-        self.uncreated: dict[str, Uncreated] = {}  # logs that could not be created when that was tried last
+        self.uncreated: dict[str, Uncreated] = {}  # logs whose last attempt at creation failed
         self._reading: Batcher[str, None] = Batcher(self._read_all)
 
     async def close(self) -> None:
@@ -104,10 +111,10 @@ class TermWriter:
         await self._markers.close()
 
     async def run(self, steps: Steps[T], *, append_event: Callable[[], Awaitable[object]] | None = None) -> T:
-        """Carry out a procedure: perform each of its actions and send it the outcome or the error.
+        """Run a procedure: carry out each of its actions, send it the outcome or the error, and return its result.
 
         Args:
-            append_event: Carries out ``AppendEvent``, where the procedure has that.
+            append_event: Carries out ``AppendEvent``, for procedures that have this action.
         """
         return await run_procedure(steps, partial(self._carry_out, append_event=append_event))
 
@@ -169,10 +176,10 @@ class TermWriter:
         return dict.fromkeys(asked)
 
     async def _make_log(self, log: str) -> None:
-        """Create a log. One that could not be created is tried again less and less often.
+        """Create a log. After a failure, the pause before the next attempt doubles, from 1 to 30 seconds.
 
         Raises:
-            LogNotCreatedError: it was tried, or it is too soon to try again.
+            LogNotCreatedError: creation failed, or the pause after the last failure has not ended.
         """
         before = self.uncreated.get(log)
         if before is None or before.again_at <= time.monotonic():
@@ -195,7 +202,7 @@ class TermWriter:
 
 
 def _as_it_came(record: Record) -> NewRecord:
-    """A reading without what its place in this copy said: whether it is late, and from where it was drained."""
+    """Return a reading's record without the headers that belong to its place in this copy: LATE and ORIGIN."""
     kept = tuple(each for each in record.headers if each[0] not in (headers.LATE, headers.ORIGIN))
     return NewRecord(record.value, record.key, kept, timestamp_ms=records.time_ms(record))
 
@@ -204,18 +211,18 @@ def _as_it_came(record: Record) -> NewRecord:
 
 
 class Markers:
-    """Reads the stored batches of markers; questions that come together share requests."""
+    """Reads the stored batches of markers. Calls at the same time share requests."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._batcher: Batcher[tuple[str, int], bytes] = Batcher(self._fetch)
 
     async def batch(self, topic: str, offset: int) -> bytes:
-        """The batch that begins at ``offset``, which must be stored."""
+        """Return the batch that begins at ``offset``, which must be stored; wait until it can be read."""
         return await self._batcher.ask((topic, offset))
 
     async def find(self, topic: str, offset: int) -> bytes | None:
-        """The batch that begins at ``offset``; None when the log has none there (any more)."""
+        """Return the batch that begins at ``offset``; None when no batch begins there (any more)."""
 
         async def fetch() -> FetchedPartition:
             return (await self._cluster.fetch({TP(topic): offset}, partition_max_bytes=64 * 1024))[TP(topic)]
@@ -234,7 +241,7 @@ class Markers:
         await self._batcher.close()
 
     async def _fetch(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
-        """The stored batches at given offsets."""
+        """Fetch the batches that begin at these offsets, again and again until all are there."""
         left = {TP(topic): offset for topic, offset in wanted}
         found: dict[tuple[str, int], bytes] = {}
 
@@ -256,7 +263,7 @@ class Markers:
 
 
 def decode_marker(batch: bytes) -> Marker | None:
-    """The marker in a stored batch; None when it holds something else."""
+    """Return the marker in a stored batch; None when the batch holds something else."""
     try:
         for record in decode_batch(batch):
             if is_marker(record) and record.value is not None:

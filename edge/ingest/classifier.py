@@ -1,7 +1,7 @@
-"""Classifies MQTT messages: checks topic, fields, numbers and clock. Pure.
+"""Classifies MQTT messages: decodes them, and checks topic, fields, numbers and clock. Pure.
 
-In: topic, payload and the time of receipt. Out: one typed message that names the log it belongs to, or a ``Rejected``
-with a stable reason; never an exception, whatever the bytes are.
+In: topic, payload and the time of receipt. Out: one typed message that names its log, or a ``Rejected`` with a stable
+reason code. Never raises, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from topologies.model import SiteKind, Topology
 
 log = logging.getLogger(__name__)
 
-# Beyond the MQTT broker's own limit (4 MiB at local sites) a message does not come here at all: the broker ends the
-# publisher's connection without acknowledging it, so the publisher knows.
+# Messages above the MQTT broker's own limit (4 MiB at local sites) never arrive: the broker closes the publisher's
+# connection without an acknowledgement, so the publisher knows.
 MAX_PAYLOAD_BYTES = 256 * 1024
 EARLIEST = dt.datetime(2015, 1, 1, tzinfo=dt.UTC)
 MAX_AHEAD = dt.timedelta(hours=24)
 MAX_COUNTER = (1 << 63) - 1
-# Names go into alerts and ledger entries, several into one: without a bound these grow beyond what a log takes.
+# Alerts and ledger entries hold several names each; without this bound they could exceed a log's record size.
 MAX_NAME = 128
 _MAX_AHEAD_MS = MAX_AHEAD // dt.timedelta(milliseconds=1)
 _CACHED_TOPICS = 65536
@@ -73,7 +73,7 @@ _Route = _ReadingTopic | _ShipTopic | _EventsTopic | _BookingsTopic | Rejected
 
 
 class Classifier:
-    """Classifies the messages of one site. Remembers topics it has seen, at most 65,536 of them."""
+    """Classifies the messages of one site. Caches the routes of at most 65,536 topics."""
 
     def __init__(self, topology: Topology, site: str) -> None:
         self._topology = topology
@@ -87,7 +87,7 @@ class Classifier:
         self._booking = decoder(Booking)
 
     def classify(self, topic: str, payload: bytes, received_ms: int) -> Message | Rejected:
-        """Say what a message is. ``received_ms`` is the site's own wall time, milliseconds since 1970."""
+        """Return the typed message, or why it is rejected. ``received_ms``: the site's wall time, ms since 1970."""
         if len(payload) > MAX_PAYLOAD_BYTES:
             return Rejected(
                 RejectReason.TOO_LARGE,
@@ -116,14 +116,14 @@ class Classifier:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return Rejected(RejectReason.MALFORMED_JSON, f"the payload is not JSON: {error}")
         except Exception as error:
-            # A fault of this code. The message would come again and fail again, so it is kept for when that is mended.
+            # A bug in this code. The message would fail again on every delivery, so keep it until the bug is fixed.
             log.exception("%s: a message on %r cannot be classified", self.site, topic[:KEPT_TOPIC])
             return Rejected(
                 RejectReason.INTERNAL_ERROR, f"the bridge failed on this message: {type(error).__name__}: {error}"
             )
 
     def _route(self, topic: str) -> _Route:
-        topic, _ = unwrapped(topic)  # a dead letter that is replayed is what it was published as
+        topic, _ = unwrapped(topic)  # a replayed dead letter counts as published on its original topic
         match topic.split("/"):
             case ["fairlead", "v1", "containers", number, "readings"]:
                 checked = self._container(number)
@@ -142,7 +142,7 @@ class Classifier:
                 return Rejected(RejectReason.UNKNOWN_TOPIC, f"no message of Fairlead is published on {topic!r}")
 
     def _container(self, number: str) -> str | Rejected:
-        """The log of a container number, or why there is none."""
+        """Return the log of a container number, or why there is none."""
         if not _NUMBER.fullmatch(number):
             return Rejected(RejectReason.UNKNOWN_TOPIC, f"{number!r} is no ISO 6346 container number")
         if not is_container_number(number):
@@ -216,12 +216,12 @@ class Classifier:
         if event.payload.transport_event_type_code is None:
             return Rejected(RejectReason.INVALID_FIELDS, "a TRANSPORT event needs transportEventTypeCode")
         imo = event.payload.vessel_imo_number
-        if imo is not None and not is_imo_number(imo):  # a port also sees ships of other lines, so any real one will do
+        if imo is not None and not is_imo_number(imo):  # a port also sees other lines' ships: any number will do
             return Rejected(RejectReason.UNKNOWN_SHIP, f"{imo!r} is no IMO ship number")
         return EventMessage(event, device_ms)
 
     def _receiver(self, event: Event) -> str | Rejected | None:
-        """The site that an equipment event gives the box's log to; None for a gate-out."""
+        """Return the site that an equipment event passes the box's log to; None for a gate-out."""
         body = event.payload
         ashore = self._topology.sites[self.site].kind is not SiteKind.SHIP
         match body.equipment_event_type_code:
@@ -255,7 +255,7 @@ class Classifier:
             )
         if booking.valid_from.tzinfo is None or (booking.valid_to is not None and booking.valid_to.tzinfo is None):
             return Rejected(RejectReason.INVALID_FIELDS, "times of the booking have no time zone")
-        # A booking may lie in the past or the future; what orders the changes is when they arrived.
+        # A booking's times may be past or future; changes are ordered by their time of arrival.
         return BookingMessage(booking, received_ms)
 
 
@@ -264,7 +264,7 @@ def _mismatch(topic: str, payload: str) -> Rejected:
 
 
 def _misnamed(what: str, name: str) -> Rejected | None:
-    """What is wrong with a name that others will be told."""
+    """Return why a name cannot be stored; None if it has 1 to ``MAX_NAME`` printable characters."""
     if 0 < len(name) <= MAX_NAME and name.isprintable():
         return None
     return Rejected(
@@ -273,7 +273,7 @@ def _misnamed(what: str, name: str) -> Rejected | None:
 
 
 def _sent(device: Device, received_ms: int) -> tuple[MessageId, int] | Rejected:
-    """By whom and when (milliseconds, the device's clock) a report was sent."""
+    """Return a report's identity and its device time in milliseconds, or why they are invalid."""
     if (wrong := _misnamed("deviceId", device.device_id)) is not None:
         return wrong
     if not (0 <= device.boot_id <= MAX_COUNTER and 0 <= device.sequence <= MAX_COUNTER):

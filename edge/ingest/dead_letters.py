@@ -1,8 +1,8 @@
-"""Dead letters: a message the bridge cannot use, kept whole (or cut, with its digest) with the reason.
+"""Dead letters: messages that the bridge cannot use, kept whole (or cut, with a digest) together with the reason.
 
 ``fairlead bridge replay`` publishes a letter's message as ``fairlead/v1/replays/<offset>/<its MQTT topic>``, with the
-same bytes. The bridge takes it for what was published on that topic. The offset is for the case that it refuses it
-again: the new letter then says which one it repeats, and is never replayed itself.
+same bytes. The bridge treats it as if it came on that MQTT topic. If the bridge rejects the message again, the new
+letter names the offset of the letter that it repeats, and is never replayed itself.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from fairlead.records.edge import DeadLetter
 REPLAYS_ROOT: Final = f"{ROOT}/replays/"
 KEPT_TOPIC: Final = 1_024  # characters
 _LONGEST_OFFSET: Final = 18  # digits; below 2^63
-KEPT_BYTES = 256 * 1024  # base64 in JSON makes four bytes of three; the record stays well below a log's 1 MiB
+KEPT_BYTES = 256 * 1024  # base64 makes four bytes of three; the record stays well below a log's limit of 1 MiB
 
 
 def dead_letter(topic: str, payload: bytes, rejected: Rejected, received_ms: int) -> DeadLetter:
-    """The record to keep for a rejected message; ``topic`` is the one that it came on."""
+    """Return the letter for a message that was rejected; ``topic`` is the MQTT topic it came on."""
     topic, replay_of = unwrapped(topic)
     return DeadLetter(
         mqtt_topic=topic[:KEPT_TOPIC],
@@ -43,18 +43,18 @@ def dead_letter(topic: str, payload: bytes, rejected: Rejected, received_ms: int
 
 
 def letter_key(letter: DeadLetter) -> bytes:
-    """What a letter is recognised by when the MQTT broker sends its message again."""
+    """Return the key by which a letter is recognised when the MQTT broker sends its message again."""
     repeats = () if letter.replay_of is None else (str(letter.replay_of),)
     return digest(letter.mqtt_topic, letter.payload_sha256, *repeats)
 
 
 def wrapped(offset: int, mqtt_topic: str) -> str:
-    """The MQTT topic on which the message of the letter at ``offset`` is published again."""
+    """Return the MQTT topic on which to replay the message of the letter at ``offset``."""
     return f"{REPLAYS_ROOT}{offset}/{mqtt_topic}"
 
 
 def unwrapped(mqtt_topic: str) -> tuple[str, int | None]:
-    """The MQTT topic that a message counts as published on, and of a replayed one its letter's offset."""
+    """Return a message's original MQTT topic, and for a replayed message the offset of its letter, otherwise None."""
     if mqtt_topic.startswith(REPLAYS_ROOT):
         offset, _, topic = mqtt_topic[len(REPLAYS_ROOT) :].partition("/")
         if topic and offset.isascii() and offset.isdecimal() and len(offset) <= _LONGEST_OFFSET:
@@ -63,7 +63,7 @@ def unwrapped(mqtt_topic: str) -> tuple[str, int | None]:
 
 
 class DeadLetters:
-    """Puts messages that cannot be used into the site's dead-letter log.
+    """Writes messages that cannot be used into the site's dead-letter log.
 
     Args:
         engine: The alert engine of a ship, which raises alerts about wrong device clocks; None ashore.
@@ -76,7 +76,7 @@ class DeadLetters:
     def reject(
         self, rejected: Rejected, topic: str, payload: bytes, redelivered: bool, ack: PendingAck | None, now_ms: int
     ) -> None:
-        """Keep a message as a dead letter; it is acknowledged when the letter is stored."""
+        """Keep a message as a dead letter, and acknowledge it when the letter is stored."""
         if self._engine is not None and rejected.reason is RejectReason.DEVICE_CLOCK:
             self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
         self._writers.metrics.refused_by_reason[rejected.reason.value] += 1
@@ -86,7 +86,7 @@ class DeadLetters:
     def _clock_alerts(
         self, engine: AlertEngine, rejected: Rejected, topic: str, payload: bytes, now_ms: int
     ) -> list[Alert]:
-        """The alert about a container whose readings are rejected, so that no rule sees them."""
+        """Return the alert about a container whose readings are rejected, and so reach no alert rule."""
         identity = records.identity(payload)
         match topic.split("/"):
             case [_, _, "containers", number, "readings"] if identity is not None:

@@ -1,10 +1,10 @@
-"""Limits how much one device may publish, by a token bucket for each topic of a device. Pure.
+"""Limits how much one device may publish, with a token bucket per MQTT topic of a device. Pure.
 
-PUBACKs leave in the order of receipt, so no message can wait without all others waiting too. Messages over the limit
-are dealt with at once: some are kept whole as dead letters (``flood``), the rest is acknowledged and dropped. Drops are
-counted, logged, and raise an alert that names the device.
+PUBACKs are sent in the order of receipt, so a message that waits makes all later ones wait. Messages over the limit are
+therefore handled at once: some are kept whole as dead letters (``flood``), the rest are acknowledged and dropped. Drops
+are counted, logged, and raise an alert that names the device.
 
-Topics that several publishers share (events, bookings) have no limit: MQTT does not tell who published.
+Topics that several publishers share (events, bookings) have no limit, because MQTT does not name the publisher.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from fairlead.records.alert import Alert
 
 log = logging.getLogger(__name__)
 
-BURST_MESSAGES: Final = 20_000  # at once: what a device keeps in half a year without a connection, one in 15 minutes
-MESSAGES_PER_SECOND: Final = 10.0  # from then on
+BURST_MESSAGES: Final = 20_000  # at once: half a year of readings, one in 15 minutes, after a long time offline
+MESSAGES_PER_SECOND: Final = 10.0  # after the burst
 BURST_BYTES: Final = 64 << 20
 BYTES_PER_SECOND: Final = 64 << 10
-LETTERS: Final = 1_000  # messages over the limit that are kept, a device and day
+LETTERS: Final = 1_000  # messages over the limit that are kept, per topic and day
 _DAY_MS: Final = 24 * 3600 * 1000
-_CALM_MS: Final = 10 * 60 * 1000  # without a message over the limit, until the alert is cleared
+_CALM_MS: Final = 10 * 60 * 1000  # without a message over the limit until the alert is cleared
 _SAY_EVERY_MS: Final = 60 * 1000
 _REMEMBERED: Final = 65_536  # topics
 _OWN: Final = (f"{ROOT}/containers/", f"{ROOT}/ships/")
 
 
 class Limit(Enum):
-    """What becomes of a message."""
+    """The decision about a message: take it, keep it as a dead letter, or drop it."""
 
     TAKE = "take"
     LETTER = "letter"
@@ -42,7 +42,7 @@ class Limit(Enum):
 
 
 class _Bucket:
-    """What one topic may still publish."""
+    """The messages and bytes that one topic may still publish."""
 
     __slots__ = ("bytes", "messages", "seen_ms")
 
@@ -53,7 +53,7 @@ class _Bucket:
 
 
 class _Flood:
-    """What one topic has published over its limit."""
+    """The messages that one topic has published over its limit."""
 
     __slots__ = ("device", "dropped", "last_ms", "letters", "letters_since_ms", "since_ms", "told_ms")
 
@@ -76,7 +76,7 @@ class DeviceLimits:
         self.dropped = 0
 
     def check(self, topic: str, payload: bytes, now_ms: int) -> Limit:
-        """Count a message against its topic's limit."""
+        """Count a message against its topic's limit, and decide what to do with it."""
         bucket = self._buckets.get(topic)
         if bucket is None:
             if not topic.startswith(_OWN):
@@ -96,7 +96,7 @@ class DeviceLimits:
         return self._over(topic, payload, now_ms)
 
     def why(self, topic: str) -> str:
-        """What a dead letter of a topic says."""
+        """Return the detail text for the dead letters of a topic."""
         return (
             f"more than {BURST_MESSAGES:,} messages or {BURST_BYTES >> 20} MiB came on {topic} in a short time; from "
             f"then on it may have {MESSAGES_PER_SECOND:g} messages and {BYTES_PER_SECOND >> 10} KiB a second"
@@ -123,7 +123,10 @@ class DeviceLimits:
     # -- the alert
 
     def source(self) -> AlertSource:
-        """One alert for each device that floods, and another one when messages of it are dropped; until it is calm."""
+        """Return the source of alerts: one per topic over its limit, and another one if its messages are dropped.
+
+        Both are cleared after 10 minutes without a message over the limit.
+        """
         return AlertSource(
             DEVICE_FLOOD, "flood", "ALARM", "rate", self._conditions, "nothing has come over the limit for 10 minutes"
         )

@@ -1,9 +1,9 @@
-"""Gives dead letters to the bridge again, after the cause is gone: ``fairlead bridge replay``.
+"""Replays dead letters to the bridge once their cause is gone: ``fairlead bridge replay``.
 
-In: the site's dead-letter log, and the topic ``fairlead.replays`` of its Kafka, which says what was replayed before.
+In: the site's dead-letter log, and the topic ``fairlead.replays`` of its Kafka, which lists earlier replays.
 Out: a ``ReplayPlan``, and its messages published to the site's MQTT broker in the order of arrival. Each batch is
-written to ``fairlead.replays`` once the broker has it. The letters stay in their log as they are. What was replayed has
-a topic of its own: only the bridge appends to the letters' log, and a replay may run on another machine.
+recorded in ``fairlead.replays`` once the broker has it. The letters stay in their log unchanged. The records of replays
+have a topic of their own, because only the bridge appends to the letters' log, and a replay may run on another machine.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ BATCH: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ReplayChoice:
-    """What an operator wants replayed; what is empty or None does not narrow it.
+    """The operator's filter of letters to replay. An empty or None value does not filter.
 
     Args:
         reasons: Codes of ``edge.messages.RejectReason``.
-        since, until: When the bridge received it; ``until`` itself is out.
+        since, until: When the bridge received the message; ``until`` is exclusive.
         devices: Device ids, as in the payload.
         logs: A container's log or number, or a ship's log.
-        again: Also what was replayed before.
+        again: Include letters that were replayed before.
     """
 
     reasons: Collection[str] = ()
@@ -62,7 +62,7 @@ class ReplayChoice:
     again: bool = False
 
     def wants(self, letter: DeadLetter) -> bool:
-        """Whether a letter is among those chosen, whatever became of it."""
+        """Return whether a letter passes the filter, whether or not it was replayed before."""
         if self.reasons and letter.reason not in self.reasons:
             return False
         if self.since is not None and letter.received_date_time < self.since:
@@ -79,7 +79,7 @@ class ReplayChoice:
 
 @dataclass(slots=True)
 class Tally:
-    """Letters of one reason: how many, when the oldest and the newest were received."""
+    """The letters of one reason: their number and size, and when the oldest and the newest were received."""
 
     count: int = 0
     size: int = 0  # bytes
@@ -96,15 +96,15 @@ class Tally:
 
 @dataclass(slots=True)
 class ReplayPlan:
-    """What would be replayed, in the order of arrival; and what was chosen but is left out.
+    """The letters to replay, in the order of arrival, and counts of those that pass the filter but are left out.
 
     Args:
-        offsets: Of the letters to replay.
-        reasons: The same by reason.
-        before: Replayed before.
-        refused_again: Messages that were replayed and refused again.
-        cut: Not kept whole, so they cannot be replayed.
-        end: Where the log ended when this plan was made.
+        offsets: Offsets of the letters to replay.
+        reasons: The letters to replay by reason.
+        before: How many were replayed before.
+        refused_again: How many repeat a letter: their messages were replayed and rejected again.
+        cut: How many were not kept whole, so that they cannot be replayed.
+        end: The log's end offset when the plan was made.
     """
 
     offsets: list[int] = field(default_factory=list)
@@ -116,7 +116,7 @@ class ReplayPlan:
 
 
 def plan(letters: Iterable[tuple[int, DeadLetter]], replayed: Collection[int], choice: ReplayChoice) -> ReplayPlan:
-    """Choose among the letters of a log.
+    """Return the plan for the letters of a log.
 
     Args:
         letters: Offset and letter, offsets ascending.
@@ -129,11 +129,11 @@ def plan(letters: Iterable[tuple[int, DeadLetter]], replayed: Collection[int], c
 
 
 def add(made: ReplayPlan, offset: int, letter: DeadLetter, replayed: Collection[int], choice: ReplayChoice) -> None:
-    """Take one more letter, the newest so far, into a plan."""
+    """Add a letter to a plan; its offset must be above those added before."""
     made.end = offset + 1
     if not choice.wants(letter):
         return
-    if letter.replay_of is not None:  # its first letter has the same message: never both, or they would multiply
+    if letter.replay_of is not None:  # the first letter has the same message; replaying both would multiply them
         made.refused_again += 1
     elif is_cut(letter):
         made.cut += 1
@@ -145,13 +145,13 @@ def add(made: ReplayPlan, offset: int, letter: DeadLetter, replayed: Collection[
 
 
 def is_cut(letter: DeadLetter) -> bool:
-    """Whether a letter lacks a part of its message, or of its topic."""
+    """Return whether a part of a letter's payload or MQTT topic is missing."""
     whole_topic = letter.mqtt_topic.startswith(f"{ROOT}/") and len(letter.mqtt_topic) < KEPT_TOPIC
     return not whole_topic or len(letter.payload) != letter.payload_bytes
 
 
 def said_of(letter: DeadLetter) -> tuple[str | None, str | None]:
-    """The device, and the container number or ship's log, that a message names: as far as it can be read at all."""
+    """Return the device, and the container number or ship's log, in a letter's message; None where not readable."""
     body: Any = None
     with contextlib.suppress(*UNREADABLE):
         body = msgspec.json.decode(letter.payload)
@@ -167,7 +167,7 @@ def said_of(letter: DeadLetter) -> tuple[str | None, str | None]:
 
 
 def _is_log_of(about: str | None, log: str) -> bool:
-    """Whether ``log`` is what a message is about; a container's log is named by its number too."""
+    """Return whether a message is about ``log``, which may be a container's log or number, or a ship's log."""
     return about is not None and (log == about or (not about.startswith("ships.") and log.rpartition(".")[2] == about))
 
 
@@ -181,16 +181,16 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# -- the site's dead letters, and which of them were replayed
+# -- the site's dead letters and replays
 
 
 def log_of(site: str) -> str:
-    """The site's dead-letter log."""
+    """Return the name of the site's dead-letter log."""
     return f"deadletters.{site}"
 
 
 async def plan_replay(cluster: Cluster, site: str, choice: ReplayChoice) -> ReplayPlan:
-    """What could be replayed at a site now.
+    """Return the plan of what can be replayed at a site now.
 
     Raises:
         BrokerError, ConnectionLost: the site's logs cannot be read.
@@ -198,7 +198,7 @@ async def plan_replay(cluster: Cluster, site: str, choice: ReplayChoice) -> Repl
     made = ReplayPlan()
     log = log_of(site)
     topics = await cluster.topics(refresh=True)
-    if log not in topics:  # its bridge has never run
+    if log not in topics:  # the site's bridge has never run
         return made
     replayed = {each.offset for each in await _replays(cluster, log)} if REPLAYS in topics else set[int]()
     async for offset, letter in letters(cluster, log):
@@ -209,7 +209,7 @@ async def plan_replay(cluster: Cluster, site: str, choice: ReplayChoice) -> Repl
 async def letters(
     cluster: Cluster, log: str, start: int | None = None, end: int | None = None
 ) -> AsyncIterator[tuple[int, DeadLetter]]:
-    """The letters of a log with their offsets; what no bridge has written is passed over. Raises as ``look``."""
+    """Yield the letters of a log with their offsets, without other records. Raises BrokerError, ConnectionLost."""
     async for record in read_log(cluster, TP(log), start, end):
         if record.value is not None and is_data(record):
             with contextlib.suppress(*UNREADABLE):
@@ -226,10 +226,13 @@ async def _replays(cluster: Cluster, log: str) -> list[Replay]:
 
 
 def remember(endpoint: KafkaEndpoint, log: str, offsets: Iterable[int], by: str) -> None:
-    """Write that the MQTT broker has these letters' messages again. Blocking; the topic is made at its first use.
+    """Record in ``fairlead.replays`` that the MQTT broker has these letters' messages again. Blocks.
+
+    Creates the topic if it is missing.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer; some may be written.
+        RefusedError: the user may not write to the topic.
+        UnavailableError: the site does not answer; some records may be stored.
     """
     now = dt.datetime.now(dt.UTC)
     records = [
@@ -246,11 +249,11 @@ def remember(endpoint: KafkaEndpoint, log: str, offsets: Iterable[int], by: str)
         )
 
 
-# -- publishing as a device does
+# -- publishing to the MQTT broker
 
 
 class Publisher:
-    """One connection, from ``open`` to ``close``."""
+    """One connection to the MQTT broker, from ``open`` to ``close``. Its methods block."""
 
     def __init__(self, endpoint: MqttEndpoint) -> None:
         self._endpoint = endpoint
@@ -272,8 +275,9 @@ class Publisher:
         """Connect and log in.
 
         Raises:
-            UnavailableError: the broker does not answer. LoginRefusedError: it does not take the user.
-            UntrustedError: its certificate is not trusted.
+            UnavailableError: the broker does not answer.
+            LoginRefusedError: the broker refuses the login.
+            UntrustedError: the broker's certificate is not trusted.
         """
         try:
             self._client.connect(self._endpoint.host, self._endpoint.port)
@@ -295,16 +299,16 @@ class Publisher:
             )
 
     def close(self) -> None:
-        """Say goodbye; nothing happens where there is no connection."""
+        """Disconnect, if there is a connection."""
         self._client.disconnect()
         self._client.loop_stop()
 
     def publish(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Publish topics and payloads in this order; returns when the broker has acknowledged all of them.
+        """Publish messages (topic, payload) in this order, and wait until the broker has acknowledged all of them.
 
         Raises:
-            UnavailableError: it did not; some may have arrived. RefusedError: no bridge has ever subscribed, or this
-                user may not publish here.
+            UnavailableError: the broker did not acknowledge all; some may have arrived.
+            RefusedError: no bridge has ever subscribed, or this user may not publish here.
         """
         with self._changed:
             wanted = self._acked + len(messages)
@@ -375,18 +379,20 @@ async def replay(
     *,
     progress: Callable[[int], None] = lambda _: None,
 ) -> int:
-    """Give the plan's messages to the site's bridge again; returns how many.
+    """Publish the plan's messages to the site's bridge again, and return their number.
 
-    Cut off in the middle, at most ``BATCH`` messages were sent that are not remembered; the bridge recognises them.
+    If this is interrupted, at most ``BATCH`` messages were published without a record of it; the bridge recognises them
+    as repeats.
 
     Args:
-        cluster, kafka: The site's Kafka as its administrator.
-        mqtt: The site's MQTT broker as a device.
-        by: Who replays.
-        progress: Told how many are done.
+        cluster, kafka: The site's Kafka, with its administrator's login.
+        mqtt: The site's MQTT broker, with a device's login.
+        by: The name of the operator.
+        progress: Called with the number of messages done.
 
     Raises:
-        UnavailableError, RefusedError: as ``Publisher`` and ``remember``. BrokerError: the log cannot be read.
+        UnavailableError, RefusedError: see ``Publisher`` and ``remember``.
+        BrokerError: the log cannot be read.
     """
     if not plan.offsets:
         return 0

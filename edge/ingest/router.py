@@ -44,7 +44,7 @@ class EventHandler(Protocol):
 
 
 class MessageRouter:
-    """Routes messages; ``route_message`` is called for each, in the order of receipt, and only enqueues.
+    """Routes messages to writers. Call ``route_message`` for each, in the order of receipt; it only enqueues.
 
     Args:
         events: Carries out equipment events.
@@ -68,7 +68,7 @@ class MessageRouter:
         self.references = BookingReferences()
         self.limits = DeviceLimits(classifier.site)
         self._engine = engine
-        self._dropped: int | None = None  # as the MQTT broker counts; None until it has said so once
+        self._dropped: int | None = None  # the MQTT broker's own count; None until it was received once
 
     def route_message(self, delivery: Delivery) -> None:
         """Route one message."""
@@ -95,7 +95,7 @@ class MessageRouter:
                 self._reject(message, delivery, now)
 
     def _refuse_flood(self, limit: Limit, delivery: Delivery, now: int) -> None:
-        """Deal with a message over its device's limit."""
+        """Keep a message over its device's limit as a dead letter, or acknowledge and drop it."""
         if limit is Limit.LETTER:
             self._reject(Rejected(RejectReason.FLOOD, self.limits.why(delivery.topic)), delivery, now)
             return
@@ -113,12 +113,12 @@ class MessageRouter:
     def _raise_alerts(
         self, engine: AlertEngine, writer: ContainerWriter, message: ReadingMessage, delivery: Delivery, now: int
     ) -> None:
-        """Store the alerts that a reading causes, before the reading; it is acknowledged when all are stored."""
+        """Enqueue the alerts that a reading causes before the reading. Its PUBACK waits until all are stored."""
         ack, alerts = delivery.ack, self._writers.alerts
         stored_in = message.log if writer.may_append() else self._writers.strays.log
         self._writers.alerts.append_alerts(engine.judge_reading(message, stored_in, now), ack)
         if ack is not None and delivery.redelivered and alerts.busy:
-            # Its alert may have been raised at the first delivery and still be under way.
+            # The first delivery may have raised an alert that is not stored yet: wait for it.
             ack.parts += 1
             alerts.enqueue(Barrier(partial(self._finish_later, ack)))
 
@@ -163,9 +163,9 @@ class MessageRouter:
         self._dead_letters.reject(rejected, delivery.topic, delivery.payload, delivery.redelivered, delivery.ack, now)
 
     def _saw_dropped(self, payload: bytes) -> None:
-        """Count the messages that Mosquitto's queues have dropped, from its own count of all clients since it started.
+        """Count the messages that Mosquitto has dropped, from its own count for all clients since its start.
 
-        The first value is retained: it covers the time before this bridge, which an earlier bridge has counted.
+        The first value is a retained message and only sets the base: an earlier bridge has counted what it covers.
         """
         try:
             dropped = int(payload)
@@ -181,7 +181,7 @@ class MessageRouter:
                     dropped,
                 )
             return
-        grown = dropped - before if dropped >= before else dropped  # less than before: it was started again
+        grown = dropped - before if dropped >= before else dropped  # a lower count: Mosquitto has restarted
         if grown > 0:
             self._metrics.mqtt_dropped += grown
             log.error(

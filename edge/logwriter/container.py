@@ -1,7 +1,7 @@
 """The writers of logs of readings.
 
-``DedupWriter`` leaves out repeats. ``ContainerWriter`` also obeys custody: it appends while this site holds the log and
-keeps strays while it does not.
+``DedupWriter`` drops readings that the log has already. ``ContainerWriter`` also obeys custody: it appends while this
+site holds the log, and keeps readings as strays while it does not.
 """
 
 from __future__ import annotations
@@ -28,40 +28,39 @@ from fairlead.kafka.protocol.record import Record
 log = logging.getLogger(__name__)
 
 
-FIRST_LOOK: Final = 1.0  # seconds until a broken log that could not be checked is checked again
+FIRST_LOOK: Final = 1.0  # seconds until a broken log is checked again if the first check fails
 
 
 @dataclass(slots=True)
 class BrokenLog:
-    """When a log that cannot be appended to is checked next (monotonic clock)."""
+    """The next check of a log that cannot be appended to. ``due`` is on the monotonic clock, in seconds."""
 
     due: float
-    retriable: bool  # whether it broke by an error that passes
+    retriable: bool  # whether the error that broke it is retriable
     delay: float  # seconds from the next check to the one after it
 
 
 class BrokenLogs:
-    """Containers' logs that cannot be appended to or read, until ``edge.custody.recovery`` has found out who holds
-    them."""
+    """Containers' logs that cannot be appended to or read. ``edge.custody.recovery`` finds out who holds them."""
 
     def __init__(self) -> None:
         self.looks: dict[str, BrokenLog] = {}
         self.added = asyncio.Event()
 
     def add(self, topic: str, error: Exception) -> None:
-        """Have a log checked as soon as possible."""
+        """Schedule a check of a log for now."""
         retriable = isinstance(error, FairleadError) and error.retriable
         self.looks[topic] = BrokenLog(time.monotonic(), retriable, FIRST_LOOK)
         self.added.set()
 
 
 class DedupWriter(LogWriter[MessageId]):
-    """The writer of a log of readings: a container's, or one of a ship's own. Leaves out readings that the log has.
+    """The writer of a log of readings, a container's or one of a ship's own. Drops readings that the log has already.
 
-    A reading that is newer than the newest record of its device is new. A few records at the end of the log are enough
-    to see that, so more is read only for a reading that they do not decide.
+    A reading that is newer than the newest record of its device is new, which the last few records of the log show. The
+    writer reads more of the log only for a reading that these do not decide.
 
-    ``waits_for_broker``: a broker that does not serve the log is waited for; otherwise reading raises its error.
+    ``waits_for_broker``: whether to wait for a broker that does not serve the log. If not, reading the log raises.
     """
 
     waits_for_broker: ClassVar[bool] = True
@@ -79,8 +78,8 @@ class DedupWriter(LogWriter[MessageId]):
         self._dedup = SequenceDedup()
         super().__init__(log, sink, self._dedup, settle=settle, fail=fail)
         self._tails = tails
-        self._depth = 0  # of the tail that was read last
-        self._floor: int | None = None  # offset from which on the log is remembered; None before the first look
+        self._depth = 0  # records in the tail that was read last
+        self._floor: int | None = None  # offset from which on the log is remembered; None before the first read
         self._start_offset = 0
 
     def ready(self) -> bool:
@@ -91,7 +90,7 @@ class DedupWriter(LogWriter[MessageId]):
             await self.load()
 
     async def load(self, depth: int = NEWEST) -> None:
-        """Read the log's tail (again)."""
+        """Read the log's newest ``depth`` records into memory, in place of what the memory has."""
         tail = await self._read_tail(depth)
         self.memory = self._dedup = SequenceDedup(complete=tail.whole, deep=depth >= DEEP)
         for record in tail.records:
@@ -104,20 +103,20 @@ class DedupWriter(LogWriter[MessageId]):
         return await retry_transient(lambda: self._tails.read(self.log, depth), f"reading the end of {self.log}")
 
     def opened(self) -> None:
-        """The log is new: there is nothing to read."""
+        """Note that the log is new, so that nothing needs to be read."""
         self.memory = self._dedup = SequenceDedup(complete=True)
         self._start_offset = self._floor = self._depth = 0
 
     def unload(self) -> None:
-        """Forget what the log has: another site appends to it now."""
+        """Forget which readings the log has, because another site appends to it now."""
         self.memory = self._dedup = SequenceDedup()
         self._floor, self._depth = None, 0
 
     async def load_from(self, offset: int) -> None:
-        """Remember the log from ``offset`` on at least."""
+        """Load into memory which readings the log has from ``offset`` or earlier on."""
         await self.prepare()
         if self._floor is not None and self._floor > offset and self._depth < DEPTH:
-            await self.load(DEPTH)  # which shares requests with other logs; mostly that is far enough
+            await self.load(DEPTH)  # cheaper, because it shares requests with other logs; mostly enough
         if self._floor is None or self._floor <= offset:
             return
         async for record in self._tails.records(self.log, offset, self._floor, patient=self.waits_for_broker):
@@ -125,20 +124,22 @@ class DedupWriter(LogWriter[MessageId]):
         self._floor = offset
 
     async def look_back(self, entry: LogEntry[MessageId]) -> None:
-        """Read more of the log: a longer tail, as much as may be sent again, then, if that does not decide, all of it,
-        once."""
+        """Read further back in the log until the memory can decide about ``entry``.
+
+        Reads a longer tail first, then as many records as the MQTT broker may send again, then all of the log, once.
+        """
         for depth in (DEEP,) if entry.redelivered else (DEPTH, DEEP):
             if self._depth < depth:
                 await self.load(depth)
                 if self._dedup.check(entry.key, redelivered=entry.redelivered) is not DedupResult.UNDECIDED:
                     return
         if self._floor is not None and self._floor > self._start_offset:
-            # Set first: what the memory's bounds make it forget while reading must show as "not complete".
+            # Set before reading: if the memory overflows while it reads, it must end as "not complete".
             self._dedup.complete = True
             await self.load_from(self._start_offset)
 
     def arrange(self, batch: Sequence[LogEntry[MessageId]]) -> None:
-        """Mark what comes after a newer reading of its device: the order in the log is no longer the device's."""
+        """Mark the readings that follow a newer reading of their device in the log as late."""
         newest: dict[str, tuple[int, int]] = {}
         for entry in batch:
             device, at = entry.key.device, (entry.key.boot, entry.key.sequence)
@@ -177,12 +178,12 @@ class WaitingStrays(Protocol):
 
 
 class Drain(Protocol):
-    """Brings the strays of a log into it. Called while nothing else of the writer is under way."""
+    """Drains the strays of a log into it. Called while the writer does nothing else."""
 
     async def drain(self, writer: ContainerWriter) -> None: ...
 
     async def look_again(self, log: str) -> None:
-        """Find the strays of a log anew, where a seizure has put back how far they are drained."""
+        """Search for the strays of a log again, if a seizure has reduced how far they are drained."""
 
 
 class ContainerCustody(Protocol):
@@ -202,14 +203,15 @@ class ContainerCustody(Protocol):
 
 
 class ContainerWriter(DedupWriter):
-    """One container's writer. What it may do follows from ``Holdings``, asked again before every batch.
+    """The writer of one container's log. Asks ``Holdings`` before every batch whether this site may append.
 
-    ``blocked``: nothing has got into the log for some time, though it may. Then all that comes is kept as strays, so
-    that no message waits. What was under way then stays under way, because its outcome is not known; it is kept too,
-    and draining recognises it. When the log goes on, what was kept is drained before anything newer.
+    ``blocked``: this site may append, but nothing has got into the log for some time. The writer then keeps everything
+    that arrives as strays, so that no message waits. A batch in flight stays in flight, because its outcome is not
+    known; its entries are kept as strays too, and draining drops those that the log has. When the log accepts appends
+    again, the kept strays are drained before anything newer.
     """
 
-    waits_for_broker: ClassVar[bool] = False  # its readings are strays until the broker serves the log again
+    waits_for_broker: ClassVar[bool] = False  # keeps readings as strays until the broker serves the log again
     __slots__ = ("_book", "_broken", "_copy", "_drain", "_draining", "_holdings", "_looked", "_strays")
 
     def __init__(
@@ -229,11 +231,11 @@ class ContainerWriter(DedupWriter):
         self._drain = custody.drain
         self._broken = custody.broken
         self._draining = False
-        self._looked = 0  # term of this site's in which the strays were looked for anew
-        self._copy: SequenceDedup | None = None  # what this site's copy of a log held elsewhere has
+        self._looked = 0  # this site's term in which the strays were last searched for again
+        self._copy: SequenceDedup | None = None  # readings in this site's copy while another site holds the log
 
     def keep_waiting(self) -> None:
-        """The log is blocked: keep all that waits for it as strays, and what comes until it goes on."""
+        """Block the log: keep everything that waits as strays, and whatever arrives until the log accepts appends."""
         self.blocked = True
         batch, followers = self._sent or ((), ())
         for entry in (*batch, *followers):
@@ -242,11 +244,11 @@ class ContainerWriter(DedupWriter):
             self.keep_elsewhere(self._barrier)
         if self._queue is not None:
             left = [item for item in self._queue if not self.keep_elsewhere(item)]
-            self._queue.clear()  # in place: the writer's task may be looking at it
+            self._queue.clear()  # in place, because the writer's task may hold a reference to it
             self._queue.extend(left)
 
     def keep_elsewhere(self, item: LogEntry[MessageId] | Barrier) -> bool:
-        """Keep something that waits for this log in the strays log; False where it must wait on."""
+        """Keep an item of the queue in the strays log. Returns False for a barrier that must wait."""
         if isinstance(item, Barrier):
             if item.keep is None:
                 return False
@@ -285,21 +287,21 @@ class ContainerWriter(DedupWriter):
             await self.drain()
 
     async def _look_again(self) -> None:
-        """Read the strays of the log again, once per term: after a seizure fewer of them may be drained than before."""
+        """Search for the log's strays again, once per term: a seizure may have reduced how far they are drained."""
         term = self._holdings.term(self.log)
         if self._looked != term:
             await self._drain.look_again(self.log)
             self._looked = term
 
     def taken_over(self) -> None:
-        """This site holds the log now: bring its strays in and carry out the events that wait for it."""
+        """Start to append, as this site holds the log now: drain its strays and carry out its waiting events."""
         self.unload()
         if self.log in self._holdings.view.seized() or self._book.wait_for(self.log):
             self.enqueue(Barrier(self.prepare))
         self._strays.custody_came(self.log)
 
     async def drain(self) -> None:
-        """Bring what was kept for this log into it, before anything newer."""
+        """Drain the strays of this log into it, before anything newer."""
         self._draining = True
         try:
             await self._drain.drain(self)
@@ -310,10 +312,10 @@ class ContainerWriter(DedupWriter):
         if self._holdings.state(self.log) is CustodyState.HELD:
             return False
         if entry.redelivered and await self._copy_has(entry.key):
-            self.finish(entry, EntryOutcome.REPEAT)  # stored before the box was given away, but not acknowledged then
+            self.finish(entry, EntryOutcome.REPEAT)  # stored before the log was granted away, but not acknowledged then
         elif entry.kept:
             return True
-        elif self._holdings.state(self.log) is CustodyState.HELD:  # custody came while the copy was read
+        elif self._holdings.state(self.log) is CustodyState.HELD:  # this site took the log over while the copy was read
             await self.prepare()
             return await self.divert(entry)
         else:
@@ -321,11 +323,11 @@ class ContainerWriter(DedupWriter):
         return True
 
     async def _copy_has(self, identity: MessageId) -> bool:
-        """Whether this site's copy of the log has a reading already."""
+        """Return whether the newest records of this site's copy of the log have a reading."""
         copy = self._copy
         if copy is None:
-            copy = self._copy = SequenceDedup()  # which may be unloaded while it is filled
-            with contextlib.suppress(BrokerError):  # there need be no copy
+            copy = self._copy = SequenceDedup()  # a local too: ``unload`` may run while it is filled
+            with contextlib.suppress(BrokerError):  # there may be no copy
                 for record in (await self._tails.read(self.log, DEEP)).records:
                     if (found := records.identity_of(record)) is not None:
                         copy.add(found)
@@ -336,7 +338,10 @@ class ContainerWriter(DedupWriter):
         self._copy = None
 
     async def refused(self, error: Exception, entries: Sequence[LogEntry[MessageId]]) -> bool:
-        """Keep the readings as strays, in order, until recovery finds that the log can be appended to."""
+        """Give the log up and keep the readings as strays, in order, until recovery finds that it can be appended to.
+
+        Returns False for errors that do not come from the log.
+        """
         if not isinstance(error, Fenced | Misplaced | Conflict | BrokerError):
             return False
         self.lose(error)
@@ -345,7 +350,7 @@ class ContainerWriter(DedupWriter):
         return True
 
     def lose(self, error: Exception) -> None:
-        """The log cannot be appended to, though the ledger says that this site holds it. Recovery finds out why."""
+        """Stop appending: mark the log broken although the ledger gives it to this site, and have recovery check it."""
         self._holdings.mark_broken(self.log)
         self.unload()
         self._broken.add(self.log, error)

@@ -1,9 +1,9 @@
-"""Which readings a log already has: by (device, boot, sequence), in memory bounded per log. Pure.
+"""Remembers which readings a log has, by (device, boot, sequence), in bounded memory per log. Pure.
 
-The memory is filled from the log's tail and then follows what is appended. Sequences are kept as runs (first, last), so
-a device that counts on costs two integers. A reading is told apart three ways: known, new, or undecided, when it may
-lie in the part of the log that has not been read; then the caller reads further back. Nothing is ever called a repeat
-that was not seen, because a reading wrongly called so would be lost.
+The memory is filled from the log's tail, then from every append. Sequences are kept as runs (first, last), so a device
+that counts without gaps costs two integers. A reading is a repeat, new, or undecided. Undecided means that it may be in
+the part of the log that has not been read; the caller then reads further back. Only a reading that was seen is a
+repeat, because a reading wrongly dropped as one would be lost.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class DedupResult(Enum):
 
 
 class _DeviceRuns:
-    """What is known of one device: runs by boot, those of its newest boot at hand.
+    """The readings of one device: runs by boot, with ``runs`` those of its newest boot.
 
-    ``anchored``: a record of it is known that was the newest when it was appended.
+    ``anchored``: at least one known reading was the device's newest when it was appended, that is, not late.
     """
 
     __slots__ = ("anchored", "boot", "older", "runs")
@@ -40,7 +40,7 @@ class _DeviceRuns:
         self.anchored = False
         self.boot = boot
         self.runs = [sequence, sequence]
-        self.older: dict[int, list[int]] | None = None  # few devices have booted twice
+        self.older: dict[int, list[int]] | None = None  # None for most devices: few boot twice
 
     def of(self, boot: int) -> list[int] | None:
         if boot == self.boot:
@@ -48,7 +48,7 @@ class _DeviceRuns:
         return self.older.get(boot) if self.older is not None else None
 
     def begin(self, boot: int, sequence: int) -> bool:
-        """A boot that was not known; False when another had to be forgotten for it."""
+        """Add a boot. Returns False when another boot had to be forgotten for it."""
         if self.older is None:
             self.older = {}
         if boot > self.boot:
@@ -63,12 +63,12 @@ class _DeviceRuns:
 
 
 class SequenceDedup:
-    """Memory of one log.
+    """The memory of one log.
 
     Args:
-        complete: Every record of the log has been added and nothing forgotten.
-        deep: At least as many of the newest records have been added as may be unacknowledged at the MQTT broker, so
-            that a message which it sends again is found if it is there.
+        complete: Whether every record of the log was added and none forgotten.
+        deep: Whether at least as many of the newest records were added as may be unacknowledged at the MQTT broker. The
+            memory then knows every stored message that the broker may send again.
     """
 
     __slots__ = ("_devices", "complete", "deep")
@@ -81,10 +81,11 @@ class SequenceDedup:
         self.deep = deep
 
     def check(self, identity: MessageId, *, redelivered: bool = False) -> DedupResult:
-        """Whether the log has this reading.
+        """Return whether the log has this reading.
 
-        ``redelivered`` (the MQTT DUP flag) never decides that a message is a repeat; it only says that looking at the
-        newest records is not enough.
+        Args:
+            redelivered: The MQTT DUP flag. It never makes a message a repeat; it only means that knowing the newest few
+                records is not enough to call the message new.
         """
         name, boot, sequence = identity
         device = self._devices.get(name)
@@ -99,19 +100,19 @@ class SequenceDedup:
         if device is None or not device.anchored or (redelivered and not self.deep):
             return DedupResult.UNDECIDED
         if boot > device.boot or (boot == device.boot and sequence > device.runs[-1]):
-            return DedupResult.NEW  # beyond a record that was newer than everything before it
+            return DedupResult.NEW  # newer than a record that was itself newer than all before it
         return DedupResult.UNDECIDED
 
     def is_late(self, identity: MessageId) -> bool:
-        """Whether a newer reading of the same device is known."""
+        """Return whether a newer reading of the same device is known."""
         device = self._devices.get(identity.device)
         return device is not None and (device.boot, device.runs[-1]) > (identity.boot, identity.sequence)
 
     def add(self, identity: MessageId, *, late: bool = False) -> None:
-        """Remember a reading that the log has.
+        """Add a reading that the log has.
 
         Args:
-            late: A newer reading of the device was in the log before it, so it tells nothing about what is older.
+            late: The log has a newer reading of the device before this one, so it does not anchor the device.
         """
         name, boot, sequence = identity
         device = self._devices.get(name)
@@ -139,10 +140,10 @@ class SequenceDedup:
 
 
 class RecentKeys(Generic[H]):
-    """The newest keys of a log whose entries have an id of their own (events, alerts); older ones are forgotten.
+    """Remembers the newest ``size`` keys of a log's entries, such as the ids of events and alerts.
 
-    ``only_redelivered``: an entry counts as a repeat only when the broker says that it sends it again. For entries that
-    have no id, where two equal ones may both be meant (dead letters).
+    ``only_redelivered``: a known key makes a repeat only if the message also has the MQTT DUP flag. For entries without
+    an id, because two equal ones may both be intended (dead letters, bookings).
     """
 
     def __init__(self, size: int = 20_000, *, only_redelivered: bool = False) -> None:
@@ -165,7 +166,7 @@ class RecentKeys(Generic[H]):
 
 
 def _contains(runs: list[int], sequence: int) -> bool:
-    """``runs`` is ascending first, last, first, last, ... with gaps between."""
+    """Return whether a run has the sequence. ``runs`` is first, last, first, last, ... ascending, with gaps."""
     if sequence > runs[-1]:
         return False
     place = bisect_right(runs, sequence)

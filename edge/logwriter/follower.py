@@ -1,4 +1,4 @@
-"""Following some logs in the site's own Kafka: up to their ends first, then as they grow."""
+"""Follows some logs in the site's own Kafka: reads them up to their ends first, then as they grow."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from fairlead.kafka.protocol.types import TP
 
 log = logging.getLogger(__name__)
 
-_LOOK_FOR_LOGS = 1.0  # seconds; logs that were not here at start
-_LOOK_AT_ENDS = 2.0  # seconds; whether a log that is waited for still has what is waited for
-_AT_ONCE = 1 << 19  # bytes; more would be no faster, and what is read at start would be what the process has at most
+_LOOK_FOR_LOGS = 1.0  # seconds between checks for logs that were missing at start
+_LOOK_AT_ENDS = 2.0  # seconds between checks whether a log still reaches the end that is awaited
+_AT_ONCE = 1 << 19  # bytes per fetch; more is no faster, and would set the process's peak of memory at start
 
 Take = Callable[[str, Record, bool], None]
-"""Topic, record, and whether it was there at start."""
+"""Takes a topic, a record, and whether the record was there at start."""
 
 
 class LogFollower:
@@ -44,10 +44,10 @@ class LogFollower:
         self._positions: dict[TP, int] = {}
         self._tail: Tail | None = None
         self._moved = asyncio.Event()
-        self.starts: dict[str, int] = {}  # first offsets of logs that do not begin at 0 any more
+        self.starts: dict[str, int] = {}  # first offsets of logs that no longer begin at 0
 
     async def catch_up(self) -> None:
-        """Read every log that is here, up to its end now. May be called again after an error: it goes on from there."""
+        """Read every log that is here up to its present end. A call after an error continues where that one failed."""
         here = [TP(topic) for topic in await self._cluster.topics(self._topics, refresh=True)]
         for tp, start in (await self._cluster.start_offsets(here)).items():
             if isinstance(start, BrokerError):
@@ -112,11 +112,10 @@ class LogFollower:
         return [(tp.topic, record) for record in found]
 
     async def read_to_ends(self) -> None:
-        """Wait until ``follow`` has passed on every record that the logs have in the site's Kafka now, those of logs
-        that came since included.
+        """Wait until ``follow`` has passed on every record that the logs have now, also of logs that are new.
 
         Raises:
-            BrokerError, ConnectionLost: the site's Kafka cannot say how far they go.
+            BrokerError, ConnectionLost: the ends of the logs cannot be read.
         """
         ends = await self._ends()
         while (tail := self._tail) is None or self._adds_any(tail, ends) or _is_behind(tail, ends):
@@ -124,7 +123,7 @@ class LogFollower:
             try:
                 await asyncio.wait_for(self._moved.wait(), _LOOK_AT_ENDS)
             except TimeoutError:
-                now = await self._ends()  # one that was deleted, or made anew, never gets there
+                now = await self._ends()  # a log that was deleted or recreated never reaches its old end
                 ends = {tp: min(end, now[tp]) for tp, end in ends.items() if tp in now}
 
     async def _ends(self) -> dict[TP, int]:
@@ -137,7 +136,7 @@ class LogFollower:
         return ends
 
     def _adds_any(self, tail: Tail, logs: Iterable[TP]) -> bool:
-        """Follow those of these logs that are not followed yet; whether there are any."""
+        """Start to follow the logs that are not followed yet. Returns whether there were any."""
         new = [tp for tp in logs if tp not in self._positions]
         for tp in new:
             self._positions[tp] = 0
@@ -152,5 +151,5 @@ class LogFollower:
 
 
 def _is_behind(tail: Tail, ends: Mapping[TP, int]) -> bool:
-    """A log that could not be read just now has no position: what it has is waited for."""
+    """Return whether any log is not read to its end. A log that could not be read just now has no position."""
     return any(tail.positions.get(tp, -1) < end for tp, end in ends.items())

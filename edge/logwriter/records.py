@@ -1,4 +1,4 @@
-"""The Kafka record of each kind of entry, and the way back from a stored record to what names it. Pure."""
+"""Builds the Kafka record of each kind of entry, and reads the identity of a stored record back. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _DeviceKey(Base, frozen=True, kw_only=True):
 
 
 class _Identified(Base, frozen=True, kw_only=True):
-    """The part of a reading, or of a ship's report, that names it."""
+    """The part of a reading, or of a ship's report, that identifies it."""
 
     device: _DeviceKey
 
@@ -33,17 +33,17 @@ _identified = decoder(_Identified)
 _stray = decoder(Stray)
 _event = decoder(Event)
 _LATE: Final = (headers.LATE, b"1")
-_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; a later time is no date everywhere
-_DIGITS: Final = 15  # of that
+_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
+_DIGITS: Final = 15  # of ``_LATEST_MS``
 
 
 def published(payload: bytes, *, key: str, at_ms: int, received_ms: int) -> NewRecord:
-    """A message as it was published; ``at_ms`` is the time of the event (device time)."""
+    """Return the record of a message as it was published. ``at_ms`` is device time, ``received_ms`` the site's time."""
     return NewRecord(payload, key.encode(), ((headers.RECEIVED, b"%d" % received_ms),), timestamp_ms=at_ms)
 
 
 def stray(log: str, record: NewRecord) -> NewRecord:
-    """A reading's record, wrapped for the strays log: same key, time and headers."""
+    """Return a reading's record wrapped for the strays log, with the same key, time and headers."""
     wrapped = Stray(
         log=log,
         payload=record.value or b"",
@@ -53,7 +53,7 @@ def stray(log: str, record: NewRecord) -> NewRecord:
 
 
 def stray_event(log: str, record: NewRecord, mqtt_topic: str) -> NewRecord:
-    """An event that waits for custody, wrapped for the strays log."""
+    """Return the record of an event that waits for custody, wrapped for the strays log."""
     wrapped = Stray(
         log=log,
         payload=record.value or b"",
@@ -65,7 +65,7 @@ def stray_event(log: str, record: NewRecord, mqtt_topic: str) -> NewRecord:
 
 
 def event_of(payload: bytes) -> Event | None:
-    """The event in a stray that is one; None when it cannot be read."""
+    """Decode the event in a stray; None when it cannot be read."""
     try:
         return _event.decode(payload)
     except UNREADABLE:
@@ -73,25 +73,25 @@ def event_of(payload: bytes) -> Event | None:
 
 
 def read_stray(record: Record) -> Stray | None:
-    """The stray in a record of a strays log; None for a marker or filler."""
+    """Decode the stray in a record of a strays log; None for a marker or filler."""
     return _stray.decode(record.value) if record.value is not None and is_data(record) else None
 
 
 def drained(kept: Stray, record: Record, strays_log: str) -> NewRecord:
-    """A stray's record for the log it belongs to, naming where it was kept."""
+    """Return a stray's record for the log it belongs to, with the ORIGIN header: the strays log and offset."""
     origin = (headers.ORIGIN, f"{strays_log}@{record.offset}".encode())
     return NewRecord(kept.payload, record.key, (*record.headers, origin), timestamp_ms=time_ms(record))
 
 
 def late(record: NewRecord) -> NewRecord:
-    """The same record, marked: a newer reading of its device is before it in the log."""
+    """Return the record with the LATE header: the log has a newer reading of the same device before it."""
     if is_late(record):
         return record
     return NewRecord(record.value, record.key, (*record.headers, _LATE), timestamp_ms=record.timestamp_ms)
 
 
 def is_late(record: NewRecord | Record) -> bool:
-    """Whether a record is marked late."""
+    """Return whether a record has the LATE header."""
     return _LATE in record.headers
 
 
@@ -105,12 +105,12 @@ def alert(raised: Alert) -> NewRecord:
 
 
 def digest(*parts: str) -> bytes:
-    """What equal messages without an id of their own are recognised by."""
+    """Return the key by which equal messages without an id of their own are recognised."""
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).digest()
 
 
 def alert_key(raised: Alert) -> tuple[str, str]:
-    """What names one state of an alert; it may be UPDATED more than once."""
+    """Return the key of one state of an alert; it has the revision, because an alert may be UPDATED more than once."""
     return raised.alert_id, f"{raised.state} {raised.revision}" if raised.revision else raised.state
 
 
@@ -128,14 +128,16 @@ def ledger(entry: LedgerEntry) -> NewRecord:
 
 
 def marker(value: Marker) -> NewRecord:
-    """The marker's record. Its time is the event's, so that it lies where it belongs in the box's story."""
+    """Return the record of a marker. Its time is that of the event, like the times of the readings around it."""
     key = value.log.partition(".")[2].encode()
     return marker_record(encode(value), timestamp_ms=max(0, milliseconds(value.event_date_time)), key=key)
 
 
 def received_ms(record: NewRecord | Record) -> int:
-    """When the bridge got the message, milliseconds since 1970; the record's own time where no header says so, or says
-    what is no such number."""
+    """Return when the bridge received the message, in milliseconds since 1970.
+
+    This is the record's own time if the RECEIVED header is missing or not a valid number.
+    """
     for name, value in record.headers:
         if name == headers.RECEIVED and value is not None:
             if value.isdigit() and len(value) <= _DIGITS and int(value) <= _LATEST_MS:
@@ -145,12 +147,12 @@ def received_ms(record: NewRecord | Record) -> int:
 
 
 def time_ms(record: NewRecord | Record) -> int:
-    """A record's time as one that can be stored and shown: a broker stores any number."""
+    """Return a record's time within 1970 and 9998, milliseconds; brokers accept any number as a time."""
     return min(max(0, record.timestamp_ms), _LATEST_MS)
 
 
 def identity(payload: bytes | None) -> MessageId | None:
-    """What names a reading or a ship's report; None for anything else."""
+    """Return the identity of a reading or of a ship's report; None for any other payload."""
     if payload is None:
         return None
     try:
@@ -161,5 +163,5 @@ def identity(payload: bytes | None) -> MessageId | None:
 
 
 def identity_of(record: Record) -> MessageId | None:
-    """What names the reading in a record; None for markers and fillers."""
+    """Return the identity of the reading in a record; None for markers and fillers."""
     return identity(record.value) if is_data(record) else None

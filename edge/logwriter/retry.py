@@ -1,4 +1,4 @@
-"""Call again what failed because a broker is away."""
+"""Retry calls that failed because a broker is away."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0
-REFUSED_SECONDS: Final = 30.0  # a broker that has just started takes nobody's login for a moment
+REFUSED_SECONDS: Final = 30.0  # a broker that has just started refuses all logins for a moment
 
 
 async def retry_transient(
     work: Callable[[], Awaitable[T]], what: str, *, refused_seconds: float = REFUSED_SECONDS
 ) -> T:
-    """Call ``work`` again after every retriable error, with growing pauses; ``what`` names it in the log.
+    """Return the result of ``work``, called again after every retriable error, after 0.2 to 5 seconds.
 
     Args:
-        refused_seconds: How long it is called again after refused logins, too.
+        what: The name of the work in the program's log.
+        refused_seconds: For how long to retry refused logins, too.
+
+    Raises:
+        FairleadError: an error that is not retriable, or a login refused for ``refused_seconds``.
     """
     delay = FIRST_DELAY
     began: float | None = None

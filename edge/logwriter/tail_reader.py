@@ -1,4 +1,4 @@
-"""The newest records of logs, read for many logs with few requests: what a restarted bridge must remember."""
+"""Reads the newest records of many logs with few requests, for the writers' memories after a restart."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 log = logging.getLogger(__name__)
-NEWEST = 4  # records per log: enough to see that a reading is the newest of its device, as nearly every one is
-DEPTH = 256  # where those are not enough; more is read only when a message needs it
+NEWEST = 4  # records per log; enough for a reading that is its device's newest, as nearly all are
+DEPTH = 256  # records per log, where those are not enough
 DEEP = 2_048  # above the number of messages that the MQTT broker may send again
 _PARTITION_BYTES = 256 * 1024
 _REQUEST_BYTES = 4 << 20
-_LOGS_AT_ONCE = 250  # their tails are in memory together
-_ENDS_AT_ONCE = 1_000  # the same of so short ones as ``NEWEST``: as many as wait when a bridge has just started
-_SOON = 2.0  # seconds for which a log that is not served now may hold up the others that it is read with
+_LOGS_AT_ONCE = 250  # per pass; their tails are in memory at the same time
+_ENDS_AT_ONCE = 1_000  # the same for tails of ``NEWEST`` records, of which many are wanted after a start
+_SOON = 2.0  # seconds for which a log that is not served may hold up the others of its pass
 
 
 class Batcher(Generic[K, V]):
-    """Collects keys that are asked for within a moment and answers them with one call.
+    """Collects the keys of many callers for a moment and answers them with one call.
 
     Args:
-        answer: Gets up to ``most`` distinct keys and returns a value for each. An error of its goes to all askers.
+        answer: Takes up to ``most`` distinct keys and returns a value for each. All callers get any error it raises.
         moment: Seconds to wait for more keys after the first.
     """
 
@@ -49,7 +49,7 @@ class Batcher(Generic[K, V]):
         self._task: asyncio.Task[None] | None = None
 
     async def ask(self, key: K) -> V:
-        """The value for one key. Keys under way are not asked for twice while they wait for their turn."""
+        """Return the value for one key. Callers that wait for the same key share one answer."""
         future = self._asked.get(key)
         if future is None:
             future = self._asked[key] = asyncio.get_running_loop().create_future()
@@ -87,7 +87,7 @@ def _settle(future: asyncio.Future[V], *, value: V | None = None, error: Excepti
         return
     if error is not None:
         future.set_exception(error)
-        future.exception()  # marks it as retrieved: the asker may be gone
+        future.exception()  # marks it as retrieved: the caller may be gone
     else:
         future.set_result(value)  # type: ignore[arg-type]  # None only where V allows it
 
@@ -107,8 +107,10 @@ class LogTail:
 
 
 class TailReader:
-    """Reads tails of the logs of one cluster; calls that come together share requests. A log that its broker does not
-    serve is read apart from the others."""
+    """Reads tails of the logs of one cluster. Calls at the same time share requests.
+
+    Reads a log that its broker does not serve apart from the others, so that they do not wait for it.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -118,10 +120,10 @@ class TailReader:
         self._unserved: Batcher[tuple[str, int], LogTail | BrokerError] = Batcher(self._read_many, most=_LOGS_AT_ONCE)
 
     async def read(self, topic: str, depth: int = DEPTH) -> LogTail:
-        """The newest ``depth`` records of one log.
+        """Return the newest ``depth`` records of one log.
 
         Raises:
-            BrokerError: the log is not there, or may not be read.
+            BrokerError: the log does not exist, or may not be read.
         """
         batcher = self._short if depth <= NEWEST else self._batcher
         answer = await batcher.ask((topic, depth))
@@ -132,10 +134,10 @@ class TailReader:
         return answer
 
     async def records(self, topic: str, start: int, end: int, *, patient: bool = True) -> AsyncIterator[Record]:
-        """All records of a range, for looking further back; goes on by itself after retriable errors.
+        """Yield all records of a range of offsets. Continues after retriable errors, and skips deleted records.
 
         Args:
-            patient: Otherwise a retriable error of the log is raised too; lost connections are waited for all the same.
+            patient: If False, raise retriable errors of the broker too. Lost connections are retried in any case.
         """
         position = start
         while position < end:

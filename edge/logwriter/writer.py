@@ -1,12 +1,12 @@
-"""One log's way into Kafka: entries in the order of arrival, one append at a time, repeats left out.
+"""Writes one log: appends its entries to Kafka in the order of arrival, one batch in flight, without repeats.
 
-Every log has its own writer, so that no container waits behind another. What a writer holds is bounded by what the MQTT
-broker lets be unacknowledged, because every entry that came from MQTT keeps its message unacknowledged until it is
-stored. Barriers (an event that moves the insert point) stand in the same queue as the readings and run alone: what
-arrived before one is stored before it begins, what arrived after it waits.
+Every log has its own writer, so that no container waits behind another. Every entry from MQTT leaves its message
+unacknowledged until it is stored, so the broker's limit on unacknowledged messages bounds a writer's queue. Barriers
+(events that move custody, for example) stand in the same queue as the readings and run alone: earlier entries are
+stored before a barrier begins, later ones wait for its end.
 
-There are as many writers as a site has logs, so one at rest is small, and the common case is cheap: where nothing needs
-to be awaited but the append itself, no task is made.
+There is one writer per log of the site, so an idle writer is small and the common case is cheap: if only the append
+itself must be awaited, the writer creates no task.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ MAX_BATCH_BYTES = 850_000  # below the appender's own limit, with room for the f
 _RECORD_OVERHEAD = 120
 
 K = TypeVar("K")
-_Sent = tuple["list[LogEntry[K]]", "list[LogEntry[K]]"]  # a batch, and repeats of entries in it
+_Sent = tuple["list[LogEntry[K]]", "list[LogEntry[K]]"]  # a batch, and the repeats of its entries
 K_contra = TypeVar("K_contra", contravariant=True)
 
 
 class Sink(Protocol):
-    """Where writers append: the part of ``fairlead.kafka.client.appender.Appender`` that they use."""
+    """The part of ``fairlead.kafka.client.appender.Appender`` that writers use."""
 
     def submit(
         self, log: TopicPartition, records: Sequence[NewRecord], *, term: int | None = None
@@ -41,9 +41,9 @@ class Sink(Protocol):
 
 
 class Memory(Protocol[K_contra]):
-    """Which entries the log already has.
+    """Knows which entries the log has.
 
-    ``only_redelivered``: equal keys alone make no repeat, the broker must also say that it sends a message again.
+    ``only_redelivered``: a known key makes a repeat only if the MQTT broker also marks the message as sent again.
     """
 
     @property
@@ -55,7 +55,7 @@ class Memory(Protocol[K_contra]):
 
 
 class EntryOutcome(Enum):
-    """What became of an entry."""
+    """How an entry became safe: appended now, or stored already."""
 
     APPENDED = "appended"
     REPEAT = "repeat"
@@ -63,9 +63,9 @@ class EntryOutcome(Enum):
 
 @dataclass(slots=True, eq=False)
 class LogEntry(Generic[K]):
-    """One record on its way into a log. ``key`` is what repeats are recognised by.
+    """One record to append to a log. Repeats have the same ``key``.
 
-    ``kept``: it is in a strays log too, so a refused append loses nothing, and nobody waits for it.
+    ``kept``: the entry is in a strays log too, so a refused append loses nothing and no message waits for it.
     """
 
     record: NewRecord
@@ -73,15 +73,16 @@ class LogEntry(Generic[K]):
     redelivered: bool = False
     ack: PendingAck | None = None
     stored: asyncio.Future[EntryOutcome] | None = None
-    offset: int = -1  # known once it is stored
+    offset: int = -1  # -1 until it is stored
     kept: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """Something that must happen between two entries of a writer, and alone.
+    """Work that must run between two entries of a writer, while the writer does nothing else.
 
-    ``keep``: keeps what it is about in the strays log, so that nobody waits for it; it may be called while it runs.
+    ``keep``: stores the barrier's event in the strays log, so that its message need not wait. It may be called while
+    ``run`` is running. None: the barrier cannot be kept.
     """
 
     run: Callable[[], Awaitable[None]]
@@ -89,12 +90,12 @@ class Barrier:
 
 
 class LogWriter(Generic[K]):
-    """The queue of one log, and what empties it.
+    """The queue of one log, and the append loop that empties it.
 
     Args:
-        memory: What the log already has; may be replaced by ``prepare``.
-        settle: Called for each entry that is stored (or was already), in order.
-        fail: Called with an error that the writer cannot deal with; the bridge stops.
+        memory: Knows which entries the log has; ``prepare`` may replace it.
+        settle: Called for each entry that is stored now, or was before, in order.
+        fail: Called with an error that the writer cannot handle; the bridge stops.
     """
 
     __slots__ = (
@@ -129,15 +130,15 @@ class LogWriter(Generic[K]):
         self._settle = settle
         self._fail = fail
         self._queue: deque[LogEntry[K] | Barrier] | None = (
-            None  # none while it is empty: it takes more than all the rest
+            None  # while empty: a deque takes more memory than the rest of the writer
         )
-        self._sent: _Sent[K] | None = None  # under way
+        self._sent: _Sent[K] | None = None  # in flight
         self._barrier: Barrier | None = None  # running
-        self.blocked = False  # whether what comes is kept elsewhere, see ``keep_elsewhere``
-        self.progress = 0  # changes whenever something of the queue is done
-        # What goes on now: a start in the next turn of the event loop, an append without a task, or a task.
+        self.blocked = False  # whether new items go to ``keep_elsewhere`` instead of the queue
+        self.progress = 0  # changes whenever an item of the queue is done
+        # The present activity: a start in the next turn of the event loop, an append without a task, or a task.
         self._work: asyncio.Handle | asyncio.Future[Appended] | asyncio.Task[None] | None = None
-        self._resting: asyncio.Event | None = None  # set when idle; None while nothing waits for that
+        self._resting: asyncio.Event | None = None  # set when idle; None while no caller waits for it
 
     def __len__(self) -> int:
         return len(self._queue) if self._queue is not None else 0
@@ -159,7 +160,7 @@ class LogWriter(Generic[K]):
             self._work = asyncio.get_running_loop().call_soon(self._start)
 
     async def append(self, record: NewRecord, key: K, *, redelivered: bool = False) -> LogEntry[K]:
-        """Put one record in and wait until it is stored; returns its entry with the offset (-1 for a repeat)."""
+        """Enqueue a record and wait until it is stored. Returns its entry with the offset, -1 for a repeat."""
         entry = LogEntry(record, key, redelivered, stored=asyncio.get_running_loop().create_future())
         self.enqueue(entry)
         assert entry.stored is not None  # noqa: S101 - for the type checker
@@ -167,7 +168,7 @@ class LogWriter(Generic[K]):
         return entry
 
     async def run_alone(self, what: Callable[[], Awaitable[None]]) -> None:
-        """Run something after all that is queued now, and wait for it."""
+        """Run a coroutine function as a barrier after everything that is queued now, and wait for its end."""
         done = asyncio.get_running_loop().create_future()
 
         async def run() -> None:
@@ -200,7 +201,7 @@ class LogWriter(Generic[K]):
             await self._resting.wait()
 
     async def close(self) -> None:
-        """Stop at once; what is not stored stays unacknowledged."""
+        """Stop at once. Entries that are not stored stay unacknowledged."""
         work = self._work
         if work is None:
             return
@@ -211,9 +212,9 @@ class LogWriter(Generic[K]):
             self._rest()
 
     async def write(self, entries: Iterable[LogEntry[K]]) -> int:
-        """Append entries now, in order, without the queue; returns how many were not repeats.
+        """Append entries now, in order, past the queue. Returns how many were appended, repeats not counted.
 
-        Only for a barrier of this writer, while which nothing else of the writer is under way.
+        Call it only from a barrier of this writer, while the writer does nothing else.
         """
         waiting = deque(entries)
         appended = 0
@@ -224,47 +225,49 @@ class LogWriter(Generic[K]):
     # -- for writers of logs that move from site to site
 
     def may_append(self) -> bool:
-        """Whether this site may append to the log now."""
+        """Return whether this site may append to the log now."""
         return True
 
     def term(self) -> int | None:
-        """The term in which this site may append; None where that never changes."""
+        """Return the term in which this site may append; None for a log whose term never changes."""
         return None
 
     def ready(self) -> bool:
-        """Whether ``prepare`` has nothing to do and ``divert`` would take nothing."""
+        """Return whether ``prepare`` has nothing to do and ``divert`` would return False."""
         return True
 
     async def prepare(self) -> None:
-        """Called before a batch is taken; a subclass loads here what it needs to know of the log."""
+        """Called before a batch is taken from the queue; subclasses load their memory of the log here."""
 
     async def look_back(self, entry: LogEntry[K]) -> None:
-        """Make ``memory`` decide about an entry it left undecided; a subclass reads the log further back."""
+        """Called for an entry that ``memory`` left undecided; subclasses read the log further back."""
 
     def arrange(self, batch: Sequence[LogEntry[K]]) -> None:
-        """Called with each batch before it is appended; a subclass marks here what its place in the log tells."""
+        """Called with each batch before it is appended; subclasses mark entries by their place in the log here."""
 
     async def divert(self, entry: LogEntry[K]) -> bool:
-        """Whether the entry was taken elsewhere, because this site may not append to the log."""
+        """Return whether the entry was kept elsewhere because this site may not append to the log."""
         return False
 
     def keep_elsewhere(self, item: LogEntry[K] | Barrier) -> bool:
-        """Whether an item was kept elsewhere; called only while the writer is ``blocked``."""
+        """Keep an item elsewhere if possible, and return whether it was. Called only while ``blocked`` is set."""
         return False
 
     def unblock(self) -> None:
-        """The log takes something again. Called only while the writer is ``blocked``."""
+        """End the block, because the log accepts appends again. Called only while the writer is ``blocked``."""
         self.blocked = False
 
     async def refused(self, error: Exception, entries: Sequence[LogEntry[K]]) -> bool:
-        """An append failed for good, or the log cannot be read (then without entries); True when that was dealt with.
-        Entries that were not given stay in the queue."""
+        """Handle an append that failed for good, or a log that cannot be read. Returns whether the error was handled.
+
+        ``entries`` are those of the append, none for a log that cannot be read; all others stay in the queue.
+        """
         return False
 
     # -- without a task
 
     def _start(self) -> None:
-        """Send what is there, if nothing else has to be awaited; the writer's task does all other things."""
+        """Submit the first batch if only the append must be awaited; otherwise start the writer's task."""
         queue = self._queue
         if not queue or isinstance(queue[0], Barrier) or not self.ready():
             self._run_as_task()
@@ -286,7 +289,7 @@ class LogWriter(Generic[K]):
             self._rest()
 
     def _answered(self, answer: asyncio.Future[Appended]) -> None:
-        """The append that went without a task has ended."""
+        """Handle the end of an append that was submitted without a task."""
         if answer.cancelled():
             self._sent = None
             self._rest()
@@ -327,7 +330,7 @@ class LogWriter(Generic[K]):
             self.went_on()
             while self._queue:
                 await self._do_next(self._queue)
-                self.went_on()  # which may put something before all others
+                self.went_on()  # it may put a barrier first in the queue
         except asyncio.CancelledError:
             raise
         except Exception as trouble:
@@ -352,7 +355,7 @@ class LogWriter(Generic[K]):
             await self._append_some(queue)
 
     def _is_next(self, head: LogEntry[K] | Barrier) -> bool:
-        """Whether something is still first in the queue: what waits may have been kept elsewhere meanwhile."""
+        """Return whether an item is still first in the queue; it may have been kept elsewhere meanwhile."""
         return bool(self._queue) and self._queue is not None and self._queue[0] is head
 
     async def _append_some(self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]) -> int:
@@ -375,13 +378,13 @@ class LogWriter(Generic[K]):
         return len(batch)
 
     async def _refused(self, error: BaseException, batch: list[LogEntry[K]], followers: list[LogEntry[K]]) -> None:
-        """An append has failed; raises where that cannot be dealt with."""
+        """Handle an append that failed: call ``refused``, and raise the error if it was not handled."""
         if isinstance(error, Exception) and await self.refused(error, [*batch, *followers]):
             return
         for entry in (*batch, *followers):
             if entry.stored is not None and not entry.stored.done():
                 entry.stored.set_exception(error)
-                entry.stored.exception()  # marks it as retrieved: nothing need wait for it
+                entry.stored.exception()  # marks it as retrieved: maybe no caller waits for it
         raise error
 
     def _landed(self, batch: list[LogEntry[K]], followers: list[LogEntry[K]], appended: Appended) -> None:
@@ -398,7 +401,7 @@ class LogWriter(Generic[K]):
     async def _take_batch(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]]]:
-        """The next batch, and repeats of entries in it, which are safe only once it is stored."""
+        """Take the next batch from the queue, and the repeats of its entries, which are safe only once it is stored."""
         looked: LogEntry[K] | None = None
         while True:
             batch, followers, unknown = self._gather(waiting, looked)
@@ -410,11 +413,14 @@ class LogWriter(Generic[K]):
     def _gather(
         self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]], looked: LogEntry[K] | None = None
     ) -> tuple[list[LogEntry[K]], list[LogEntry[K]], LogEntry[K] | None]:
-        """The next batch, repeats of entries in it, and the entry that ``memory`` cannot decide if it is the first one.
+        """Take a batch from the queue without awaiting anything.
+
+        Returns the batch, the repeats of its entries, and the first entry of the queue if ``memory`` cannot decide
+        about it; the batch is empty then.
 
         Args:
-            looked: The entry for which the log was read further back. A memory that still cannot say has reached its
-                bounds. Then the entry is appended: a duplicate is better than a lost reading.
+            looked: The entry for which the log was read further back. If the memory still cannot decide, it has reached
+                its bounds, and the entry is appended: a duplicate is better than a lost reading.
         """
         batch: list[LogEntry[K]] = []
         followers: list[LogEntry[K]] = []
@@ -430,7 +436,7 @@ class LogWriter(Generic[K]):
                 continue
             found = self.memory.check(entry.key, redelivered=entry.redelivered)
             if found is DedupResult.UNDECIDED and entry is not looked:
-                return batch, followers, None if batch else entry  # store these first, then look
+                return batch, followers, None if batch else entry  # store the batch first, then read further back
             if found is DedupResult.REPEAT:
                 waiting.popleft()
                 self.finish(entry, EntryOutcome.REPEAT)
@@ -444,17 +450,17 @@ class LogWriter(Generic[K]):
         return batch, followers, None
 
     def went_on(self) -> None:
-        """Something of the queue is done."""
+        """Note that an item of the queue is done."""
         self.progress += 1
         if self.blocked:
             self.unblock()
 
     def remember(self, entry: LogEntry[K]) -> None:
-        """An entry is in the log now."""
+        """Add an entry that was appended to the memory."""
         self.memory.add(entry.key)
 
     def finish(self, entry: LogEntry[K], outcome: EntryOutcome) -> None:
-        """An entry is safe: tell those who wait for it."""
+        """Note that an entry is safe: wake the caller that waits for it, and settle it."""
         if entry.stored is not None and not entry.stored.done():
             entry.stored.set_result(outcome)
         self._settle(entry, outcome)

@@ -1,8 +1,8 @@
-"""Acknowledgements in the order of receipt, per connection. Pure.
+"""Keeps acknowledgements in the order of receipt, per connection. Pure.
 
-MQTT asks for PUBACKs in the order of the PUBLISHes, while logs finish in any order: so a finished message waits for
-those before it. A message id means something only on the connection it came on, so acks carry the connection's
-epoch; an ack of an earlier one is dropped, because the broker sends that message again anyway.
+MQTT requires PUBACKs in the order of the PUBLISHes, while appends to different logs end in any order. So a finished
+message waits for the messages received before it. A message id is valid only on its own connection, so each ack carries
+the connection's epoch. Acks of an earlier epoch are dropped, because the broker sends those messages again anyway.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ from typing import Protocol
 
 
 class Finisher(Protocol):
-    """Who acknowledges the messages it has received."""
+    """Sends the PUBACKs of the messages that it received (``edge.mqtt.session.MqttSession``)."""
 
     def finish(self, ack: PendingAck) -> None:
-        """One part of a message is safe in Kafka."""
+        """Note that one part of a message is safe in Kafka."""
 
 
 class PendingAck:
-    """One received message that is not yet acknowledged; ``parts`` counts what must still be stored before it may.
+    """One received message that is not yet acknowledged.
 
-    ``owner`` is who received it, and None only where nobody asks.
+    ``parts`` is the number of records that must still be stored before the PUBACK. ``owner`` sends the PUBACK; None
+    where none is needed.
     """
 
     __slots__ = ("epoch", "mid", "owner", "parts")
@@ -33,7 +34,7 @@ class PendingAck:
         self.parts = 1
 
     def finish(self) -> None:
-        """One part of the message is safe in Kafka; whoever received it acknowledges it after the last."""
+        """Note that one part of the message is safe in Kafka; after the last part ``owner`` acknowledges it."""
         if self.owner is not None:
             self.owner.finish(self)
 
@@ -43,8 +44,8 @@ class AckOrder:
 
     def __init__(self, owner: Finisher | None = None) -> None:
         self.epoch = 0
-        self.stale = 0  # finished messages whose connection was gone
-        self._abandoned = 0  # messages that were not finished when their connection was gone
+        self.stale = 0  # messages that finished after their connection was lost
+        self._abandoned = 0  # messages that were not finished when their connection was lost
         self._owner = owner
         self._waiting: deque[PendingAck] = deque()
 
@@ -53,29 +54,29 @@ class AckOrder:
 
     @property
     def head(self) -> PendingAck | None:
-        """The message that all others wait for."""
+        """The oldest unacknowledged message, which all others wait for."""
         return self._waiting[0] if self._waiting else None
 
     @property
     def left_behind(self) -> int:
-        """Messages of earlier connections that are not finished yet: they still take memory."""
+        """How many messages of earlier connections are not finished yet, and so still take memory."""
         return self._abandoned - self.stale
 
     def new_connection(self) -> int:
-        """Forget the acks of the connection before; returns the new epoch."""
+        """Forget the acks of the last connection, and return the new epoch."""
         self.epoch += 1
         self._abandoned += sum(ack.parts > 0 for ack in self._waiting)
         self._waiting.clear()
         return self.epoch
 
     def received(self, mid: int) -> PendingAck:
-        """A message came in on the current connection."""
+        """Return the ack of a message that arrived on the current connection."""
         ack = PendingAck(self.epoch, mid, self._owner)
         self._waiting.append(ack)
         return ack
 
     def finish(self, ack: PendingAck) -> list[int]:
-        """One part of a message is safe in Kafka; returns the message ids to acknowledge now, in order."""
+        """Note that one part of a message is safe in Kafka. Returns the message ids to acknowledge now, in order."""
         ack.parts -= 1
         if ack.parts > 0:
             return []

@@ -1,12 +1,12 @@
-"""The bridge's session at the site's MQTT broker: MQTT 5 by paho, driven by the asyncio loop, acknowledged by hand.
+"""The bridge's session with the site's MQTT broker: MQTT 5 with paho, run by the asyncio loop, manual acknowledgement.
 
-QoS 1 and a persistent session under a fixed client id: the broker keeps what is not acknowledged and sends it again
-after a reconnect, so losing the connection, or this process, loses nothing. QoS 2 is not used: paho answers PUBREC
-before the message is stored. Receive Maximum, in CONNECT, bounds what is unacknowledged: the broker queues the rest.
-Mosquitto 2.0.11 keeps to it only until the first PUBACK, each of which lets it send that many more; so with more than
-``EXCESS`` times as many unacknowledged the socket is not read either, and TCP holds the broker back.
+The session is persistent under a fixed client id, with QoS 1: the broker keeps unacknowledged messages and sends them
+again after a reconnect, so a lost connection or a killed bridge loses no message. QoS 2 is not used, because paho sends
+PUBREC before the message is stored. Receive Maximum, in CONNECT, bounds the number of unacknowledged messages; the
+broker queues the rest. Mosquitto 2.0.11 respects it only until the first PUBACK, and each PUBACK lets it send that many
+more. So the session stops reading the socket at ``EXCESS`` times as many, and TCP holds the broker back.
 
-Everything but the TCP connect runs on the event loop's thread; no locks, no queues between threads.
+Everything but the TCP connect runs on the event loop's thread, without locks or queues between threads.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WINDOW = 1_000
-"""Messages that may be unacknowledged; the broker's own limit (Mosquitto: ``max_inflight_messages``) may be lower."""
+"""Most unacknowledged messages. The broker's own limit (Mosquitto: ``max_inflight_messages``) may be lower."""
 
 EXCESS = 5
 KEEPALIVE = 60
 CONNECT_TIMEOUT = 5.0
 REFUSED_SECONDS = 30.0
-_NEVER = 0xFFFFFFFF  # Session Expiry Interval; Mosquitto's ``persistent_client_expiration`` still ends the session
+_NEVER = 0xFFFFFFFF  # Session Expiry Interval; Mosquitto's ``persistent_client_expiration`` may still end the session
 _PACKETS_PER_WAKE = 128
 _FIRST_DELAY, _LONGEST_DELAY = 0.2, 5.0
-_PASSING = ("Server unavailable", "Server busy", "Connection rate exceeded")  # CONNACK reasons that pass by themselves
+_PASSING = ("Server unavailable", "Server busy", "Connection rate exceeded")  # CONNACK reasons worth a retry
 
 _RECEIVE: Final = 65536  # bytes at a time
-_LONGEST_SIZE: Final = 4  # bytes of a packet's length
+_LONGEST_SIZE: Final = 4  # bytes that encode a packet's length
 _U16: Final = struct.Struct(">H")
 _PUBACK: Final = b"\x40\x02"
 _DUP, _QOS2 = 0x08, 0x04
@@ -68,18 +68,18 @@ class Delivery(NamedTuple):
 
 
 class MqttSession:
-    """One client of one broker, reconnecting by itself.
+    """One client of one broker, which reconnects by itself.
 
     Args:
-        endpoint: Asked at every connect, if it can be: passwords change.
-        on_message: Called on the event loop for every message, in the order of receipt; must not block. What it raises
+        endpoint: The broker's address and login. If callable, it is called at every connect, because passwords change.
+        on_message: Called on the event loop for every message, in the order of receipt; must not block. An exception
             ends ``run`` with that error, because the same message would raise it again after a reconnect.
         subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
-        window: Receive Maximum. Messages of a connection that was lost are taken again on the next one while they are
-            still being stored, so that at most twice as many are in memory.
+        window: Receive Maximum. After a reconnect the broker sends messages again that are still being stored, so at
+            most twice as many are in memory.
     """
 
-    # Of the current connection; ``_connect`` makes them anew.
+    # Of the current connection; ``_connect`` creates them.
     _connack: asyncio.Future[bool]
     _suback: asyncio.Future[None]
     _lost: asyncio.Future[str]
@@ -95,7 +95,7 @@ class MqttSession:
     ) -> None:
         self._ask = endpoint
         self._endpoint = current(endpoint)
-        self._refusals = 0  # of the login, in a row
+        self._refusals = 0  # refused logins in a row
         self._refused_since = 0.0
         self._client_id = client_id
         self._subscriptions = [(topic, SubscribeOptions(qos=qos)) for topic, qos in subscriptions]
@@ -115,11 +115,11 @@ class MqttSession:
 
     @property
     def outstanding(self) -> int:
-        """Messages received on this connection and not yet acknowledged."""
+        """How many messages were received on this connection and are not yet acknowledged."""
         return len(self._order)
 
     def finish(self, ack: PendingAck) -> None:
-        """The message is safe in Kafka; acknowledge it, and those that waited for it, in order."""
+        """Note that one part of a message is safe in Kafka, and send the PUBACKs that are due now, in order."""
         client = self._client
         for mid in self._order.finish(ack):
             if client is not None:
@@ -134,9 +134,9 @@ class MqttSession:
         """Stay connected until cancelled, or until ``disconnect``.
 
         Raises:
-            MqttRefusedError: the broker refuses this user, password or client id; trying again would not help. A login
-                that was taken before is tried for ``REFUSED_SECONDS`` where the endpoint can be asked.
-            Exception: what ``on_message`` has raised.
+            MqttRefusedError: the broker refuses this user, password or client id, and a retry would not help. A login
+                that was accepted before is retried for ``REFUSED_SECONDS`` if the endpoint is callable.
+            Exception: an error that ``on_message`` raised.
         """
         delay = _FIRST_DELAY
         loop = asyncio.get_running_loop()
@@ -164,14 +164,14 @@ class MqttSession:
             await self._has_room()
 
     def pause(self) -> None:
-        """Take no more messages; those taken can still be acknowledged. The broker sends the others again."""
+        """Discard new messages, which the broker sends again later. Earlier ones can still be acknowledged."""
         self._discarding = True
 
     async def disconnect(self) -> None:
-        """Make sure that the broker has every acknowledgement, then say goodbye; the session stays at the broker.
+        """Disconnect once the broker has every acknowledgement. The session stays at the broker.
 
-        Closing a socket with unread messages in it resets the connection, and acknowledgements still on their way would
-        be lost. A broker answers in order: once it confirms a subscription, it has read them all.
+        To close a socket with unread messages resets the connection, which could lose PUBACKs in flight. So this
+        subscribes once more first: a broker answers in order, and its SUBACK shows that it has read all PUBACKs.
         """
         self._closing = True
         self._room.set()
@@ -222,7 +222,7 @@ class MqttSession:
         self.connected.set()
 
     async def _stay(self) -> str:
-        """Keep the connection alive until it is lost; returns why. Raises what ``on_message`` has raised."""
+        """Keep the connection alive until it is lost, and return why. Raises any error that ``on_message`` raised."""
         while not self._lost.done():
             await asyncio.wait((self._lost,), timeout=1.0)
             if self._client is not None:
@@ -230,7 +230,7 @@ class MqttSession:
         return self._lost.result()
 
     async def _subscribe(self, client: BulkClient, filters: list[tuple[str, SubscribeOptions]]) -> None:
-        """Subscribe; returns when the broker has confirmed it, and so has read all that was sent before.
+        """Subscribe, and wait for the SUBACK; the broker has then read everything that was sent before.
 
         Raises:
             MqttUnavailableError, MqttRefusedError
@@ -241,11 +241,12 @@ class MqttSession:
         await self._answer(self._suback)
 
     async def _answer(self, answer: asyncio.Future[T]) -> T:
-        """Wait for what the broker answers.
+        """Wait for an answer of the broker.
 
         Raises:
-            MqttUnavailableError: it closes the connection, or does not answer in time. MqttRefusedError: it says no.
-            Exception: what ``on_message`` has raised meanwhile.
+            MqttUnavailableError: the broker closes the connection, or does not answer in ``CONNECT_TIMEOUT`` seconds.
+            MqttRefusedError: the broker refuses.
+            Exception: an error that ``on_message`` raised meanwhile.
         """
         await asyncio.wait((answer, self._lost), timeout=CONNECT_TIMEOUT, return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
@@ -260,8 +261,11 @@ class MqttSession:
         )
 
     def _may_pass(self) -> bool:
-        """Whether a login that was refused just now may be taken soon: each password that may count is tried, and one
-        that counted once may have been changed a moment ago."""
+        """Return whether to retry a login that was just refused.
+
+        Every known password is tried once. A login that worked before is retried for ``REFUSED_SECONDS``, because its
+        password may have been changed a moment ago.
+        """
         now = asyncio.get_running_loop().time()
         self._refused_since = self._refused_since if self._refusals else now
         self._refusals += 1
@@ -270,7 +274,7 @@ class MqttSession:
         return callable(self._ask) and self._had_session and now - self._refused_since < REFUSED_SECONDS
 
     async def _has_room(self) -> None:
-        """Wait until no more than a window's messages of earlier connections are still being stored."""
+        """Wait until at most ``window`` messages of earlier connections are still being stored."""
         while self._order.left_behind > self._window and not self._closing:
             self._room.clear()
             await self._room.wait()
@@ -283,21 +287,21 @@ class MqttSession:
         if client is None:
             return
         client.on_disconnect = client.on_message = None
-        # It may outlive the loop.
+        # The client may outlive the loop.
         client.on_socket_close = client.on_socket_register_write = client.on_socket_unregister_write = None
         if (sock := client.socket()) is not None:
             _leave_loop(client, None, sock)
             with contextlib.suppress(OSError):
                 sock.close()
 
-    # -- what paho tells, on the loop's thread
+    # -- paho's callbacks, on the loop's thread
 
     def _start_reading(self, client: BulkClient) -> None:
         loop = asyncio.get_running_loop()
         if (sock := client.socket()) is not None:
             self._reading = True
             loop.add_reader(sock, self._read, client)
-            loop.call_soon(self._read, client)  # what the client has received already shows in no poll
+            loop.call_soon(self._read, client)  # no poll reports bytes that the client has received already
 
     def _stop_reading(self, client: BulkClient) -> None:
         self._reading = False
@@ -305,8 +309,8 @@ class MqttSession:
             asyncio.get_running_loop().remove_reader(sock)
 
     def _read(self, client: BulkClient) -> None:
-        """Read packets as long as messages come; the rest after the other work of the loop."""
-        # The answer to SUBSCRIBE stands behind what the broker has sent before: that must be read.
+        """Read packets, at most ``_PACKETS_PER_WAKE``; leave the rest to a later turn of the event loop."""
+        # The SUBACK follows messages that the broker sent before, so these must be read first.
         limited = self._suback.done() and not self._discarding
         for _ in range(_PACKETS_PER_WAKE):
             if limited and self.outstanding >= EXCESS * self._window:
@@ -315,7 +319,7 @@ class MqttSession:
             try:
                 if client is not self._client or client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
                     return
-            except Exception as error:  # a fault of paho's: what is no packet only ends the connection
+            except Exception as error:  # a bug in paho; a malformed packet only ends the connection
                 self._fail(error)
                 return
             if client.drained:
@@ -341,7 +345,7 @@ class MqttSession:
         self.pause()
         if not self._lost.done():
             self._lost.set_exception(error)
-            self._lost.exception()  # marks it as retrieved: nothing need wait for it
+            self._lost.exception()  # marks it as retrieved: maybe no task waits for it
 
     def _on_connect(
         self, _client: paho.Client, _data: Any, flags: paho.ConnectFlags, reason: ReasonCode, _props: Properties | None
@@ -378,10 +382,10 @@ class MqttSession:
 
 
 def new_client(endpoint: MqttEndpoint, client_id: str) -> BulkClient:
-    """A client of MQTT 5 that acknowledges by hand and does not reconnect by itself.
+    """Return an MQTT 5 client with manual acknowledgement that does not reconnect by itself.
 
     Raises:
-        TrustError: the endpoint's file of authorities cannot be used.
+        TrustError: the endpoint's file of certificate authorities cannot be used.
     """
     client = BulkClient(
         CallbackAPIVersion.VERSION2,
@@ -396,14 +400,15 @@ def new_client(endpoint: MqttEndpoint, client_id: str) -> BulkClient:
 
 
 def open_connection(client: paho.Client, endpoint: MqttEndpoint, *, window: int = WINDOW, clean: bool = False) -> None:
-    """Connect, in a thread: TCP, TLS, and CONNECT on its way.
+    """Connect by TCP and TLS, and send CONNECT. Blocks; call it in a thread.
 
     Args:
         window: Receive Maximum.
         clean: End the session that the broker has, and begin one that ends with the connection.
 
     Raises:
-        MqttUnavailableError: nobody answers. MqttUntrustedError: its certificate is not one that is trusted.
+        MqttUnavailableError: the broker does not answer.
+        MqttUntrustedError: the broker's certificate is not trusted.
     """
     properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
     properties.SessionExpiryInterval = 0 if clean else _NEVER
@@ -432,7 +437,7 @@ def open_connection(client: paho.Client, endpoint: MqttEndpoint, *, window: int 
 
 
 def refusal(endpoint: MqttEndpoint, reason: ReasonCode) -> FairleadError:
-    """What a CONNACK that is a failure means."""
+    """Return the error for a CONNACK with a failure code."""
     if str(reason) in _PASSING:
         return MqttUnavailableError(f"the MQTT broker of {endpoint.site} is not ready: {reason}")
     if str(reason) == "Unsupported protocol version":
@@ -467,7 +472,7 @@ def _leave_loop(_client: paho.Client, _data: Any, sock: Any) -> None:
 
 
 class Published:
-    """A message as the client hands it on; the part of ``paho.MQTTMessage`` that is used."""
+    """A received message: the part of ``paho.MQTTMessage`` that the session uses."""
 
     __slots__ = ("_topic", "dup", "mid", "payload", "qos")
 
@@ -480,25 +485,25 @@ class Published:
 
     @property
     def topic(self) -> str:
-        """As paho's: ``UnicodeDecodeError`` for what is not UTF-8."""
+        """The topic as text. Raises UnicodeDecodeError if it is not UTF-8, as paho does."""
         return self._topic.decode()
 
 
 class BulkClient(paho.Client):
-    """paho's MQTT 5 client, driven by an event loop: cuts many packets from one ``recv``, sends PUBACKs together.
+    """paho's MQTT 5 client for an event loop that reads many packets with one ``recv`` and sends PUBACKs in groups.
 
-    paho reads a packet with four system calls, makes tables of all properties for each message, and writes each PUBACK
-    by itself: some 55 µs of CPU a message, of 135 that a reading takes in all. Here that is 2 µs. CONNECT, SUBSCRIBE
-    and keep-alive stay paho's. This uses names of paho 2.2 that are not public: the version is fixed, and
-    ``tests/unit/edge/mqtt/test_bulkclient.py`` fails when they change.
+    paho reads a packet with four system calls, builds tables of all properties for each message, and writes each PUBACK
+    separately: about 55 µs of CPU per message, of 135 µs that a reading takes in all. This class needs 2 µs. paho still
+    does CONNECT, SUBSCRIBE and keep-alive. The class uses names of paho 2.2 that are not public, so the version is
+    fixed, and ``tests/unit/edge/mqtt/test_bulkclient.py`` fails when they change.
 
-    ``loop_read`` takes one packet. What came with it in the same ``recv`` waits here, where no poll reports it: call it
-    until it is ``drained``.
+    ``loop_read`` handles one packet. Further packets of the same ``recv`` stay in the client's buffer, where no poll
+    reports them: call ``loop_read`` until ``drained`` is set.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.drained = True  # the last ``loop_read`` has found no whole packet, here or in the socket
+        self.drained = True  # the last ``loop_read`` found no whole packet, in the buffer or the socket
         self._arrived = b""
         self._at = 0
         self._acks = bytearray()
@@ -527,10 +532,11 @@ class BulkClient(paho.Client):
             self._at = 0
 
     def _take_packet(self) -> MQTTErrorCode | None:
-        """Deal with the next packet; None while it has not arrived whole. What ``on_message`` raises is passed on.
+        """Handle the next packet; return None while it has not arrived completely.
 
         Raises:
-            MalformedPacket: it is no MQTT packet.
+            MalformedPacket: the bytes are no MQTT packet.
+            Exception: an error that ``on_message`` raised.
         """
         data, start = self._arrived, self._at
         if len(data) - start < 2:
@@ -585,7 +591,7 @@ class BulkClient(paho.Client):
 
     @staticmethod
     def _skip_properties(data: bytes, at: int, end: int) -> int:
-        """Where the payload begins; the bridge needs no property of a message."""
+        """Return where the payload begins. The bridge uses no property of a message."""
         size = shift = 0
         while True:
             if at >= end or shift > 7 * (_LONGEST_SIZE - 1):
@@ -600,7 +606,7 @@ class BulkClient(paho.Client):
         return at + size
 
     def ack(self, mid: int, qos: int) -> MQTTErrorCode:
-        """Acknowledge a message of QoS 1, together with others of the same turn of the event loop."""
+        """Acknowledge a message of QoS 1. PUBACKs of the same turn of the event loop are sent together."""
         if not self._acks:
             asyncio.get_running_loop().call_soon(self._send_acks)
         self._acks += _PUBACK
@@ -613,5 +619,5 @@ class BulkClient(paho.Client):
             super()._packet_queue(MessageType.PUBACK, bytes(acks), 0, 1)
 
     def _packet_queue(self, *args: Any, **kwargs: Any) -> MQTTErrorCode:
-        self._send_acks()  # what is written later must not overtake them
+        self._send_acks()  # send them before any packet that is queued later
         return super()._packet_queue(*args, **kwargs)

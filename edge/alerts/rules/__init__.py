@@ -1,5 +1,5 @@
 """The alert rules. Pure.
 
-In: one reading, the box's state and the ship's. Out: findings, which ``edge.alerts.engine`` turns into alerts. Open
-``base`` first, then ``reefer``: rules with a dwell time, as most are.
+In: one reading, the container's state and the ship's. Out: findings, which ``edge.alerts.engine`` turns into alerts.
+Open ``base`` first, then ``reefer``, whose rules have a dwell time like most rules.
 """

@@ -1,4 +1,4 @@
-"""The base of all alert rules: ``RuleFinding``, ``AlertRule``, and the usual form of a rule, with a dwell."""
+"""The base classes of alert rules: ``AlertRule``, its result ``RuleFinding``, and ``DwellRule`` for most rules."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class RuleFinding:
 
     Args:
         at_ms: Device time of the reading that decided it.
-        causes: The readings that led to it, the condition's first one first: it names the alert for ever.
-        place: Where the container was, when that is better known than by the reading.
+        causes: The readings that led to it. The first one is the condition's first and becomes part of the alert's id.
+        place: Where the container was, if that is known better than from the reading.
     """
 
     state: AlertState
@@ -36,33 +36,35 @@ class RuleFinding:
 
 
 class AlertRule:
-    """One kind of alert. A rule is without state of its own: what it must remember of a container it keeps in
-    ``box.pending[self.kind]``, so that it is forgotten with the container and made anew by replaying its readings.
-    What it remembers must follow from the readings alone, not from ``box.open``.
+    """One kind of alert.
+
+    A rule keeps its memory of a container in ``box.pending[self.kind]`` and has no state of its own. So its memory goes
+    away with the container, and is rebuilt from the container's readings after a restart. It must depend on the
+    readings alone, not on ``box.open``.
     """
 
     kind: ClassVar[AlertKind]
     takes_late: ClassVar[bool] = False
-    """Whether readings count that come after a newer one of their device."""
+    """Whether the rule also judges late readings, which arrive after a newer one of their device."""
     by_receipt: ClassVar[bool] = False
     """Whether ``RuleFinding.at_ms`` is the time of receipt, for rules that do not trust the clocks of devices."""
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
-        """Judge a reading that ``box`` has just taken in."""
+        """Judge a reading that was just applied to ``box``. Returns the change of the condition, None if none."""
         return None
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Whether a finding that would open an alert is about the condition of one that a person has cleared."""
+        """Return whether a finding that would open an alert is about the same condition as the dismissed alert."""
         return bool(finding.causes) and finding.causes[0] == dismissed.causes[0]
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
-        """Judge what follows from time passing; called when the ship's own clock (``ship.at_ms``) has moved on."""
+        """Judge what follows from the time alone. Called when the ship's clock (``ship.at_ms``) has advanced."""
         return ()
 
 
 @dataclass(slots=True)
 class _Condition:
-    """Since when, by which readings, and how bad."""
+    """A condition that lasts: since when, its first and its worst reading, and its severity."""
 
     since_ms: int
     first: Cause
@@ -73,18 +75,19 @@ class _Condition:
 
 
 class DwellRule(AlertRule):
-    """Subclasses say what a reading shows (``look``) and put it into words (``describe``); the rest is here.
+    """A rule that opens an alert when a deviation has lasted for its dwell time.
 
-    A reading in order ends a condition that is not yet an alert at once. An open alert goes on until everything has
-    been in order for the recovery time. A severity that rises is an UPDATED state; one that falls is not said.
+    Subclasses judge a reading (``find_deviation``) and describe the fault (``describe``). A reading in order ends at
+    once a condition that is not yet an alert. An open alert is cleared when the readings have been in order for the
+    recovery time. A rising severity makes an UPDATED state, a falling one does not.
     """
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
-        """What the reading shows; None when it shows nothing either way."""
+        """Return whether the reading deviates or is in order; None when it shows neither."""
         raise NotImplementedError
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
-        """The fault in words, without how long it has lasted."""
+        """Return a description of the fault, without its duration."""
         raise NotImplementedError
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
@@ -104,7 +107,7 @@ class DwellRule(AlertRule):
             box.pending.pop(self.kind, None)
             return None
         cause = box.cause(message)
-        if condition is None:  # the readings that opened it are too far back to be known after a restart
+        if condition is None:  # after a restart: the readings that opened the alert are too old to be read
             condition = box.pending[self.kind] = _Condition(_UNKNOWN, cause, cause, 0.0, opened.severity)
         if condition.good_since_ms is None or at < condition.good_since_ms:
             condition.good_since_ms = at

@@ -1,7 +1,7 @@
-"""Which booking a container aboard travels under, from the changes that reach the ship. Pure.
+"""Finds the booking of a container aboard, from the changes of bookings that reach the ship. Pure.
 
-A cancelled booking means the same here as ashore (``shore.tables.valid_bookings``): it is gone for the times that its
-cancellation names, and holds for the others.
+A cancellation means the same as ashore (``shore.tables.valid_bookings``): the booking is void for the times that the
+cancellation names, and valid for all others.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from fairlead.records.booking import Booking
 
-_KEPT = 3  # bookings per container; older journeys say nothing about this one
+_KEPT = 3  # bookings per container; older ones concern earlier journeys
 
 
 @dataclass(slots=True)
 class _Known:
-    """A booking as it was confirmed or completed last, and the cancellations since."""
+    """The newest state of a booking that is not CANCELLED, and the cancellations since."""
 
     booking: Booking
     cancelled: list[Booking] = field(default_factory=list)
@@ -25,13 +25,13 @@ class _Known:
 
 
 class Bookings:
-    """The bookings of all containers that the ship has heard of."""
+    """The bookings that have reached the ship, by container."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, _Known]] = {}
 
     def apply(self, booking: Booking) -> None:
-        """Take in a change; one with the same reference replaces another, a cancellation takes its own times away."""
+        """Apply a change. It replaces the booking with the same reference; a cancellation only voids its own times."""
         known = self._of.setdefault(booking.equipment_reference, {})
         if booking.status == "CANCELLED":
             if booking.booking_reference in known:
@@ -43,7 +43,10 @@ class Bookings:
             del known[min(known, key=lambda reference: known[reference].booking.valid_from)]
 
     def of(self, number: str, at_ms: int) -> Booking | None:
-        """The booking in force then, else a confirmed one that has not begun (the box is here, and clocks differ)."""
+        """Return the booking in force at ``at_ms``, or else a confirmed one that has not begun; None if there is none.
+
+        A container may be aboard before its booking begins, because clocks differ.
+        """
         known = sorted(self._of.get(number, {}).values(), key=lambda each: each.booking.valid_from, reverse=True)
         for each in known:
             if each.holds(at_ms):

@@ -1,7 +1,7 @@
 """Rules about devices: a clock that is ahead, two devices on one container, a device that changes its container.
 
-Readings are stored all the same, in the log of the container that they name; these alerts tell people to look. Their
-times are those of receipt, because the devices' own clocks are part of the question.
+The readings are stored all the same, in the log of the container that they name; these alerts ask people to check the
+device. Their times are times of receipt, because the devices' own clocks may be wrong.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Cause, Evidence
 
-MOST_DEVICES: Final = 65_536  # known by name at a time; ids without end must not fill the memory
+MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without end
 
 
 class ClockRule(AlertRule):
     """A device's clock is ahead of the site's, or so far off that its readings are refused (``refused``).
 
-    Being behind shows nothing: a reading may be late.
+    A clock that seems to be behind raises nothing, because a reading may be late.
     """
 
     kind = "CLOCK"
@@ -41,7 +41,7 @@ class ClockRule(AlertRule):
         return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), _says(self.kind, detail))
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
-        """A reading went to the dead letters because of its clock: nothing watches this container meanwhile."""
+        """Judge a reading that became a dead letter because of its clock: no rule watches this container meanwhile."""
         if self.kind in box.open:
             return None
         said = f"{detail}; its readings are dead letters, and this container is not watched"
@@ -49,9 +49,10 @@ class ClockRule(AlertRule):
 
 
 class DeviceConflictRule(AlertRule):
-    """Two devices report for one container: one is heard again after another. One that takes over from one is none.
+    """Two devices report for one container: one reports again after the other. A device that replaces another is fine.
 
-    Both are stored, and rules go by whichever is newer. It is over when only one has been heard for the window.
+    The readings of both are stored, and the rules use the newer one. The alert is cleared when only one device has
+    reported for the window (``DeviceThresholds``).
     """
 
     kind = "DEVICE_CONFLICT"
@@ -78,7 +79,7 @@ class DeviceConflictRule(AlertRule):
             if mine.before_ms is not None
             and mine.before_ms < each.last_ms
             and now - mine.before_ms <= window
-            # Else one of them only sends what it had kept.
+            # Otherwise one of them only sends readings that it had kept.
             and message.device_ms > each.first_device_ms
             and mine.before_device_ms < each.last_device_ms
         ]
@@ -90,10 +91,11 @@ class DeviceConflictRule(AlertRule):
 
 
 class DeviceMovedRule(AlertRule):
-    """A device reports for another container than before, and both are aboard.
+    """A device reports for another container than before, while both containers are aboard.
 
-    Raised when it has done so twice and not again for the one before. An id that three containers or more share is a
-    gateway's and says nothing. It is over when the device returns, or the container before it has left or has another.
+    The alert opens when the device has reported for the new container twice, and not again for the old one. An id that
+    three or more containers share belongs to a gateway and is ignored. The alert is cleared when the device reports for
+    the old container again, or when the old container has left or has another device.
     """
 
     kind = "DEVICE_MOVED"
@@ -101,9 +103,7 @@ class DeviceMovedRule(AlertRule):
     by_receipt = True
 
     def __init__(self) -> None:
-        self._heard_in: dict[
-            str, tuple[str, ...]
-        ] = {}  # device to containers, to find them; follows from ``ContainerState.heard``
+        self._heard_in: dict[str, tuple[str, ...]] = {}  # containers by device: an index of ``ContainerState.heard``
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         device = message.identity.device
@@ -121,7 +121,7 @@ class DeviceMovedRule(AlertRule):
         return self._judge(box, device, known, ship, box.received_ms)
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
-        """The device may be heard elsewhere, and here no more."""
+        """Clear alerts whose device now reports only for another container, so that no reading here does it."""
         found: list[tuple[ContainerState, RuleFinding]] = []
         for box in [box for box in ship.aboard.values() if self.kind in box.open]:
             device = box.open[self.kind].causes[0].device_id
@@ -166,7 +166,7 @@ class DeviceMovedRule(AlertRule):
 
 
 def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
-    """Which containers each device was heard for, as far as the containers aboard remember."""
+    """Return the containers that each device has reported for, as far as the containers aboard remember."""
     found: dict[str, tuple[str, ...]] = {}
     for box in ship.aboard.values():
         for device in box.heard:

@@ -1,12 +1,13 @@
-"""A box has gone overboard: decided by a score of independent evidence, never by silence alone.
+"""Decides that a container has gone overboard, by a score of independent evidence, never by silence alone.
 
 No operational thresholds are published; these are this project's own proposal. Each kind of evidence counts once per
-window; no single kind reaches the score that raises the alert, so two independent signs are always needed. In port,
-where boxes are lifted, set down and driven away, more is asked for. Silence of the box itself and of its neighbours in
-the bay counts only beside something that the box has felt: a gateway that fails silences everybody.
+window. No single kind reaches the score that raises the alert, so two independent signs are always needed. In port,
+where containers are lifted, set down and driven away, the score must be higher. Silence of the container and of its
+neighbours in the bay counts only together with a sign in the container's own readings, because a gateway that fails
+silences all containers.
 
-An alert that is open is UPDATED with new kinds of evidence and the box's drift, not oftener than ``update_every``. No
-reading ends it: the container leaves the ship by an event, or a person clears the alert.
+An open alert is UPDATED with new kinds of evidence and with the container's drift, at most once in ``update_every``. No
+reading clears it: the container leaves the ship by an event, or a person clears the alert.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class _Sign(NamedTuple):
 
 @dataclass(slots=True)
 class _Story:
-    """The signs of the last window by name, and where the box was when it last knew. ``since_ms``: of the first one."""
+    """The signs of the last window by name, and the container's last known place.
+
+    ``since_ms``: device time of the first sign.
+    """
 
     since_ms: int
     signs: dict[str, _Sign] = field(default_factory=dict)
@@ -59,7 +63,7 @@ class OverboardRule(AlertRule):
             story.signs[evidence.name] = _Sign(at, evidence, cause)
         opened, place = box.open.get(KIND), known(message.reading.geo_location)
         if place is not None and (opened is None or any(evidence.name == "away" for evidence in found)):
-            story.place = place  # of an open alert only the drift is news, not how a false one sails on
+            story.place = place  # once open, follow only a drift away from the ship, not the ship itself
         updated = _update(box, story, opened, at, cause) if opened is not None else None
         for name in [name for name, sign in story.signs.items() if abs(at - sign.at_ms) > limits.window]:
             del story.signs[name]
@@ -73,7 +77,10 @@ class OverboardRule(AlertRule):
         return _judge(box, story, ship, at, _neighbours(box, ship, at))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
-        """Signs go on without a pause as long as the window, and none is new."""
+        """Return whether the signs have gone on since the dismissed alert, without a new kind among them.
+
+        They have gone on if there was never a pause as long as the window.
+        """
         story: _Story | None = box.pending.get(KIND)
         return (
             story is not None
@@ -82,7 +89,7 @@ class OverboardRule(AlertRule):
         )
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
-        """Say what could not be said at once, and judge the boxes that have fallen silent after signs of a fall."""
+        """Send delayed updates, and judge the containers that have been silent since the signs of a fall."""
         findings: list[tuple[ContainerState, RuleFinding]] = []
         for box in [box for box in ship.aboard.values() if KIND in box.pending]:
             opened, story = box.open.get(KIND), box.pending[KIND]
@@ -100,7 +107,7 @@ class OverboardRule(AlertRule):
 
 
 def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState) -> list[Evidence]:
-    """The signs in one reading."""
+    """Return the signs in one reading."""
     found: list[Evidence] = []
     reading = message.reading
 
@@ -130,7 +137,7 @@ def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState)
 
 
 def _surely_near(a: GeoLocation, b: GeoLocation, bound_m: float) -> bool:
-    """A cheap bound from above: no degree of latitude or longitude is longer than 111.7 km."""
+    """Return True if a cheap upper bound of the distance suffices: no degree is longer than 111.7 km."""
     return (abs(a.latitude - b.latitude) + abs(a.longitude - b.longitude)) * 111_700 <= bound_m
 
 
@@ -139,7 +146,7 @@ def _evidence(box: ContainerState, name: str, detail: str) -> Evidence:
 
 
 def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]:
-    """Boxes of the same bay that were last heard of around then and are silent now: a stack that has gone."""
+    """Return evidence of a lost stack: containers of the same bay that last reported around ``at`` and are silent."""
     bay, limits = box.bay, box.limits.overboard
     if bay is None:
         return []
@@ -159,7 +166,7 @@ def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]
 def _judge(
     box: ContainerState, story: _Story, ship: ShipState, at: int, extra: Iterable[Evidence]
 ) -> RuleFinding | None:
-    """Whether what the box has felt, with what else is known, is enough."""
+    """Return an OPENED finding if the container's signs and the extra evidence reach the score, otherwise None."""
     limits = box.limits.overboard
     evidence = [*(sign.evidence for sign in story.signs.values()), *extra]
     needed = limits.score_in_port if ship.lies_still(at) else limits.score_at_sea
@@ -171,7 +178,7 @@ def _judge(
 
 
 def _update(box: ContainerState, story: _Story, opened: Alert, now: int, cause: Cause | None) -> RuleFinding | None:
-    """What is new since the alert's last state, when it is time to say it."""
+    """Return an UPDATED finding if there is news since the alert's last state and ``update_every`` has passed."""
     limits = box.limits.overboard
     if now - _ms(opened) < limits.update_every:
         return None

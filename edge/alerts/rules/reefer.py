@@ -2,14 +2,14 @@
 
 Temperature: supply air controls chilled cargo, return air frozen cargo (set point -10 degrees Celsius or lower; Carrier
 T-363). During a defrost or a pre-trip inspection, and for some time after it, the probes do not show the cargo's
-temperature, so those readings neither begin nor end a condition. Out of the tolerance around the set point is an ALARM;
-beyond what the commodity stands (``minimum``, ``maximum``) it is CRITICAL, whatever the set point.
+temperature, so those readings neither begin nor end a condition. A temperature out of the tolerance around the set
+point is an ALARM; one beyond the commodity's limits (``minimum``, ``maximum``) is CRITICAL, whatever the set point.
 
-Power: it is off for a while at every gate, load and discharge, which the dwell covers. A unit that is inspected before
-a trip is switched off on purpose.
+Power: it is off for a while at every gate, load and discharge, which the dwell covers. During a pre-trip inspection the
+unit is switched off on purpose.
 
-Humidity, oxygen, carbon dioxide: around the unit's own set point, and between the commodity's bounds. A quantity
-without set point and without bounds is not judged; nor is a unit without power, or one that is defrosting or inspected.
+Humidity, oxygen, carbon dioxide: a band around the unit's own set point, and the commodity's bounds. A quantity without
+a set point and without bounds is not judged, nor is a unit without power, in a defrost or in a pre-trip inspection.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class PowerLostRule(DwellRule):
         if reading.is_powered and reading.is_connected_to_power_source:
             return GOOD
         if reading.setpoints.temperature is None or reading.reefer_settings.is_pre_trip_inspection:
-            return None  # a box that cools nothing misses no power
+            return None  # a container without a set point needs no power
         return Deviation("ALARM", 0.0, box.limits.power.dwell)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
@@ -103,7 +103,7 @@ class _InRange(DwellRule):
     severity: Severity = "WARNING"
 
     def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
-        """What was measured and what it is set to, per cent."""
+        """Return the measured value and the set point, in per cent."""
         raise NotImplementedError
 
     def limits(self, box: ContainerState) -> BandThresholds:

@@ -1,8 +1,9 @@
-"""A container whose device has reported until now does not any more, while the ship and the others aboard do.
+"""The rule about silence: a device has stopped reporting for its container, while the ship and the others report.
 
-Time is the ship's own clock, that of its position reports: where the ship itself is silent, no container's silence is
-judged. When half of the containers are silent the gateway is at fault: then one alert is raised about all of them (its
-container is ``""``), and none about single ones. Only containers whose log the ship holds are expected to report.
+The rule's clock is that of the ship's position reports, so while the ship itself is silent, no container's silence is
+judged. If half of the containers are silent (``suspect_gateway``), the gateway is at fault: the rule raises one alert
+about all of them (its container is ``""``) instead of one each. Only containers whose log the ship holds are expected
+to report.
 """
 
 from __future__ import annotations
@@ -17,14 +18,17 @@ from edge.messages import ReadingMessage
 from fairlead.records.alert import Evidence
 
 KIND = "SILENCE"
-ALL = ""  # stands for the container in the alert about all of them
+ALL = ""  # the container's number in the alert about all of them
 _LOOK_AGAIN_MS = 10 * 60_000
-_NAMED = 5  # last readings that are named as causes
-_FEW = 3  # with fewer containers aboard a share of them says nothing about the gateway
+_NAMED = 5  # most readings that are named as causes
+_FEW = 3  # with fewer containers aboard, their share does not show a fault of the gateway
 
 
 class SilenceRule(AlertRule):
-    """Keeps a deadline per container, earliest first. A deadline that has passed is checked; most are moved on."""
+    """Keeps a deadline per container, earliest first.
+
+    When a deadline has passed, most containers have reported in the meantime and only get a new one.
+    """
 
     kind = KIND
 
@@ -33,7 +37,7 @@ class SilenceRule(AlertRule):
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
         if KIND not in box.pending and box.held:
-            # The first look is early: how often it reports is learnt by then.
+            # The first deadline is early; the device's usual interval is known by then.
             self._expect(box, _heard_ms(box) + box.limits.silence.at_least)
         opened = box.open.get(KIND)
         if opened is None:
@@ -47,7 +51,7 @@ class SilenceRule(AlertRule):
             deadline, number = heapq.heappop(deadlines)
             box = boxes.get(number)
             if box is None or box.pending.get(KIND) != deadline:
-                continue  # it has left the ship, perhaps come back since
+                continue  # it has left the ship, and perhaps come back since
             del box.pending[KIND]  # its next reading sets a new one
             due = due_ms(box)
             if due > now:
@@ -78,16 +82,16 @@ class SilenceRule(AlertRule):
 
 
 def _overdue(boxes: Mapping[str, ContainerState], now: int) -> tuple[list[ContainerState], int]:
-    """Who has been silent for half as long as is allowed, and how many are expected to report at all.
+    """Return the containers that have been silent for half the allowed time, and how many are expected to report.
 
-    Half, because devices report at different moments: when the first one is due the others are not far from it.
+    Half, because devices report at different moments: when the first one is due, the others soon will be.
     """
     expected = [box for box in boxes.values() if box.held and "OVERBOARD" not in box.open]
     return [box for box in expected if _heard_ms(box) + _allowed_ms(box) // 2 <= now], len(expected)
 
 
 def due_ms(box: ContainerState) -> int:
-    """When a container must have reported again, by the ship's clock."""
+    """Return by when a container must report again, by the ship's clock."""
     return _heard_ms(box) + _allowed_ms(box)
 
 

@@ -1,6 +1,6 @@
-"""``fairlead custody grant`` and ``seize``: an order that the acting site's bridge carries out.
+"""``fairlead custody grant`` and ``seize``: write an order for a site's bridge, and wait for its answer.
 
-In: the ledgers of custody as the sites have them. Out: a plan (``plan``: pure, but for asking), carried out by
-``execute``: a ``CustodyOrder`` in the topic ``fairlead.custody`` of the site that is to act, and its bridge's answer in
-its ledger. What the ledger already rules out is refused before anything is written.
+In: the custody ledgers in the sites' Kafkas. Out: a ``CustodyOrder`` in the topic ``fairlead.custody`` of the acting
+site. Its bridge answers in its own ledger. Open ``plan`` first: it asks the sites, builds the plan, and refuses
+whatever the ledger already rules out, before anything is written. ``execute`` carries the plan out.
 """

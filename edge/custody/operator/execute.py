@@ -1,7 +1,8 @@
-"""The sites as their administrator sees them, and the two steps of an order by hand: write it, wait for its answer.
+"""The two steps of a custody order, write it and wait for the answer, and the access to the sites that they need.
 
-What was written stands, whatever comes after. ``LedgerAccess`` is what plans and steps see, so that tests can put
-ledgers in memory behind it.
+An order that is written stands, even if waiting for its answer fails. Plans and steps use the protocol
+``LedgerAccess``: ``KafkaLedgers`` implements it for real sites, with administrators' credentials, and tests implement
+it in memory.
 """
 
 from __future__ import annotations
@@ -42,47 +43,51 @@ _GLANCE: Final = 3.0  # seconds for a site that is thought to be lost
 
 
 class OrderRefusedError(RefusedError):
-    """The site's bridge did not carry the order out; its reason is in the ledger."""
+    """The site's bridge refused the order; its reason is in the site's ledger."""
 
 
 class OrderStandsError(UnavailableError):
-    """The order is written, and nobody has answered it yet: it is carried out when the site's bridge runs."""
+    """The order is written but not answered yet. The site's bridge carries it out as soon as it runs."""
 
 
 class LedgerAccess(Protocol):
-    """What custody by hand asks of sites and writes there. Raises ``FairleadError`` when a site cannot be asked."""
+    """Reads ledgers from sites and writes orders there. Methods raise ``FairleadError`` if the site does not answer."""
 
     async def ledgers(self, site: str, *, about: str | None = None) -> Ledgers:
-        """The ledgers as a site has them, without entries that are not believed."""
+        """Return the ledgers in a site's Kafka, without entries that are not believed.
+
+        Args:
+            about: Only the entries about this log.
+        """
 
     async def copy(self, site: str, log: str) -> OffsetRange | None:
-        """The offsets of a site's copy of a log; None when it has none."""
+        """Return the offsets of a site's copy of a log; None when the site has no copy."""
 
     async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
-        """The strays that wait, as far as this site can see."""
+        """Return the strays that wait to be drained, as far as the strays logs at this site show."""
 
     async def answers(self, site: str) -> bool:
-        """Whether a site answers at all; raises nothing."""
+        """Return whether a site's Kafka answers. Raises nothing."""
 
     async def append(self, site: str, order: CustodyOrder) -> int:
-        """Write an order; its offset."""
+        """Write an order and return its offset."""
 
     async def ledger_end(self, site: str) -> int:
-        """Where the site's own ledger ends; 0 when there is none yet."""
+        """Return the end offset of the site's own ledger; 0 when there is none yet."""
 
     async def ledger_since(self, site: str, position: int) -> tuple[Sequence[LedgerEntry], int]:
-        """The entries of the site's own ledger from an offset on, and the offset to go on from."""
+        """Return the entries of the site's own ledger from an offset on, and the offset to continue from."""
 
 
 @dataclass(slots=True)
 class CustodyRun:
-    """What the steps of one order are carried out against.
+    """The context and the result of one order's steps.
 
     Args:
-        wait: Seconds for the bridge to answer.
-        tell: Hears what is waited for.
-        position: Where the acting site's ledger ended before the order was written.
-        entry: The ledger entry that carried the order out.
+        wait: Seconds to wait for the bridge's answer.
+        tell: Called with one line of progress at a time.
+        position: End of the acting site's ledger before the order was written; set by the steps.
+        entry: The ledger entry that answers the order; set by the steps.
     """
 
     access: LedgerAccess
@@ -108,7 +113,7 @@ async def carry_out(plan: Plan[CustodyRun], run: CustodyRun) -> CustodyEntry:
 
 @dataclass(frozen=True, slots=True)
 class WriteCustodyOrder(PlanStep[CustodyRun]):
-    """Append the order to ``fairlead.custody`` at ``site``; the topic is made where it is missing."""
+    """Append the order to ``fairlead.custody`` at ``site``; create the topic if it is missing."""
 
     site: str
     order: CustodyOrder
@@ -127,7 +132,7 @@ class WriteCustodyOrder(PlanStep[CustodyRun]):
 
 @dataclass(frozen=True, slots=True)
 class AwaitAnswer(PlanStep[CustodyRun]):
-    """Wait until the bridge of ``site`` has answered the order in ``custody.<site>``."""
+    """Wait until the bridge of ``site`` has answered the order in its ledger ``custody.<site>``."""
 
     site: str
     order: CustodyOrder
@@ -183,13 +188,13 @@ class AwaitAnswer(PlanStep[CustodyRun]):
 
 
 def describe(order: CustodyOrder) -> str:
-    """One order in words: ``grant containers.BIGU0000013 to sydney``."""
+    """Return an order as a phrase: ``grant containers.BIGU0000013 to sydney``."""
     what = f"grant {order.log} to {order.to_site}" if order.kind == "grant" else f"seize {order.log}"
     return what + (f", because: {order.reason}" if order.reason else "")
 
 
 class KafkaLedgers:
-    """``LedgerAccess`` to the real sites of a topology. Made by ``open_ledgers``."""
+    """``LedgerAccess`` to the real sites of a topology. Use ``open_ledgers`` to create it."""
 
     def __init__(
         self, topology: Topology, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, *, timeout: float
@@ -235,7 +240,7 @@ class KafkaLedgers:
         async for _, records in sweep(await self._clusters.at(site), {TP(LEDGER_PREFIX + site): rest}):
             for record in records:
                 if record.value is not None and is_data(record):
-                    with contextlib.suppress(*UNREADABLE):  # 'show' tells of these
+                    with contextlib.suppress(*UNREADABLE):  # ``fairlead custody show`` reports these
                         found.append(ledger_entries.decode(record.value))
         return found, extent.end
 
@@ -244,10 +249,10 @@ class KafkaLedgers:
 async def open_ledgers(
     topology: Topology, kafka: Callable[[str], KafkaEndpoint], *, answer: float = ANSWER
 ) -> AsyncIterator[KafkaLedgers]:
-    """Access to the real sites; its connections close at the end.
+    """Open access to the real sites; close its connections on exit.
 
     Args:
-        kafka: A site's Kafka as its administrator.
+        kafka: Returns a site's Kafka endpoint with its administrator's credentials.
         answer: Seconds within which a site must answer.
     """
     async with Clusters(kafka, client_id="fairlead-custody", request_timeout=answer) as clusters:
@@ -255,11 +260,11 @@ async def open_ledgers(
 
 
 def append_order(endpoint: KafkaEndpoint, order: CustodyOrder, *, timeout: float = TIMEOUT) -> int:
-    """Append one order and return its offset; the topic is made at its first use. Blocking.
+    """Append one order and return its offset. Creates the topic if it is missing. Blocks.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; the
-            order may be there.
+        RefusedError: the user may not write to the topic.
+        UnavailableError: the site does not answer within ``timeout`` seconds; the order may be stored all the same.
     """
     record = order.log.encode(), encode(order)
     landed = append_records(endpoint, CUSTODY_ORDERS, [record], client_id="fairlead-custody", timeout=timeout)

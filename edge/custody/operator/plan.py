@@ -1,8 +1,8 @@
-"""From the ledgers to the plan of a grant or a seizure, or to a refusal with its reason.
+"""Build the plan of a grant or a seizure from the ledgers, or refuse it with a reason.
 
-``look_at_grant`` and ``look_at_seizure`` ask the sites; ``build`` is pure. What the acting site's bridge would refuse
-for a reason that the ledger shows already is refused here, before anything is written. The bridge decides for itself
-again when it carries the order out.
+``look_at_grant`` and ``look_at_seizure`` ask the sites; ``build`` is pure. It refuses whatever the acting site's bridge
+would refuse for a reason that the ledger already shows, before anything is written. The bridge checks everything again
+when it carries the order out.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ _LAST_TERM: Final = 32767  # the producer epoch of a batch is 16 bits
 
 @dataclass(frozen=True, slots=True)
 class CustodyFacts:
-    """Everything that a plan is made of.
+    """The facts that ``build`` makes a plan from.
 
     Args:
-        chain: The log's chain of custody as ``told_by`` has it, the newest that was found.
-        site: The site whose bridge is to act. Of a grant the holder; None when there is none, or it is not in the
-            topology.
-        known_there: The chain as the acting site's own ledgers tell it; None when they do not know the log.
-        complete: False when entries of the ledgers at the acting site are damaged or gone.
-        copy: Of a seizure: the acting site's copy of the log.
-        holder_answers: Of a seizure: whether the holder's Kafka answers.
-        by: Who orders it. at: When.
+        chain: The log's newest chain of custody that was found, in the ledgers of the site ``told_by``.
+        site: The site whose bridge acts. For a grant, the holder; None when there is no holder, or when the holder is
+            not in the topology.
+        known_there: The chain of custody in the acting site's own ledgers; None when they do not know the log.
+        complete: False when entries of the ledgers at the acting site are damaged or missing.
+        copy: For a seizure: the offsets of the acting site's copy of the log.
+        holder_answers: For a seizure: whether the holder's Kafka answers.
+        by: The operator who gives the order.
+        at: The time of the order.
     """
 
     topology: Topology
@@ -61,7 +62,7 @@ class CustodyFacts:
 
 @dataclass(frozen=True, slots=True)
 class CustodyRequest:
-    """What an operator asks for."""
+    """A grant or a seizure that an operator asks for."""
 
     log: str
     to_site: str
@@ -71,12 +72,12 @@ class CustodyRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CustodyPlan(Plan[CustodyRun]):
-    """One order, and how its answer is awaited.
+    """The plan of one order: write it, then wait for its answer.
 
     Args:
         site: The site whose bridge acts.
-        holder: Who holds the log before.
-        term: The newest term before.
+        holder: The log's holder before the order.
+        term: The log's newest term before the order.
     """
 
     site: str
@@ -89,10 +90,10 @@ class CustodyPlan(Plan[CustodyRun]):
 
 
 def named_log(topology: Topology, name: str) -> str:
-    """The log that a person means: its own name, or a container's number.
+    """Return the log that an operator names, by its own name or by a container's number.
 
     Raises:
-        ConfigurationError: the number is of an owner whose boxes no stream of the topology has.
+        ConfigurationError: no stream of the topology has the boxes of the number's owner.
     """
     if not is_container_number(name):
         return name
@@ -109,11 +110,11 @@ def named_log(topology: Topology, name: str) -> str:
 
 
 def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
-    """Refuse what can be refused without reading from any site.
+    """Check the log's and the receiver's names against the topology, without asking any site.
 
     Raises:
         UnknownNameError: the topology has no such site, or no such stream.
-        RefusedError: custody of this log never moves, or never to such a site.
+        RefusedError: custody of this log never moves, or never to a site of this kind.
     """
     if to_site not in topology.sites:
         raise UnknownNameError("site", to_site, sorted(_receivers(topology)))
@@ -151,7 +152,7 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
 async def look_at_grant(
     topology: Topology, access: LedgerAccess, request: CustodyRequest, ask: Sequence[str]
 ) -> CustodyFacts:
-    """Find the holder, and what its own ledgers say.
+    """Find the log's holder, and read the holder's own ledgers.
 
     Args:
         ask: Sites to ask for the holder, in this order, until one knows the log.
@@ -167,8 +168,8 @@ async def look_at_grant(
         ledgers = await access.ledgers(holder, about=request.log)
         known_there = chain(request.log, ledgers.entries) if ledgers.entries else None
         if known_there is None or _term(known_there) <= _term(found):
-            break  # it holds the log, or has not heard of it yet
-        found, told_by = known_there, holder  # it has given the log away: terms only rise, so this comes to an end
+            break  # it holds the log, or its ledgers do not have the grant yet
+        found, told_by = known_there, holder  # it has granted the log on; terms only rise, so the loop ends
     site = found.holder if found.holder in topology.sites else None
     complete = not (ledgers.damaged or ledgers.missing)
     return CustodyFacts(
@@ -216,7 +217,7 @@ async def _first_that_knows(access: LedgerAccess, log: str, ask: Sequence[str]) 
 
 
 def nobody_answers(asked: Sequence[str], first: tuple[str, FairleadError] | None) -> UnavailableError:
-    """The error when no site could be asked."""
+    """Return the error for the case that no site could be asked."""
     why = f", {first[0]}: {first[1].what}" if first is not None else ""
     return UnavailableError(
         f"none of these sites could be asked about custody: {', '.join(asked)}{why}",
@@ -230,10 +231,10 @@ def _term(found: Chain) -> int:
 
 
 def build(facts: CustodyFacts) -> CustodyPlan:
-    """The plan of a grant or a seizure.
+    """Return the plan of a grant or a seizure.
 
     Raises:
-        RefusedError: the ledger shows that it must not be done, or would not be; with the reason.
+        RefusedError: the ledger shows why the order must not be carried out, or would not be.
         UnknownNameError: the receiver is not in the topology.
     """
     check_names(facts.topology, facts.kind, facts.log, facts.to_site)
@@ -275,7 +276,7 @@ def build(facts: CustodyFacts) -> CustodyPlan:
 
 
 def _grant_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
-    """Refuses what cannot be granted."""
+    """Return a grant's notes. Raises RefusedError if the log cannot be granted."""
     holder = newest.holder
     if holder is None:
         _refuse(
@@ -307,7 +308,7 @@ def _grant_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
 
 
 def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
-    """Refuses what cannot be seized."""
+    """Return a seizure's notes. Raises RefusedError if the log cannot be seized."""
     site, copy = facts.to_site, facts.copy
     if not facts.reason.strip():
         _refuse(facts, "a seizure needs a reason", "--reason 'MV Duck Star sank off Sydney', for example")
@@ -354,7 +355,7 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
 
 
 def seize_command(log: str, site: str) -> str:
-    """The command that seizes a log at a site."""
+    """Return the command line that seizes a log at a site."""
     return f"fairlead custody seize {log} --site {site} --reason TEXT"
 
 
