@@ -1,5 +1,4 @@
-"""What detection on board and detection ashore have in common: what a rule says of a reading, and how often a device
-reports. Pure."""
+"""Code shared by detection on board and ashore: a rule's result for a reading, and a device's usual interval. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ class Deviation(NamedTuple):
     """A reading that is out of order.
 
     Args:
-        size: How bad, to find the worst reading of a condition; in the rule's own unit.
+        size: How bad it is, in the rule's own unit, to find the worst reading of a condition.
         dwell_ms: How long the condition must last before it is an alert.
     """
 
@@ -22,16 +21,16 @@ class Deviation(NamedTuple):
 
 
 class Good(NamedTuple):
-    """A reading that is in order. ``recovery_ms``: how long that must last before an open alert is over."""
+    """A reading that is in order. It must last ``recovery_ms`` before an open alert is over."""
 
     recovery_ms: int = 0
 
 
 def usual_interval(usual: int, gap: int, silence: float) -> int:
-    """How often a device reports, after another gap between two of its readings. Milliseconds; 0: not known yet.
+    """Update a device's usual interval by the gap between two of its readings.
 
-    A gap that is longer counts at once, unless it is a silence (more than ``silence`` usual ones); shorter ones
-    (events) slowly.
+    All intervals are in milliseconds; 0 means not known yet. A longer gap counts at once, unless it is a silence (more
+    than ``silence`` times the usual interval); shorter gaps (events) count slowly.
     """
     if gap <= 0 or gap == usual:
         return usual
@@ -39,4 +38,4 @@ def usual_interval(usual: int, gap: int, silence: float) -> int:
         return gap
     if gap < usual:
         return max(gap, usual * 9 // 10)
-    return usual * 2  # a device that has become slower is learnt in a few readings
+    return usual * 2  # so the interval of a device that has become slower is learnt in a few readings

@@ -1,7 +1,7 @@
-"""Shut out a ship whose machine is in somebody else's hands: close its links, change its passwords, seize its logs.
+"""Shut out a ship whose machine somebody else controls: close its links, change its passwords, seize its logs.
 
-``plan_distrust`` asks the sites ashore and returns what is to be done; ``carry_out`` does it. Interrupted at any
-point, a new plan has what is left.
+``plan_distrust`` asks the sites ashore and returns the plan; ``carry_out`` executes it. After an interruption, a new
+plan has the remaining steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MAX_CONCURRENT_SEIZURES = 50
 
 @dataclass(frozen=True, slots=True)
 class PlannedSeizure:
-    """A log to be taken from the ship. ``at`` is the site ashore that goes on with it, None where none has a copy."""
+    """A log to take from the ship. ``at`` is the site ashore that continues it, None where no site has a copy."""
 
     log: str
     term: int
@@ -46,7 +46,7 @@ class PlannedSeizure:
 
 @dataclass(frozen=True, slots=True)
 class DistrustPlan:
-    """All that shuts a ship out.
+    """The steps that shut a ship out.
 
     Args:
         links: Links from the ship; their targets fetch nothing more.
@@ -65,7 +65,7 @@ class DistrustPlan:
         return [each.log for each in self.seizures if each.at is None]
 
     def lines(self) -> list[str]:
-        """The plan for a person."""
+        """Return the plan for a person, a line each."""
         lines = [f"{link.to}: fetch nothing more over {link.name}" for link in self.links]
         lines += [f"{site}: give {user} another password" for site, user in self.users]
         lines += [f"{each.at}: seize {each.log} (term {each.term})" for each in self.seizures if each.at is not None]
@@ -74,7 +74,7 @@ class DistrustPlan:
 
 @dataclass(slots=True)
 class DistrustResult:
-    """What was done, what failed and why, and what an operator should know."""
+    """The steps that were done, those that failed with their reasons, and notes for the operator."""
 
     done: list[str] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
@@ -82,7 +82,7 @@ class DistrustResult:
 
 
 def check_request(topology: Topology, ship: str, at: str | None, reason: str) -> None:
-    """Check what was asked for.
+    """Check the request.
 
     Raises:
         UnknownNameError: the topology has no such ship, or no such site ashore.
@@ -104,7 +104,7 @@ def check_request(topology: Topology, ship: str, at: str | None, reason: str) ->
 
 
 async def plan_distrust(context: Context, ship: str, at: str | None = None) -> DistrustPlan:
-    """Ask all sites ashore for their ledgers, and plan.
+    """Read the ledgers of all sites ashore, and make the plan.
 
     Args:
         at: The site that seizes; None means for each log the site ashore that held it last.
@@ -138,12 +138,12 @@ def carry_out(
     tell: Tell = silent,
     on_progress: Callable[[str, str], None] = lambda _site, _text: None,
 ) -> DistrustResult:
-    """Carry the plan out. An error ends one step and not the others. Blocking; not for an event loop.
+    """Carry out the plan; an error ends one step but not the others. Blocking: do not call it in an event loop.
 
     Args:
         reason: Kept in the ledgers and with the links' orders.
-        wait: Seconds for each order to be answered.
-        on_progress: Receives a site and what came of a password there.
+        wait: Seconds to wait for the answer to each order.
+        on_progress: Receives a site and the result of a password change there.
     """
     result = DistrustResult()
     asyncio.run(_close_links(context, plan, reason, wait, tell, result))
@@ -158,7 +158,7 @@ def _ashore(topology: Topology) -> list[str]:
 
 
 async def _entries(context: Context) -> list[LedgerEntry]:
-    """Believed entries of all sites ashore that answer: any of them may know of a box that the others do not."""
+    """Return the trusted entries of all sites ashore that answer; any site may know boxes that the others do not."""
     topology, told = context.topology, dict[tuple[str, int], Told]()
     away: tuple[str, FairleadError] | None = None
     async with _open_ledgers(context) as access:
@@ -179,7 +179,7 @@ def _open_ledgers(context: Context) -> AbstractAsyncContextManager[LedgerAccess]
 
 
 def _last_holder_ashore(topology: Topology, chain: Chain) -> str | None:
-    """The site ashore that held a log last: it has a copy."""
+    """Return the site ashore that held a log last, which therefore has a copy."""
     ashore = _ashore(topology)
     before = (site for each in reversed(chain.standing) for site in (each.holder, each.from_site))
     return next((site for site in before if site in ashore), None)
@@ -205,7 +205,7 @@ async def _close_links(
 def _change_passwords(
     context: Context, plan: DistrustPlan, on_progress: Callable[[str, str], None], result: DistrustResult
 ) -> None:
-    from acl.rotate import rotate  # what starts sites is loaded where it is needed
+    from acl.rotate import rotate  # imported here because only this step needs to start sites
     from fairlead.local.sites import LocalSites
 
     local = LocalSites(context.folder)
@@ -213,7 +213,7 @@ def _change_passwords(
         for rotated in rotate(context.topology, context.resolver, local, user, [site], on_progress):
             if rotated.error is None:
                 result.done.append(f"{site}: {user} has another password, in {rotated.password_in}")
-            elif site == plan.ship:  # it need not answer: nobody ashore takes anything from it
+            elif site == plan.ship:  # the ship may not answer: no site ashore fetches from it any more
                 result.notes.append(f"{site}: {user} has the old password: {rotated.error.what}")
             else:
                 result.failed.append(f"{site}: {user} has the old password: {rotated.error.what}")
@@ -242,7 +242,7 @@ async def _seize(
 
 
 class _ReadOnce:
-    """Ledger access that reads each site's ledgers once, and not once for each of very many logs."""
+    """Ledger access that reads each site's ledgers once, instead of once for each of very many logs."""
 
     def __init__(self, access: LedgerAccess) -> None:
         self._access = access

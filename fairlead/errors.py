@@ -1,9 +1,8 @@
-"""The one base class of every error that Fairlead raises on purpose.
+"""The base class of every error that Fairlead raises on purpose.
 
-Policy stands on the class, as in kafka-python's ``errors.py``: ``retriable`` says whether the same call may
-succeed later without anybody changing anything, ``exit_code`` is what a command ends with. Facts stand in
-``fields`` so that a program can read them; the text says what happened, why, and what to do. Secrets never
-appear in either.
+The class has the policy, as in kafka-python's ``errors.py``: ``retriable`` means that the same call may succeed later
+without any change, ``exit_code`` is the exit code of a command that ends with it. ``fields`` has the facts, for
+programs; the text says what happened, why, and what to do. Neither ever contains a secret.
 """
 
 from __future__ import annotations
@@ -61,14 +60,17 @@ class UnavailableError(FairleadError):
 
 
 class RefusedError(FairleadError):
-    """Not authorised, or refused because doing it would be unsafe."""
+    """Not authorised, or refused because it would be unsafe."""
 
     exit_code = ExitCode.REFUSED
 
 
 class LoginRefusedError(RefusedError):
-    """A broker refused user and password. One that has just started refuses everybody for a moment, until it has read
-    its users, so a login that was accepted before is worth a second try."""
+    """A broker refused user and password.
+
+    A broker that has just started refuses every user for a moment, until it has read its users. So retry a login that
+    was accepted before.
+    """
 
 
 class UnconfirmedError(FairleadError):
@@ -78,11 +80,11 @@ class UnconfirmedError(FairleadError):
 
 
 class UntrustedError(RefusedError):
-    """There is no TLS with a server: its certificate has expired, is for other names, or of an unknown authority."""
+    """No TLS with a server: its certificate has expired, is for other names, or is signed by an unknown authority."""
 
 
 class UnknownNameError(ConfigurationError):
-    """A name that stands for nothing; carries the valid names and the nearest one."""
+    """An unknown name; carries the valid names and the nearest one."""
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
         known = sorted(valid)
@@ -99,6 +101,6 @@ class UnknownNameError(ConfigurationError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name most like ``name``, or None when none is near enough to suggest."""
+    """Return the valid name that is most like ``name``, or None when none is near enough to suggest."""
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return found[0] if found else None

@@ -1,6 +1,6 @@
-"""Health of a bridge or replicator by the status file that it writes every second.
+"""Check a bridge's or replicator's health by the status file that it writes every second.
 
-A module of its own with the standard library only: the health check of each container imports it every few seconds.
+This module imports only the standard library, because the health check of each container imports it every few seconds.
 """
 
 from __future__ import annotations

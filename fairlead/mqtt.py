@@ -1,4 +1,4 @@
-"""What every MQTT client of Fairlead shares: login, TLS errors in plain words, and one run of the network loop."""
+"""Code shared by Fairlead's MQTT clients: login, TLS errors in plain words, and one run of the network loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fairlead.kafka.endpoint import MqttEndpoint
 
 
 def identify(client: paho.Client, endpoint: MqttEndpoint) -> None:
-    """Give a client that is not connected yet its user, and TLS where the endpoint has it.
+    """Set the user, and TLS if the endpoint has it, of a client that is not connected yet.
 
     Raises:
         TrustError: the endpoint's file of authorities cannot be used.
@@ -26,7 +26,7 @@ def identify(client: paho.Client, endpoint: MqttEndpoint) -> None:
 
 
 def untrusted(endpoint: MqttEndpoint, error: ssl.SSLCertVerificationError) -> UntrustedError:
-    """The error for a broker whose certificate is not trusted: why, and what to do."""
+    """Make the error for a broker whose certificate is not trusted: the reason, and what to do."""
     found = trouble(error, endpoint.host, endpoint.tls_ca)
     return UntrustedError(
         f"no TLS with the MQTT broker of {endpoint.site}: {found.why}", hint=found.hint, site=endpoint.site
@@ -37,14 +37,14 @@ def poll_once(client: paho.Client, seconds: float) -> MQTTErrorCode:
     """Run a client's network loop once, as ``Client.loop`` does: wait up to ``seconds``, then read and write.
 
     ``Client.loop`` waits with ``select``, which takes no file descriptor from 1024 on: in a process with many open
-    files a broker seemed to be away that was not (paho 2.2).
+    files, a running broker then seems to be away (paho 2.2).
     """
     sock = client.socket()
     if sock is None:
         return MQTTErrorCode.MQTT_ERR_NO_CONN
     waiting = select.poll()
     waiting.register(sock, select.POLLIN | (select.POLLOUT if client.want_write() else 0))
-    decrypted = getattr(sock, "pending", int)()  # what TLS has read already shows in no poll
+    decrypted = getattr(sock, "pending", int)()  # poll does not report bytes that TLS has read already
     events = waiting.poll(0 if decrypted else seconds * 1000)
     ready = events[0][1] if events else 0
     if decrypted or ready & ~select.POLLOUT:

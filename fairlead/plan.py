@@ -1,10 +1,10 @@
-"""Plans: what a command is about to change, as a frozen list of steps.
+"""Plans: the changes that a command is about to make, as a frozen list of steps.
 
-Every command that changes a cluster goes the same way. It gathers facts; a pure function builds a ``Plan`` from them or
-refuses; ``Plan.lines`` shows it to a person, ``Plan.to_builtins`` to a program; ``execute`` carries it out. Each step
-describes itself and carries itself out, so a plan cannot say one thing and do another.
+Every command that changes a cluster works in the same way. It gathers facts; a pure function builds a ``Plan`` from
+them or refuses; ``Plan.lines`` shows it to a person, ``Plan.to_builtins`` to a program; ``execute`` carries it out.
+Each step describes itself and carries itself out, so a plan shows exactly the steps that it executes.
 
-To add a step: write a frozen dataclass below ``PlanStep`` whose fields say what is done, to what.
+To add a step: write a frozen dataclass below ``PlanStep`` whose fields name the action and its objects.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-SHOWN: Final = 10  # names that a step lists; of more only the number
+SHOWN: Final = 10  # names that a step lists; of the rest it shows the number
 
 Tell = Callable[[str], None]
-"""Receives a sentence about each thing that is being done."""
+"""A function that receives a sentence about each step in progress."""
 
 
 def silent(text: str) -> None:
-    """A ``Tell`` that ignores its text."""
+    """Ignore the text; a ``Tell``."""
 
 
 class LineStyle(StrEnum):
-    """What a line of a plan is about; the console gives each its colour."""
+    """The kind of a plan's line; the console gives each kind its colour."""
 
     STEP = "step"
     DETAIL = "detail"
@@ -49,18 +49,18 @@ class PlanLine(NamedTuple):
 
 
 class StepContext(Protocol):
-    """What steps are carried out against: connections, waiting times, and what was done so far."""
+    """The context that steps are carried out in: connections, waiting times, and results so far."""
 
     @property
     def tell(self) -> Tell:
-        """Receives each step's description when the step begins, and what a step reports while it runs."""
+        """Receives each step's description when the step begins, and a step's reports while it runs."""
 
 
 C = TypeVar("C", bound=StepContext)
 
 
 class PlanStep(ABC, Generic[C]):
-    """One step of a plan, a frozen dataclass."""
+    """One step of a plan; subclasses are frozen dataclasses."""
 
     __slots__ = ()
     style: ClassVar[LineStyle] = LineStyle.STEP
@@ -72,44 +72,44 @@ class PlanStep(ABC, Generic[C]):
 
     @abstractmethod
     def describe(self) -> str:
-        """What the step does: a sentence in the imperative, without a full stop."""
+        """Return what the step does: a sentence in the imperative, without a full stop."""
 
     def details(self) -> Iterable[PlanLine]:
-        """Lines that belong below the description."""
+        """Return the lines that belong below the description."""
         return ()
 
     @abstractmethod
     async def carry_out(self, context: C) -> None:
-        """Do it. Doing it again after an interruption is safe.
+        """Carry out the step. Repeating it after an interruption is safe.
 
         Raises:
-            FairleadError: the plan ends here; what was done before stays done.
+            FairleadError: the plan ends here; completed steps stay done.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Generic[C]):
-    """What will be done, in order. ``notes`` are what a person should know before saying yes."""
+    """The steps to do, in order. ``notes`` are facts that a person should know before confirming."""
 
     steps: tuple[PlanStep[C], ...]
     notes: tuple[str, ...] = ()
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing to do."""
+        """Whether the plan has no step."""
         return not self.steps
 
     @property
     def identity(self) -> str:
-        """A digest: equal plans have the same."""
+        """A digest, the same for equal plans."""
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()[:16]
 
     def heading(self) -> str:
-        """What the plan is about, above its steps; may be empty."""
+        """Return the plan's subject, a line above its steps; may be empty."""
         return ""
 
     def lines(self) -> Iterator[PlanLine]:
-        """The plan for a person: heading, numbered steps, notes."""
+        """Yield the plan for a person: heading, numbered steps, notes."""
         if self.heading():
             yield PlanLine(self.heading())
         if self.is_empty:
@@ -118,7 +118,7 @@ class Plan(Generic[C]):
         yield from (PlanLine(f"note: {note}", LineStyle.NOTE) for note in self.notes)
 
     def to_builtins(self) -> dict[str, Any]:
-        """The plan for a program, JSON-ready: all fields; each step with its kind (``step``) and what it does."""
+        """Return the plan JSON-ready: all fields; each step with its kind (``step``) and description (``does``)."""
         body: dict[str, Any] = msgspec.to_builtins(self)
         body["steps"] = [
             {"step": step.kind, "does": step.describe(), **fields}
@@ -128,7 +128,7 @@ class Plan(Generic[C]):
 
 
 def explain(steps: Iterable[PlanStep[Any]], *, numbered: bool = True) -> Iterator[PlanLine]:
-    """Steps for a person, each with its details indented below it."""
+    """Yield steps for a person, each with its details indented below it."""
     for number, step in enumerate(steps, 1):
         mark, indent = (f"{number}. ", "   ") if numbered else ("", "  ")
         yield PlanLine(mark + step.describe(), step.style)
@@ -136,14 +136,14 @@ def explain(steps: Iterable[PlanStep[Any]], *, numbered: bool = True) -> Iterato
 
 
 async def execute(steps: Iterable[PlanStep[C]], context: C) -> None:
-    """Carry the steps out in order, telling each as it begins. The first error ends it and is raised."""
+    """Carry out the steps in order and report each as it begins. Stop at the first error and raise it."""
     for step in steps:
         context.tell(step.describe())
         await step.carry_out(context)
 
 
 def shortened(texts: Sequence[str]) -> Iterator[PlanLine]:
-    """The first ``SHOWN`` texts as details, then how many more there are."""
+    """Yield the first ``SHOWN`` texts as details, then how many more there are."""
     yield from (PlanLine(text, LineStyle.DETAIL) for text in texts[:SHOWN])
     if len(texts) > SHOWN:
         yield PlanLine(f"and {len(texts) - SHOWN} more", LineStyle.DETAIL)

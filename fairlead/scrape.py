@@ -1,6 +1,6 @@
-"""Serve Prometheus metrics of services in an event loop over HTTP.
+"""Serve Prometheus metrics of an event loop's services over HTTP.
 
-On loopback by default: names of logs are business facts.
+On loopback by default, because names of logs are business facts.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from fairlead.errors import UnavailableError
 
-if TYPE_CHECKING:  # brings an HTTP server along, which few services need
+if TYPE_CHECKING:  # imports an HTTP server, which few services need
     from wsgiref.simple_server import WSGIServer
 
     from prometheus_client.registry import Collector
 
 ADDRESS: Final = "127.0.0.1"
-PATIENCE: Final = 10.0  # seconds for the event loop; a scrape fails after that
+PATIENCE: Final = 10.0  # seconds to wait for the event loop; after that a scrape fails
 
 Snapshot = Mapping[str, Any]
 MakeCollector = Callable[[Callable[[], Iterable[Snapshot]]], "Collector"]
@@ -33,7 +33,7 @@ class Watched(Protocol):
 
 
 class MetricsServer:
-    """A running HTTP server. ``port`` is the real one when 0 was asked for."""
+    """A running HTTP server. ``port`` is the actual one, also when 0 was requested."""
 
     def __init__(self, server: WSGIServer, thread: threading.Thread) -> None:
         self._server = server
@@ -59,9 +59,9 @@ def serve(
     Call it in the services' event loop: their snapshots are taken there, between two steps of the loop.
 
     Args:
-        make: Makes the collector, from a function that gives the snapshots of a scrape.
+        make: Makes the collector, from a function that returns the snapshots of a scrape.
         port: 0 for any free one.
-        address: Where to listen. There is no login: other addresses than loopback are open to the network.
+        address: The address to listen on. There is no login: other addresses than loopback are open to the network.
         further: Collectors that make requests of their own; they run in a thread of the scrape.
 
     Raises:
@@ -73,7 +73,7 @@ def serve(
         loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
         loop = None
-    registry = CollectorRegistry()  # of its own, with nothing but these metrics
+    registry = CollectorRegistry()  # a registry of its own, with only these metrics
     for collector in (make(lambda: _snapshots(watched, loop)), *further):
         registry.register(collector)
     try:
@@ -90,7 +90,7 @@ def serve(
 
 @contextlib.asynccontextmanager
 async def serving(server: MetricsServer | None) -> AsyncIterator[None]:
-    """Close a server at the end, in a thread: a scrape that is under way asks this loop for its snapshots."""
+    """Close a server at the end, in a thread, because a scrape under way may still need this loop for its snapshots."""
     try:
         yield
     finally:

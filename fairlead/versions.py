@@ -1,4 +1,4 @@
-"""Which versions run here: Fairlead's own, from its one source, the installed metadata; and of what it runs on."""
+"""Versions of Fairlead, from the installed metadata, and of the software that it runs on."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fairlead.jars import jar_set
 
 
 def fairlead_version() -> str:
-    """The version of the installed Fairlead, as ``pyproject.toml`` had it when it was installed."""
+    """Return the version of the installed Fairlead: the one in ``pyproject.toml`` at the time of installation."""
     return metadata.version("fairlead")
 
 
 def versions() -> dict[str, str]:
-    """Fairlead's version and those of what it runs on, by name. Imports none of it."""
+    """Return the versions of Fairlead and of the software that it runs on, by name. Imports none of it."""
     return {
         "fairlead": fairlead_version(),
         "python": platform.python_version(),

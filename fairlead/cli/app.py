@@ -1,5 +1,4 @@
-"""The ``fairlead`` command: knows the commands of ``fairlead.cli.commands``, which are imported when they are used, and
-turns errors into exit codes.
+"""The ``fairlead`` command: import each command at its first use; turn errors into exit codes.
 
 Exit codes: 0 done; 1 the result is bad (a report line is false, logs differ); 2 wrong options; 3 a topology, scenario
 or setting is wrong; 4 a site or tool could not be reached or started; 5 refused; 130 interrupted.
@@ -134,7 +133,7 @@ app = typer.Typer(
 def _show_versions(wanted: bool) -> None:
     if not wanted:
         return
-    from fairlead.versions import versions  # reads the lock of jars
+    from fairlead.versions import versions  # reads the lock file of jars
 
     own, *others = versions().items()
     console.print(" ".join(own))
@@ -151,14 +150,14 @@ def _before(
         ),
     ] = False,
 ) -> None:
-    """Typer takes an application without commands of its own for a group only if it has this."""
+    """Handle ``--version``. Typer makes a group of an application without own commands only if it has a callback."""
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code; never raises but for bugs."""
+    """Run one command line and return its exit code; raises only for bugs."""
     as_json = "--json" in (arguments if arguments is not None else sys.argv[1:])
     try:
-        app(args=arguments)  # typer shows usage errors itself and ends with SystemExit
+        app(args=arguments)  # typer prints usage errors itself and ends with SystemExit
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else ExitCode.OK
     except FairleadError as error:

@@ -1,7 +1,7 @@
-"""How commands print: one console for answers, one for progress and errors, and JSON where a program reads.
+"""How commands print: one console for results, one for progress and errors, and JSON for programs.
 
-Answers go to standard output, everything else to standard error, so that ``--json`` output can be piped. Colours are
-off when standard output is no terminal (rich sees to that) or ``NO_COLOR`` is set.
+Results go to standard output, everything else to standard error, so that ``--json`` output can be piped. Colours are
+off when standard output is not a terminal (rich checks that) or ``NO_COLOR`` is set.
 """
 
 from __future__ import annotations
@@ -25,43 +25,43 @@ from fairlead.plan import LineStyle, PlanLine
 _CONTROL: Final = re.compile(
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]"  # escape sequences begin with one of these
     r"|\r(?!\n)"
-    r"|[\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # turn the order of text around, or begin a line
+    r"|[\u200e\u200f\u2028-\u202e\u2066-\u2069]"  # change the direction of text, or begin a line
 )
 
 
 def printable(text: str) -> str:
-    """The text with every character that steers a terminal replaced; tabs and line ends stay."""
+    """Replace every character that can control a terminal; keep tabs and line ends."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class SafeConsole(Console):
-    """A console that cannot be steered by what it prints: records, names and errors of others come to terminals here.
+    """A console that replaces control characters, because commands print records, names and errors of others.
 
-    Colours are rich's own, which come as styles and not as text.
+    Colours come from rich as styles, not as text, so they stay.
     """
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(highlight=False, **settings)
 
     def render_str(self, text: str, **settings: Any) -> Text:
-        """Text of a string, as rich makes it."""
+        """Make rich's ``Text`` of a string, without control characters."""
         return super().render_str(printable(text), **settings)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """What is printed of anything, as rich makes it."""
+        """Render anything as rich does, without control characters in its text."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 class Output:
-    """Standard output for text that is made elsewhere, JSON and CSV say: exact for a program, safe on a terminal."""
+    """Standard output for finished text such as JSON and CSV: exact for a program, safe on a terminal."""
 
     def write(self, text: str) -> None:
-        """Print text as it is, or without what steers a terminal where standard output is one."""
+        """Print text; replace control characters if standard output is a terminal."""
         sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
 
     def flush(self) -> None:
-        """Bring what was written to the reader now."""
+        """Flush standard output."""
         sys.stdout.flush()
 
 
@@ -71,11 +71,11 @@ output = Output()
 
 
 class Consent:
-    """Whether a command may carry out its plan. Every command that changes a cluster, files or custody asks here.
+    """Decides whether a command may carry out its plan. Commands that change a cluster, files or custody must use it.
 
     Create it first in the command, before anything is read or connected to. ``--dry-run`` only shows the plan;
-    ``--yes`` carries it out; without either, a person at a terminal sees the plan and is asked. ``--dry-run`` wins
-    over ``--yes``.
+    ``--yes`` carries it out. Without either, a person at a terminal sees the plan and must confirm it. ``--dry-run``
+    wins over ``--yes``.
 
     Raises:
         UnconfirmedError: neither option was given and nobody can be asked: no terminal, or ``--json``.
@@ -95,14 +95,14 @@ class Consent:
             )
 
     def given(self, show: Callable[[Console], None]) -> bool:
-        """Whether to carry out the plan that ``show`` prints. Ask only once, and only about a plan that has steps."""
+        """Return whether to carry out the plan that ``show`` prints. Call it once, for a plan that has steps."""
         if self.dry_run or self._yes:
             return not self.dry_run
         show(errors)
         return typer.confirm("Do it?", err=True)
 
     def unchanged(self, show: Callable[[Console], None]) -> None:
-        """Say that the plan was not carried out; print it when nobody has seen it yet."""
+        """Print that the plan was not carried out; with ``--dry-run`` print the plan first."""
         if not self.dry_run:
             console.print("Nothing was changed.")
             return
@@ -111,7 +111,7 @@ class Consent:
 
 
 def lines(plan: Sequence[str]) -> Callable[[Console], None]:
-    """Print a plan that is a list of sentences; for ``Consent``."""
+    """Return a function that prints a plan given as sentences; for ``Consent``."""
 
     def show(on: Console) -> None:
         for line in plan:
@@ -146,7 +146,7 @@ def print_notes(notes: Iterable[str]) -> None:
 
 @contextmanager
 def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """While inside, what the given function is told stands on one line of a terminal that changes; else nowhere."""
+    """Yield a function that shows text on one changing line of the terminal; without a terminal it prints nothing."""
     if quiet or not errors.is_terminal:
         yield lambda what: None
         return
@@ -155,7 +155,7 @@ def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 
 def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
-    """A function that prints what is being done at a site, one line each; nothing when ``quiet``."""
+    """Return a function that prints progress at a site, one line each; it prints nothing when ``quiet``."""
 
     def tell(site: str, text: str) -> None:
         if not quiet:
@@ -165,7 +165,7 @@ def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
 
 
 def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:
-    """Print an answer: ``data`` as JSON for a program, or ``render()`` for a person."""
+    """Print a result: ``data`` as JSON for a program, or ``render()`` for a person."""
     if as_json:
         output.write(json.dumps(data, indent=2, default=str) + "\n")
     else:

@@ -1,6 +1,6 @@
-"""A group of commands whose modules are imported only when they are used: one needs Spark, another only an address.
+"""A group of commands whose modules are imported only when they are used, because some import Spark.
 
-Its ``--help`` comes from the one-line helps that the group is told; a test holds them to what the commands say.
+Its ``--help`` shows the one-line helps given with the entries; a test compares them with the commands' own.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from typer.main import get_group
 
 
 class Entry(NamedTuple):
-    """A command before it is imported: where its function or typer application is, the first line of its help, and the
-    panel of the group's help that lists it."""
+    """A command that is not imported yet.
+
+    Where its function or typer application is, the first line of its help, and the panel of the group's help that lists
+    it.
+    """
 
     module: str
     attribute: str
@@ -25,19 +28,19 @@ class Entry(NamedTuple):
 
 
 def load(name: str, entry: Entry) -> Any:
-    """Import a command's function or a group's application, and return what typer makes of it."""
+    """Import a command's function or a group's application, and return typer's command object for it."""
     found = getattr(import_module(entry.module), entry.attribute)
     holder = typer.Typer(add_completion=False, rich_markup_mode="rich")
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
         holder.command(name)(found)
-    holder.callback()(_nothing)  # with one command alone there would be no group to take it from
+    holder.callback()(_nothing)  # without a callback, typer makes no group for one command
     return get_group(holder).commands[name]
 
 
 def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
-    """The class of a group with these commands, in this order; for ``typer.Typer(cls=...)``."""
+    """Make the class of a group with these commands, in this order; for ``typer.Typer(cls=...)``."""
 
     class LazyGroup(TyperGroup):
         def __init__(self, **settings: Any) -> None:
@@ -57,4 +60,4 @@ def lazy_group(entries: Mapping[str, Entry]) -> type[TyperGroup]:
 
 
 def _nothing() -> None:
-    """Nothing happens before a command."""
+    """Do nothing: the callback that makes typer build a group."""

@@ -1,6 +1,6 @@
-"""Custody as everybody reads it: who may append to a container's log, now and before.
+"""Read custody: who may append to a container's log, now and earlier.
 
-In: the ledgers ``custody.<site>``, read from Kafka. Out: the holder of each log and its term (``view``), all holders
-in order (``history``), terms that a seizure cut off (``superseded``). Open ``view`` first; ``ledger`` reads.
+In: the ledgers ``custody.<site>``, read from Kafka. Out: the holder of each log and its term (``view``), all holders in
+order (``history``), terms that a seizure cut off (``superseded``). Open ``view`` first; ``ledger`` reads.
 ``edge.custody`` writes the ledgers.
 """

@@ -1,9 +1,9 @@
-"""The chain of custody of one log: who held it, from which offset to which, by which event. Pure.
+"""The chain of custody of one log: its holders, their offset ranges, and the events that moved it. Pure.
 
-Made of the entries of all ledgers, in any order and with repeats; the same entries always give the same chain. The
-terms that stand follow each other without a gap: each ends before the marker of the next. A term that a seizure cut off
-(its marker is at or beyond the seizing one) is ``lost``: its records are no part of the log, and sites that have them
-keep them as strays.
+A chain is made of the entries of all ledgers, in any order and with repeats; the same entries always give the same
+chain. The valid terms follow each other without a gap: each ends before the marker of the next. A term that a seizure
+cut off (its marker is at or beyond the seizure's marker) is ``lost``: its records are no part of the log, and sites
+that have them keep them as strays.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.records.custody import ClaimEntry, CustodyEntry, CustodyEvent, LedgerEntry, RefusalEntry, ReturnEntry
 
 _NEAREST: Final = 3
-_LIKELY: Final = 50  # names that are compared closely: very many logs differ in a digit or two
+_LIKELY: Final = 50  # number of names to compare closely: very many logs differ in only a digit or two
 
 
 class UnknownLogError(ConfigurationError):
@@ -47,13 +47,13 @@ class TermInterval:
     """One term of a log.
 
     Args:
-        holder: Who may append in it; None when the box had left the system (GTOT).
+        holder: The site that may append in it; None when the box had left the system (GTOT).
         from_site: The holder before; None at an opening.
         from_offset: The holder's first record: the one after the marker.
-        to_offset: Where it ends, exclusive: at the next term's marker. None while it runs. Of a lost term: the next
+        to_offset: Where it ends, exclusive: at the next term's marker. None while it runs. For a lost term: the next
             lost term's marker, or the end of a returned site's copy; None when it is not known.
         to_date_time: The time of the event that ended it; None while it runs.
-        cut_by: The term of the seizure that cut this one off; None for terms that stand.
+        cut_by: The term of the seizure that cut this one off; None for valid terms.
     """
 
     term: int
@@ -74,13 +74,13 @@ class TermInterval:
 
     @property
     def lost(self) -> bool:
-        """Whether a seizure cut this term off: nothing of it is part of the log."""
+        """Whether a seizure cut this term off; its records are then no part of the log."""
         return self.cut_by is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """One term that was granted twice; the chain uses the first grant."""
+    """A term that was granted twice; the chain uses the first grant."""
 
     term: int
     grants: tuple[CustodyEntry, ...]
@@ -88,13 +88,13 @@ class Split:
 
 @dataclass(frozen=True)
 class Chain:
-    """All that the ledgers say about one log.
+    """The history of one log, from all ledger entries about it.
 
     Args:
-        intervals: Every known term, by term, lost ones among them.
+        intervals: Every known term, in order, including lost ones.
         missing: Terms (first, last) whose entries are not in the ledgers that were read.
-        returns: What sites had beyond a seizure's marker, by (term, site, end).
-        refusals: Orders by hand that were not carried out, oldest first.
+        returns: The records that sites had beyond a seizure's marker, by (term, site, end).
+        refusals: Operators' orders that were not carried out, oldest first.
         claims: Unanswered claims of the log of a box that has left, the earliest gate-in first.
     """
 
@@ -113,17 +113,17 @@ class Chain:
 
     @property
     def newest(self) -> TermInterval | None:
-        """The term that runs; None when only refusals name the log."""
+        """The current term; None when only refusals name the log."""
         return self.intervals[-1] if self.intervals else None
 
     @property
     def holder(self) -> str | None:
-        """The site that may append now; None when none may, or it is not known."""
+        """The site that may append now; None when no site may, or when it is not known."""
         return self.intervals[-1].holder if self.intervals else None
 
 
 def chain(log: str, entries: Iterable[LedgerEntry], *, known: Collection[str] = (), at: str = "this site") -> Chain:
-    """The chain of one log, from entries of any ledgers; entries of other logs are ignored.
+    """Build the chain of one log from entries of any ledgers; entries of other logs are ignored.
 
     Args:
         known: Names of logs for the error, besides those that the entries name.
@@ -145,7 +145,7 @@ def chain(log: str, entries: Iterable[LedgerEntry], *, known: Collection[str] = 
 
 
 def chains(entries: Iterable[LedgerEntry]) -> Iterator[Chain]:
-    """The chain of every log that an entry names, by name."""
+    """Yield the chain of every log that an entry names, sorted by name."""
     by_log: dict[str, list[LedgerEntry]] = defaultdict(list)
     for entry in entries:
         by_log[entry.log].append(entry)
@@ -191,7 +191,7 @@ def _chain(log: str, entries: Sequence[LedgerEntry]) -> Chain:
 
 
 def _unanswered(claims: Iterable[ClaimEntry], grants: Sequence[CustodyEntry]) -> Iterator[ClaimEntry]:
-    """The claims of the term in which the box is outside, without repeats. All others are void."""
+    """Yield the claims of the newest term if the box is outside the system, without repeats. All others are void."""
     newest = grants[-1] if grants else None
     if newest is None or newest.to_site is not None:
         return
@@ -203,18 +203,18 @@ def _unanswered(claims: Iterable[ClaimEntry], grants: Sequence[CustodyEntry]) ->
 
 
 def _in_common(name: str, other: str) -> int:
-    """How many characters two names have at the same place, counted from the front and from the back."""
+    """Count the positions where two names have the same character, from the front and from the back."""
     shared: int = sum(map(eq, name, other)) + sum(map(eq, reversed(name), reversed(other)))
     return shared
 
 
 def _identity(entry: CustodyEntry) -> tuple[str | None, int, str]:
-    """What distinguishes two grants of one term."""
+    """Return the fields in which two different grants of one term differ."""
     return entry.to_site, entry.marker_offset, entry.event_id
 
 
 def _rank(entry: CustodyEntry) -> tuple[object, ...]:
-    """An order of a term's entries that does not depend on the order in which they were read."""
+    """Return a sort key for a term's entries that does not depend on the order in which they were read."""
     return (
         entry.marker_offset,
         entry.to_site or "",
@@ -228,13 +228,13 @@ def _rank(entry: CustodyEntry) -> tuple[object, ...]:
 
 def _intervals(grants: Sequence[CustodyEntry], returns: Sequence[ReturnEntry]) -> tuple[TermInterval, ...]:
     standing: list[int] = []
-    cut: dict[int, int] = {}  # place in ``grants`` to the place of what cut it off
+    cut: dict[int, int] = {}  # index in ``grants`` to the index of the seizure that cut it off
     for place, grant in enumerate(grants):
         while standing and grants[standing[-1]].marker_offset >= grant.marker_offset:
             cut[standing.pop()] = place
         standing.append(place)
     following = dict(pairwise(standing))
-    reached: dict[int, int] = {}  # term of a seizure to the end of the longest copy that came back
+    reached: dict[int, int] = {}  # term of a seizure to the end of the longest copy that was returned
     for each in returns:
         reached[each.term] = max(each.end_offset, reached.get(each.term, 0))
     found: list[TermInterval] = []
@@ -276,7 +276,7 @@ def _interval(
 
 
 def _missing(grants: Sequence[CustodyEntry]) -> Iterator[tuple[int, int]]:
-    """Terms that must have been granted, since a later one was. A seizure leaves terms out on purpose."""
+    """Yield gaps (first, last) in the terms; a seizure skips terms on purpose, so gaps before it do not count."""
     before = 0
     for grant in grants:
         if grant.event != "SEIZURE" and grant.term > before + 1:

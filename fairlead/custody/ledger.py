@@ -1,4 +1,4 @@
-"""Read every ledger of custody that one site has: the entries of all ``custody.*`` logs, and what is missing.
+"""Read all custody ledgers that one site has: the entries of its ``custody.*`` logs, and the gaps in them.
 
 In: a connected cluster. Out: entries, damaged records, and missing offsets (retention, a truncated ledger, fillers).
 With missing offsets, conclusions from the entries are incomplete, and commands show that.
@@ -30,7 +30,7 @@ class Told(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Damaged:
-    """A record of a ledger that this version of Fairlead cannot read."""
+    """A ledger record that this version of Fairlead cannot decode."""
 
     ledger: str
     offset: int
@@ -39,7 +39,7 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Offsets of a ledger, ``start`` to before ``stop``, that this site does not have: up to so many entries."""
+    """Offsets of a ledger, ``start`` to before ``stop``, that this site does not have; each may have been an entry."""
 
     ledger: str
     start: int
@@ -51,12 +51,12 @@ class Ledgers:
     """The entries in one site's copies of the ledgers.
 
     Args:
-        site: Where they were read.
-        ledgers: Their names.
-        entries: In the order of each ledger, those of different ledgers mixed.
-        logs: Every log that an entry names, also where only the entries of one log were asked for.
+        site: The site whose copies were read.
+        ledgers: The ledgers' names.
+        entries: In offset order within each ledger, with ledgers interleaved.
+        logs: Every log that an entry names, even if only the entries of one log were asked for.
         told: The entries again, each with its ledger and offset.
-        refused: Why entries are left out that are not believed (``topologies.ledger_trust``), a sentence each.
+        refused: Reasons for leaving out entries that are not believed (``topologies.ledger_trust``), a sentence each.
     """
 
     site: str
@@ -69,15 +69,15 @@ class Ledgers:
     refused: tuple[str, ...] = ()
 
     def keeping(self, told: Sequence[Told], refused: tuple[str, ...]) -> Ledgers:
-        """The same with these entries only."""
+        """Return a copy with only these entries."""
         return replace(self, entries=tuple(each.entry for each in told), told=tuple(told), refused=refused)
 
 
 async def read_ledgers(cluster: Cluster, site: str, *, about: str | None = None) -> Ledgers:
-    """Read every ledger that a site has, each up to its present end. Damaged records are in the result and skipped.
+    """Read every ledger that a site has, each up to its current end; skip damaged records and list them in the result.
 
     Args:
-        site: The site's name, for the answer.
+        site: The site's name, for the result.
         about: Keep only the entries of this log.
 
     Raises:

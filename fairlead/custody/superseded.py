@@ -1,6 +1,6 @@
-"""Whether a site's copy of a log is still valid: a seizure cuts off everything that the lost holder appended after it.
+"""Check whether a site's copy of a log is still valid. A seizure cuts off the lost holder's later records.
 
-``edge`` keeps the records beyond the cut, ``replication`` copies none of them and rebuilds such copies.
+``edge`` keeps the records beyond the cut as strays; ``replication`` copies none of them and rebuilds such copies.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ONE_BATCH = 1  # bytes: a broker sends at least one whole batch
 class Stale(NamedTuple):
     """A copy that has records of an older term beyond a seizure."""
 
-    cut: int  # offset from which on its records are no part of the log
+    cut: int  # its records from this offset on are no part of the log
     end: int
-    term: int  # of its last record
+    term: int  # term of its last record
     newest: int  # term of the newest seizure
 
 
@@ -32,13 +32,13 @@ class Copy(NamedTuple):
     """One site's copy of a log that was seized."""
 
     end: int
-    stale: Stale | None  # None: as far as it goes, it is the log
+    stale: Stale | None  # None: the copy matches the log, as far as it goes
 
 
 def overtaken(seizures: Sequence[Seizure], header: BatchHeader) -> Seizure | None:
-    """The seizure that has ended the term of a batch before the batch's last record; None when there is none.
+    """Return the seizure that ended a batch's term at or before the batch's last record; None when there is none.
 
-    Fillers that only position a log are of no term, so no seizure is about them.
+    Fillers that only position a log belong to no term, so no seizure applies to them.
     """
     term = header.producer_epoch if header.producer_id == PRODUCER_ID else 0
     if term < FIRST_TERM:
@@ -47,12 +47,12 @@ def overtaken(seizures: Sequence[Seizure], header: BatchHeader) -> Seizure | Non
 
 
 async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Copy]:
-    """A site's copies of these logs, without logs that were never seized, do not exist here, or are empty.
+    """Return a site's copies of those logs that were seized at any time; leave out copies that are missing or empty.
 
-    A copy is stale when it has, at the offset of a seizure's marker, a record of an older term. Its last term says
-    less: a later marker may have landed behind the stale part, because the first record of a term is taken at any end.
-    And it is stale from its start when it begins in the middle of a term: after a topic is created again, a broker
-    accepts any first append, also of a bridge that slept meanwhile.
+    A copy is stale when its record at the offset of a seizure's marker is of an older term. Its last term does not
+    prove as much: a later marker may have been appended after the stale part, because a broker accepts the first record
+    of a term at any end. A copy is stale from offset 0 when it begins in the middle of a term: after a topic is created
+    again, a broker accepts any first append, even from a bridge that was suspended meanwhile.
 
     Raises:
         BrokerError, ConnectionLost: the site's Kafka cannot be asked.
@@ -86,13 +86,14 @@ async def copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Ma
 
 
 async def stale_copies(cluster: Cluster, view: CustodyView, logs: Iterable[str]) -> Mapping[str, Stale]:
-    """Of these logs, those whose copy here is another history than the log; errors as ``copies``."""
+    """Return those of these logs whose copy here is stale; raises as ``copies``."""
     return {log: each.stale for log, each in (await copies(cluster, view, logs)).items() if each.stale is not None}
 
 
 async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Buffer]:
-    """The stored batches at these offsets, or the next ones where those have none; left out where the log begins later
-    or ends before.
+    """Return the stored batch at each of these offsets or, where there is none, the next batch.
+
+    Leaves out logs that begin later or end before.
 
     Raises:
         BrokerError, ConnectionLost: the site's Kafka cannot be asked.
@@ -110,24 +111,24 @@ async def batches_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, Bu
                 if view.header.last_offset >= offsets[tp]:
                     found[tp] = part.records[view.start : view.stop]
                     break
-        # A full answer leaves logs out, but not the first; nothing at all means that none has such a record.
+        # A full answer leaves out logs, but never the first one; an empty answer means that no log has such a record.
         left = {tp: at for tp, at in left.items() if answered and tp not in answered}
     return found
 
 
 async def _terms_at(cluster: Cluster, offsets: Mapping[TP, int]) -> dict[TP, int]:
-    """The terms of the records at these offsets, 0 for what has none; left out where they are not there any more."""
+    """Return the terms of the records at these offsets, 0 for a record of no term; leave out missing records."""
     headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, offsets)).items()}
     return {tp: each.producer_epoch if each.producer_id == PRODUCER_ID else 0 for tp, each in headers.items()}
 
 
 def _may_be_begun_amid(copy: Copy, view: CustodyView, tp: TP) -> bool:
-    """Not where it goes beyond the newest seizure and is the log there."""
+    """Whether the copy may begin in the middle of a term; not if it is valid beyond the newest seizure."""
     return copy.stale is not None or copy.end <= view.seizures(tp.topic)[-1].marker
 
 
 async def _begun_amid(cluster: Cluster, logs: Iterable[TP]) -> list[TP]:
-    """Those of these logs whose record at offset 0 is not the first of its term."""
+    """Return those of these logs whose record at offset 0 is not the first of its term."""
     wanted = dict.fromkeys(logs, 0)
     headers = {tp: parse_header(batch) for tp, batch in (await batches_at(cluster, wanted)).items()} if wanted else {}
     return [tp for tp, each in headers.items() if each.base_offset == 0 and is_ours(each) and each.base_sequence > 0]

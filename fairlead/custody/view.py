@@ -1,8 +1,8 @@
-"""Who may append to which log, by the ledgers: a pure view over the entries of all ``custody.*`` logs.
+"""The current holder of every log: a pure view over the entries of all ``custody.*`` logs.
 
-``edge`` grants and takes custody by this view, ``replication`` selects a ship's logs by it. Entries of one
-log come from several ledgers (each site writes only its own) and may arrive in any order and more than once: the entry
-with the highest term counts. The view knows what was granted; that a receiver really appends is its own knowledge.
+``edge`` grants and accepts custody by this view, ``replication`` selects a ship's logs by it. Entries of one log come
+from several ledgers (each site writes only its own) and may arrive in any order and more than once: the entry with the
+highest term counts. The view shows which grants exist; only the receiver knows whether it already appends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class SplitCustodyError(FairleadError):
 
 
 SEIZING_TERMS: Final = 16
-"""A seizure's term is at least so far above the last known one: whatever the lost holder still did is older."""
+"""A seizure's term is at least this much above the last known one, so the lost holder's later terms are older."""
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
     """The newest entry of one log. ``to_site`` is None when the box left the system (GTOT).
 
-    There is one for each of very many logs, and none is part of a cycle: the search for garbage passes them over.
+    There is one for each of very many logs, and none is part of a reference cycle, so the garbage collector skips them.
     """
 
     log: str
@@ -43,14 +43,14 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     to_site: str | None
     event: CustodyEvent
     event_id: str
-    at: dt.datetime  # of the event
-    drained: Mapping[str, int]  # per strays log: the offset before which this log's strays are in it
-    drained_since: int  # what was drained beyond that is in the log after this offset
+    at: dt.datetime  # time of the event
+    drained: Mapping[str, int]  # by strays log: this log already has its strays from before this offset
+    drained_since: int  # strays drained beyond that are in the log after this offset
     granted_by: str = ""
 
 
 class Seizure(NamedTuple):
-    """A seizure of one log: histories of older terms end before ``marker``."""
+    """A seizure of one log: older terms end before ``marker``."""
 
     term: int
     marker: int
@@ -62,12 +62,12 @@ class CustodyView:
 
     def __init__(self) -> None:
         self._grants: dict[str, Grant] = {}
-        self._counts: Counter[str] = Counter()  # logs by holder
+        self._counts: Counter[str] = Counter()  # number of logs by holder
         self._seizures: dict[str, tuple[Seizure, ...]] = {}
-        self._rivals: dict[str, set[str]] = {}  # to whom else the newest term was granted: a split
+        self._rivals: dict[str, set[str]] = {}  # other sites that the newest term was granted to: a split
 
     def apply(self, entry: CustodyEntry) -> bool:
-        """Apply one ledger entry; True when it changes the view.
+        """Apply one ledger entry; return True when it changes the view.
 
         Raises:
             SplitCustodyError: the same term of the log was granted differently before; the first entry stays.
@@ -117,48 +117,50 @@ class CustodyView:
             self._seizures[entry.log] = tuple(sorted((*known, seizure), key=_by_term))
 
     def seized(self) -> Set[str]:
-        """The logs that were ever seized. A live view."""
+        """Return the logs that were ever seized, as a live view."""
         return self._seizures.keys()
 
     def seizures(self, log: str) -> tuple[Seizure, ...]:
-        """Every seizure of a log, by term."""
+        """Return every seizure of a log, ordered by term."""
         return self._seizures.get(log, ())
 
     def grant(self, log: str) -> Grant | None:
-        """The newest grant of a log; None when no ledger seen so far names the log."""
+        """Return the newest grant of a log; None when no ledger seen so far names the log."""
         return self._grants.get(log)
 
     def holder(self, log: str) -> str | None:
-        """The site that the newest entry gives the log to; None when unknown, or when the box left the system."""
+        """Return the site that the newest entry gives the log to; None when unknown, or the box left the system."""
         grant = self._grants.get(log)
         return grant.to_site if grant is not None else None
 
     def could_hold(self, log: str) -> Set[str]:
-        """The sites that the newest term was granted to: more than one where it was granted twice."""
+        """Return the sites that the newest term was granted to: more than one if it was granted twice."""
         holder = self.holder(log)
         return self._rivals.get(log, set()) | ({holder} if holder is not None else set())
 
     def term(self, log: str) -> int | None:
-        """The newest term of a log; None when unknown."""
+        """Return the newest term of a log; None when unknown."""
         grant = self._grants.get(log)
         return grant.term if grant is not None else None
 
     def marker(self, log: str) -> int | None:
-        """The offset of the newest term's marker; None when unknown."""
+        """Return the offset of the newest term's marker; None when unknown."""
         grant = self._grants.get(log)
         return grant.marker if grant is not None else None
 
     def held_by(self, site: str) -> Set[str]:
-        """The logs whose custody is, or is being given to, a site. A live view: copy it to keep it; going through it is
-        going through all logs."""
+        """Return the logs that a site holds by the newest entries, as a live view.
+
+        Copy it to keep it. Iterating over it iterates over all logs.
+        """
         return _Held(site, self._grants, self._counts)
 
     def granted_to(self, site: str) -> Iterator[Grant]:
-        """The newest grants of the logs in ``held_by(site)``."""
+        """Yield the newest grants of the logs in ``held_by(site)``."""
         return (grant for grant in tuple(self._grants.values()) if grant.to_site == site)
 
     def holders(self) -> Mapping[str, Set[str]]:
-        """Every site that holds a log by the newest entries, with the logs that it holds."""
+        """Return every site that holds a log by the newest entries, with the logs that it holds."""
         found: dict[str, set[str]] = defaultdict(set)
         for log, grant in self._grants.items():
             if grant.to_site is not None:
@@ -166,7 +168,7 @@ class CustodyView:
         return dict(found)
 
     def logs(self) -> Set[str]:
-        """Every log that some ledger names. A live view."""
+        """Return every log that some ledger names, as a live view."""
         return self._grants.keys()
 
     def __len__(self) -> int:
@@ -174,7 +176,7 @@ class CustodyView:
 
 
 class _Held(Set[str]):
-    """The logs of one holder, without a set of their own: it would be as large as the view itself."""
+    """The logs of one holder. It stores no set of its own, which would be as large as the view itself."""
 
     def __init__(self, site: str, grants: Mapping[str, Grant], counts: Mapping[str, int]) -> None:
         self._site = site

@@ -1,7 +1,7 @@
-"""Java and its jars: finds a Java, and keeps the Kafka and Delta jars of ``jars.lock`` in the user's cache.
+"""Find Java, and keep the Kafka and Delta jars of ``jars.lock`` in the user's cache.
 
 In: the lock file. Out: ``ensure_jars("kafka")`` and ``ensure_jars("delta")``, verified files that are downloaded once.
-Imports nothing of Fairlead but errors and the names of folders.
+From Fairlead, imports only errors and the names of folders.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Downloading Java artifacts with the Ivy that pyspark ships. No address stands here: Ivy knows Maven Central."""
+"""Download Java artifacts with the Ivy that pyspark ships. Ivy knows the address of Maven Central."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ _MODULE = """<ivy-module version="2.0">
   </dependencies>
 </ivy-module>
 """
-_TIMEOUT = 900  # seconds; 44 MB took 15 s, but some lines are thin
-# What is wrong, most telling first: Ivy says "module not found" whatever happened.
+_TIMEOUT = 900  # seconds; 44 MB took 15 s, but some connections are slow
+# Error patterns, the most specific first: Ivy says "module not found" whatever the cause is.
 _TROUBLES = tuple(re.compile(words) for words in (r"Exception|rror at url", r"^Host .* not found", r"not found"))
 _UNTRUSTED = "PKIX path building failed"
 
 
 def retrieve(jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> dict[Path, Jar]:
-    """Download jars into ``folder`` (which must exist and be this call's own).
+    """Download jars into ``folder``, which must exist and be used by this call only.
 
     Args:
-        jars: What to fetch. Their SHA-256 is not looked at: the caller verifies.
-        folder: Gets the jars, and Ivy's own files beside them.
-        transitive: Also fetch what they need, by their POMs (slow; only to make a lock).
+        jars: The jars to fetch. Their SHA-256 is not checked here: the caller verifies.
+        folder: Receives the jars, and Ivy's own files beside them.
+        transitive: Also fetch their dependencies, by their POMs (slow; only to make a lock file).
 
     Returns:
-        The downloaded files and which artifact each one is (without SHA-256).
+        The downloaded files and the artifact that each one is (without SHA-256).
 
     Raises:
-        UnavailableError: no Java, no network, or an artifact is not there.
+        UnavailableError: no Java, no network, or an artifact does not exist.
     """
     wanted = sorted(jars)
     settings, module, out = folder / "ivysettings.xml", folder / "ivy.xml", folder / "out"
@@ -71,7 +71,7 @@ def retrieve(jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> 
 
 
 def ivy_jar() -> Path:
-    """The Ivy jar inside the installed pyspark (found without importing pyspark)."""
+    """Return the Ivy jar inside the installed pyspark, without importing pyspark."""
     spec = importlib.util.find_spec("pyspark")
     found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")) if spec and spec.origin else []
     if not found:
@@ -84,7 +84,7 @@ def _jar_at(file: Path) -> Jar:
 
 
 def _proxy_options() -> list[str]:
-    """Java does not look at ``https_proxy``; Python knows it, and the system's setting on macOS."""
+    """Return Java's proxy options: Java ignores ``https_proxy``; Python reads it, and the system's setting on macOS."""
     options: list[str] = []
     for scheme, url in urllib.request.getproxies().items():
         proxy = urllib.parse.urlsplit(url if "//" in url else f"//{url}")
@@ -94,7 +94,7 @@ def _proxy_options() -> list[str]:
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's output that says best what is wrong."""
+    """Return the line of Ivy's output that explains the failure best."""
     lines = [line.strip(" \t:-|") for line in output.splitlines()]
     for trouble in _TROUBLES:
         for line in lines:

@@ -1,4 +1,4 @@
-"""Finding Java: 17 or later, from ``JAVA_HOME``, the search path, or where systems put it."""
+"""Find Java 17 or later, in ``JAVA_HOME``, on the search path, or in the usual folders."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _VERSION = re.compile(r'"?(\d+)(?:\.(\d+))?[^"\s]*"?')
 
 
 def find_java(env: Mapping[str, str] | None = None) -> Path:
-    """The ``java`` program of a Java 17 or later.
+    """Return the ``java`` program of a Java 17 or later.
 
-    ``JAVA_HOME`` wins when it is good enough, then the search path, then the newest in the usual places.
+    A good enough ``JAVA_HOME`` comes first, then the search path, then the newest in the usual places.
 
     Raises:
-        UnavailableError: there is none; the error says which were too old and which packages to install.
+        UnavailableError: there is none; the error names those that are too old and the packages to install.
     """
     environment = os.environ if env is None else env
     too_old: list[str] = []
@@ -53,19 +53,19 @@ def find_java(env: Mapping[str, str] | None = None) -> Path:
 
 @lru_cache(maxsize=64)
 def java_version(java: Path) -> int | None:
-    """Feature release of a ``java`` program (8, 17, 21 …), or None when it cannot be run."""
+    """Return the feature release of a ``java`` program (8, 17, 21 …), or None when it cannot be run."""
     text = _release_value(java, "JAVA_VERSION") or _asked(java)
     match = _VERSION.match(text) if text else None
     if match is None:
         return None
     first, second = int(match[1]), int(match[2] or 0)
-    return second if first == 1 else first  # Java 8 calls itself 1.8
+    return second if first == 1 else first  # Java 8 reports 1.8
 
 
 def java_build(java: Path) -> str:
-    """What tells one JDK build from another: the real path and its ``release`` file or, without one, its library.
+    """Return an identity of a JDK build: its real path and its ``release`` file or, without one, its library.
 
-    Changes with every update of the JDK, so that what belongs to one build (a CDS archive) can be named by it.
+    It changes with every update of the JDK, so files that fit only one build (a CDS archive) can be named by it.
     """
     home = java.resolve().parent.parent
     parts = [str(home)]
@@ -83,7 +83,7 @@ def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
     first = [Path(java_home) / "bin" / "java"] if java_home else []
     on_path = shutil.which("java", path=env.get("PATH"))
     first += [Path(on_path)] if on_path else []
-    # macOS ships a /usr/bin/java that only says where to download one: java_version() finds that it does not run.
+    # macOS ships a /usr/bin/java that only prints a download address: java_version() finds that it does not run.
     usual = [found for pattern in _USUAL_PLACES for found in Path("/").glob(pattern.lstrip("/"))]
     usual.sort(key=lambda path: java_version(path) or 0, reverse=True)
     for candidate in (*first, *usual):

@@ -1,4 +1,4 @@
-"""The lock file of Java artifacts, ``jars.lock``: exact coordinates and their SHA-256. Pure reading and writing."""
+"""Read and write the lock file of Java artifacts, ``jars.lock``: exact coordinates and their SHA-256. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PART = re.compile(r"[A-Za-z0-9_.\-]+")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Jar:
-    """One artifact. ``path`` is where it lives below the store of jars."""
+    """One artifact. ``path`` is its place in the store of jars."""
 
     organisation: str
     name: str
@@ -36,7 +36,7 @@ class Jar:
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that are used together. ``requested`` are the coordinates that a person chose; the rest followed."""
+    """Jars that are used together. A person chose the ``requested`` coordinates; the rest are their dependencies."""
 
     name: str
     requested: tuple[str, ...]
@@ -44,7 +44,7 @@ class JarSet:
     jars: tuple[Jar, ...]
 
     def revision_of(self, artifact: str) -> str:
-        """The locked revision of an artifact of this set (``kafka-clients`` gives ``4.3.1``)."""
+        """Return the locked revision of an artifact of this set (``kafka-clients`` gives ``4.3.1``)."""
         for jar in self.jars:
             if jar.name == artifact:
                 return jar.revision
@@ -52,7 +52,7 @@ class JarSet:
 
 
 def parse_coordinates(text: str, sha256: str = "") -> Jar:
-    """``organisation:name:revision`` as a jar.
+    """Parse ``organisation:name:revision`` into a jar.
 
     Raises:
         ConfigurationError: not of that form.
@@ -65,10 +65,10 @@ def parse_coordinates(text: str, sha256: str = "") -> Jar:
 
 
 def parse_lock(text: str) -> dict[str, JarSet]:
-    """Read the text of a lock file.
+    """Parse the text of a lock file.
 
     Raises:
-        ConfigurationError: not TOML, or a value is not what it should be.
+        ConfigurationError: not TOML, or a value is invalid.
     """
     try:
         data = tomllib.loads(text)
@@ -86,7 +86,7 @@ def parse_lock(text: str) -> dict[str, JarSet]:
 
 
 def format_lock(sets: Mapping[str, JarSet]) -> str:
-    """The text of a lock file, sorted, so that a renewed one differs only where a jar does."""
+    """Write the text of a lock file, sorted, so that a renewed one differs only where a jar does."""
     lines = ["# Java artifacts, exact and verified. Written by tools/lock_jars.py; edit only `requested`."]
     for jar_set in sets.values():
         requested = "".join(f'    "{coordinates}",\n' for coordinates in jar_set.requested)
@@ -98,12 +98,12 @@ def format_lock(sets: Mapping[str, JarSet]) -> str:
 
 @cache
 def read_lock() -> dict[str, JarSet]:
-    """The lock file that ships with this package."""
+    """Read the lock file that ships with this package."""
     return parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
 
 
 def jar_set(name: str) -> JarSet:
-    """A set of the shipped lock file by name (``kafka``, ``delta``)."""
+    """Return a set of the shipped lock file by name (``kafka``, ``delta``)."""
     sets = read_lock()
     if name not in sets:
         raise UnknownNameError("set of jars", name, sets)

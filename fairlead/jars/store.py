@@ -1,7 +1,7 @@
 """The store of jars in the user's cache: each artifact is downloaded once, verified, and then only read.
 
-A jar enters the store by a rename after its SHA-256 was right, so a half-written one is never seen. Later runs compare
-size and modification time with what was noted then, and read the whole file again only when these differ.
+A jar is renamed into the store after its SHA-256 was checked, so no process sees a half-written one. Later runs compare
+size and modification time with those recorded then, and read the whole file again only when these differ.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Retrieve = Callable[[Iterable[Jar], Path], dict[Path, Jar]]
 def ensure_jars(
     name: str, *, on_progress: Callable[[str], None] | None = None, retrieve: Retrieve = ivy.retrieve
 ) -> tuple[Path, ...]:
-    """The files of a locked set of jars, all present and verified; downloads what is missing.
+    """Return the files of a locked set of jars, all present and verified; download missing ones.
 
     Safe to call from several processes at once: one downloads, the others wait for it.
 
     Args:
         name: ``kafka`` or ``delta``.
-        on_progress: Told in words when there is something to wait for.
-        retrieve: Does the download; replaced in tests.
+        on_progress: Receives a sentence when a download begins.
+        retrieve: Downloads the jars; replaced in tests.
 
     Raises:
-        UnavailableError: a download failed, what arrived is not what the lock says, or the cache cannot be written.
+        UnavailableError: a download failed, a file does not match the lock file, or the cache cannot be written.
     """
     store = home.cache() / "jars"
     jars = jar_set(name).jars
@@ -63,13 +63,13 @@ def ensure_jars(
 
 
 def missing_jars(name: str) -> tuple[Jar, ...]:
-    """Those of a locked set that are not in the store, or not known to be what the lock says. Changes nothing."""
+    """Return the jars of a locked set that are not in the store, or not verified. Changes nothing."""
     store = home.cache() / "jars"
     return tuple(_missing(store, jar_set(name).jars, _read_stamps(store)))
 
 
 def sha256_of(file: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
+    """Return the SHA-256 of a file, in hexadecimal."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -87,7 +87,7 @@ def _stamp(file: Path, jar: Jar) -> Stamp:
 
 
 def _verify_again(store: Path, jar: Jar, stamps: dict[str, Stamp]) -> bool:
-    """Read a whole file whose stamp does not fit: copied caches are fine, damaged files go."""
+    """Verify a file whose stamp differs: accept it if its SHA-256 is right (a copied cache), else delete it."""
     file = store / jar.path
     if not file.exists():
         return False
@@ -100,7 +100,7 @@ def _verify_again(store: Path, jar: Jar, stamps: dict[str, Stamp]) -> bool:
 
 def _fetch(store: Path, missing: list[Jar], stamps: dict[str, Stamp], retrieve: Retrieve) -> None:
     expected = {jar.coordinates: jar for jar in missing}
-    # Inside the store, so that the last step is a rename on one file system.
+    # A folder inside the store, so that the last step is a rename within one file system.
     with tempfile.TemporaryDirectory(dir=store, prefix=".download-") as folder:
         for file, found in retrieve(missing, Path(folder)).items():
             jar = expected.pop(found.coordinates, None)
@@ -131,7 +131,7 @@ def _read_stamps(store: Path) -> dict[str, Stamp]:
         data = json.loads((store / "verified.json").read_text(encoding="utf-8"))
         return {path: (int(size), int(mtime), str(digest)) for path, (size, mtime, digest) in data.items()}
     except (OSError, ValueError):
-        return {}  # everything is then verified again
+        return {}  # all files are then verified again
 
 
 def _write_stamps(store: Path, stamps: dict[str, Stamp]) -> None:

@@ -1,7 +1,7 @@
 """Create and delete topics, and log in, through confluent-kafka's admin client. Blocking: use ``asyncio.to_thread``.
 
-Everything that is not the data path goes this way (docs/design.md). ``create_logs`` returns when the controller has
-committed, which is before the broker takes writes; ``Cluster.wait_writable`` waits for that.
+Every request outside the data path goes through this client (docs/design.md). ``create_logs`` returns when the
+controller has committed, which is before the broker takes writes; ``Cluster.wait_writable`` waits for that.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ LOG_DEFAULTS: dict[str, str] = {
     "compression.type": "producer",  # stored as sent: bytes must be the same at every site
     "max.message.bytes": "1048588",
     "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": str(2**63 - 1),  # event time may be anything; the bridge judges it
+    "message.timestamp.before.max.ms": str(2**63 - 1),  # any event time is allowed; the bridge checks it
     "message.timestamp.after.max.ms": str(2**63 - 1),
     "retention.bytes": "-1",
     "retention.ms": "-1",
 }
-"""Settings of every log, whatever a cluster's defaults are. Retention is each site's own."""
+"""Topic settings of every log, independent of the cluster's defaults. Each site sets its own retention."""
 
-BATCH = 250  # topics in a request: from 100 on the broker's opening of logs is the limit, not the number of requests
+BATCH = 250  # topics per request; from 100 on, the broker opening logs is the limit, not the number of requests
 _TIMEOUT = 60.0  # seconds for a request
 _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLICY_VIOLATION")
 
 
 def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = None) -> AdminClient:
-    """An admin client for one cluster and user; connects when it is used. Keep it while its futures are open."""
+    """Return an admin client that connects at its first use. Keep a reference while its futures are open."""
     endpoint = with_active_password(endpoint)
     quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
     if endpoint.tls:
-        client_context(endpoint.tls_ca, site=endpoint.site)  # librdkafka would only say that there is an error
+        client_context(endpoint.tls_ca, site=endpoint.site)  # its error names the reason; librdkafka's does not
     return AdminClient({**endpoint.librdkafka(), **quiet, **(settings or {})})
 
 
@@ -62,17 +62,17 @@ def create_logs(
     implied: Mapping[str, str] | None = None,
     failures: dict[str, FairleadError] | None = None,
 ) -> set[str]:
-    """Create topics; those that exist already are left as they are.
+    """Create topics; leave existing ones as they are.
 
     Args:
-        topics: Name to settings, which win over ``LOG_DEFAULTS``.
-        partitions: How many partitions a topic gets; 1 for those that are not named.
-        client: A client to use again, instead of a new one for ``endpoint``.
-        implied: What the cluster gives a topic without settings of its own (``Cluster.topic_defaults``): a setting that
-            would be the same is not set. A broker goes through all its logs for each new topic with settings, which
-            makes 5,000 topics take a third longer (measured on 4.3.1).
-        failures: When given, it gets the error of each topic that is not created, which is then not raised. A refused
-            login is raised all the same.
+        topics: Name to settings, which override ``LOG_DEFAULTS``.
+        partitions: How many partitions a topic gets; 1 for a topic that is not named.
+        client: An existing client to use instead of a new one for ``endpoint``.
+        implied: The values that a topic has on this cluster without settings of its own (``Cluster.topic_defaults``);
+            settings that equal them are not set. A broker goes through all its logs for each new topic with settings,
+            which makes 5,000 topics take a third longer (measured on 4.3.1).
+        failures: When given, receives the error of each topic that is not created, instead of raising it. A refused
+            login is raised in any case.
 
     Returns:
         The names that this call created.
@@ -109,12 +109,12 @@ def create_logs(
 
 
 def explicit(wanted: Mapping[str, str], implied: Mapping[str, str]) -> dict[str, str]:
-    """Of the settings that a topic shall have, those that it would not have by itself."""
+    """Return those settings of a topic that differ from the values it would have without them."""
     return {name: value for name, value in wanted.items() if implied.get(name) != value}
 
 
 def grow_topics(endpoint: KafkaEndpoint, partitions: Mapping[str, int]) -> None:
-    """Give topics that many partitions; those that have them already are no error. Raises as ``create_logs``."""
+    """Increase topics to these numbers of partitions; skip topics that have them already. Raises as ``create_logs``."""
     client = require_answer(endpoint)
     new = [NewPartitions(name, count) for name, count in partitions.items()]
     for name, future in client.create_partitions(new, request_timeout=_TIMEOUT).items() if new else ():
@@ -149,7 +149,7 @@ def alter_topics(endpoint: KafkaEndpoint, settings: Mapping[str, Mapping[str, st
 
 
 def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
-    """Delete topics; those that do not exist are no error. Returns the deleted ones; raises as ``create_logs``."""
+    """Delete topics, ignoring missing ones; return the names of the deleted ones. Raises as ``create_logs``."""
     client = require_answer(endpoint)
     deleted: set[str] = set()
     for name, future in client.delete_topics(list(topics)).items() if topics else ():
@@ -163,9 +163,9 @@ def delete_logs(endpoint: KafkaEndpoint, topics: Sequence[str]) -> set[str]:
 
 
 def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClient:
-    """A client that has logged in. Ask first, because librdkafka retries a wrong password or address without end.
+    """Return a client that has logged in. Call it first: librdkafka retries a wrong password or address for ever.
 
-    While a password is being changed, each one that may count is tried.
+    While a password is being changed, tries each candidate.
 
     Raises:
         RefusedError: wrong user or password, or a certificate that is not trusted (``UntrustedError``).
@@ -176,10 +176,10 @@ def require_answer(endpoint: KafkaEndpoint, timeout: float = 15.0) -> AdminClien
 
 
 def with_active_password(endpoint: KafkaEndpoint) -> KafkaEndpoint:
-    """The endpoint with the one password that the cluster accepts now, as librdkafka takes only one.
+    """Return the endpoint with the one password that the cluster accepts now, because librdkafka takes only one.
 
-    Asks the cluster only while a password is being changed and there are several candidates. Where no broker answers,
-    it returns the first candidate.
+    Asks the cluster only while a password is being changed and there are several candidates. If no broker answers,
+    returns the first candidate.
     """
     *others, last = with_each_password(endpoint)
     for other in others:
@@ -199,7 +199,7 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
     stopwatch = SuspendAwareStopwatch()
     while True:
         try:
-            asked: Any = client.describe_cluster(request_timeout=1)  # one future; the stubs say a dictionary
+            asked: Any = client.describe_cluster(request_timeout=1)  # one future; the stubs declare a dictionary
             asked.result()
             return client
         except KafkaException as error:
@@ -213,10 +213,10 @@ def _answer(endpoint: KafkaEndpoint, timeout: float) -> AdminClient:
 
 
 def require_trust(endpoint: KafkaEndpoint) -> None:
-    """Return when clients trust a broker's certificate, or when no broker answers.
+    """Check that clients trust the brokers' certificates; return also when no broker answers.
 
     Raises:
-        UntrustedError: they do not; with the reason, which librdkafka does not give.
+        UntrustedError: they do not trust one; with the reason, which librdkafka does not give.
         TrustError: the endpoint's file of authorities cannot be used.
     """
     for host, port in endpoint.bootstrap if endpoint.tls and endpoint.tls_verify_hostname else ():
@@ -231,13 +231,13 @@ def require_trust(endpoint: KafkaEndpoint) -> None:
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """The error inside confluent-kafka's exception."""
+    """Return the error inside confluent-kafka's exception."""
     cause: Any = error.args[0]
     return cause if isinstance(cause, KafkaError) else KafkaError(KafkaError._FAIL, str(cause))  # noqa: SLF001 - its name
 
 
 def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
-    """confluent-kafka's error as Fairlead's; the code's name only, since the text may carry the whole request."""
+    """Convert confluent-kafka's error to Fairlead's; keep only the code's name: the text may carry the request."""
     cause = kafka_error(error)
     name = cause.name()
     what = f"{endpoint.site}'s Kafka did not let {endpoint.user} {doing}: {name}"
@@ -268,9 +268,9 @@ LONGEST: Final = 2.0
 
 
 class SuspendAwareStopwatch:
-    """Counts seconds since it was made, without the time in which the host was suspended.
+    """Counts seconds since its creation, without the time in which the host was suspended.
 
-    The caller reads it more often than every ``longest`` seconds; of a longer gap only ``longest`` seconds count.
+    Call ``seconds`` more often than every ``longest`` seconds; of a longer gap only ``longest`` seconds count.
     """
 
     def __init__(self, longest: float = LONGEST) -> None:
@@ -279,7 +279,7 @@ class SuspendAwareStopwatch:
         self._seconds = 0.0
 
     def seconds(self) -> float:
-        """Seconds that the host was awake since this was made."""
+        """Return the seconds that the host was awake since this was created."""
         now = time.monotonic()
         self._seconds += min(now - self._last, self._longest)
         self._last = now
@@ -287,14 +287,14 @@ class SuspendAwareStopwatch:
 
 
 _LOGIN: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
-_LOGIN_REFUSED: Final = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these
+_LOGIN_REFUSED: Final = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these errors
 
 
 def login_refused(error: KafkaError) -> bool:
     """Whether an error that the client reports means that a broker refused the login.
 
     librdkafka (2.16) uses the same code for a connection that ended, or timed out, while client and broker were
-    agreeing on a mechanism. No password had been sent then, and the next attempt may succeed.
+    agreeing on a mechanism. No password has been sent at that point, and the next attempt may succeed.
     """
     return error.name() in _LOGIN and any(reason in error.str() for reason in _LOGIN_REFUSED)
 
@@ -302,8 +302,8 @@ def login_refused(error: KafkaError) -> bool:
 class ClientErrors:
     """The last error of each kind that a confluent-kafka client reported. Errors arrive when the client is polled.
 
-    A separate object: a client in a reference cycle with its own callback would keep its threads and sockets until
-    the garbage collector runs.
+    This is a separate object because a client in a reference cycle with its own callback would keep its threads and
+    sockets until the garbage collector runs.
     """
 
     def __init__(self) -> None:
@@ -312,7 +312,7 @@ class ClientErrors:
         self.down: KafkaError | None = None
 
     def on_error(self, error: KafkaError) -> None:
-        """The client's ``error_cb``."""
+        """Store an error; pass this as the client's ``error_cb``."""
         if login_refused(error):
             self.refused = error
         elif error.name() == "_SSL":

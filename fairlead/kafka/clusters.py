@@ -10,19 +10,19 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 
 
 class Clusters:
-    """Clusters by site name, opened at their first use, closed together. One task at a time may open a site."""
+    """Clusters by site name, opened at first use, closed together. Only one task at a time may open a site."""
 
     def __init__(
         self, endpoint: Callable[[str], KafkaEndpoint], *, client_id: str, request_timeout: float = 30.0
     ) -> None:
-        """``endpoint`` gives a site's Kafka and user; ``request_timeout`` is in seconds."""
+        """``endpoint`` returns a site's Kafka and user; ``request_timeout`` is in seconds."""
         self._endpoint = endpoint
         self._client_id = client_id
         self._request_timeout = request_timeout
         self._open: dict[str, Cluster] = {}
 
     async def at(self, site: str) -> Cluster:
-        """The site's cluster. Raises what ``Cluster.open`` raises; the next call tries again."""
+        """Return the site's cluster. Raises what ``Cluster.open`` raises; the next call tries again."""
         if site not in self._open:
             self._open[site] = await Cluster.open(
                 self._endpoint(site), client_id=self._client_id, request_timeout=self._request_timeout
@@ -30,7 +30,7 @@ class Clusters:
         return self._open[site]
 
     async def close(self) -> None:
-        """Close all; a later ``at`` opens again."""
+        """Close all clusters; a later ``at`` opens them again."""
         for cluster in self._open.values():
             await cluster.close()
         self._open.clear()

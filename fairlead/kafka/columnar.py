@@ -1,9 +1,9 @@
-"""Decode the records of very many batches at once with numpy: ``stretch`` marks what to read, ``decode`` reads it.
+"""Decode the records of very many batches at once with numpy: ``stretch`` selects the batches, ``decode`` reads them.
 
-Thousands of small logs give mostly batches of one record, and then Python's microseconds for each batch are most of
-the time. Here Python only finds where batches begin; numpy reads headers, lengths and numbers of all records
-together. Keys, values and headers are not copied: they are (start, size) into one buffer. ``protocol.record`` decodes
-one batch at a time. Pure.
+Thousands of small logs mostly have batches of one record, and then Python's microseconds per batch are most of the
+time. Here Python only finds where batches begin; numpy reads headers, lengths and numbers of all records together.
+Keys, values and headers are not copied: they are (start, size) into one buffer. ``protocol.record`` decodes one batch
+at a time. Pure.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
-NULL: Final = -1  # size of what is null
+NULL: Final = -1  # size of a null value
 NONE: Final = -2  # size of a header that a record does not have
 
-PADDING: Final = bytes(128)  # behind the data, so that whole words can be read at any place of a damaged record
-OUTSIDE: Final = 96  # bytes before the end: a place within the padding that no record ends at
+PADDING: Final = bytes(128)  # after the data, so that eight bytes can be read at any position of a damaged record
+OUTSIDE: Final = 96  # bytes before the buffer's end: a position in the padding, where no record ends
 _LONGEST_VARINT: Final = 10
 
 
 class ByteSlices(NamedTuple):
-    """One piece of the buffer for each row; ``size`` is ``NULL`` for null and ``NONE`` for what is not there."""
+    """One slice of the buffer for each row; ``size`` is ``NULL`` for null and ``NONE`` for a missing header."""
 
     start: Ints
     size: Ints
@@ -56,13 +56,16 @@ class ByteSlices(NamedTuple):
 
 
 def words_of(data: bytes) -> Words:
-    """The eight bytes from each position on, as a little-endian number."""
+    """Return the eight bytes from each position on, as a little-endian number."""
     return np.ndarray((len(data) - 8,), np.dtype("<u8"), data, strides=(1,))
 
 
 def varints(words: Words, at: Ints) -> tuple[Ints, Ints]:
-    """Zig-zag coded numbers at these positions, and the positions after them. More than 64 bits wrap around, as in
-    Java; what has more than ten bytes ends where nothing does."""
+    """Decode zig-zag coded numbers at these positions; return them and the positions after them.
+
+    Numbers of more than 64 bits wrap around, as in Java. A number of more than ten bytes is invalid: the position after
+    it is one where no record ends.
+    """
     word = words[at]
     more = (word & 0x80) != 0
     value = word & 0x7F
@@ -74,7 +77,7 @@ def varints(words: Words, at: Ints) -> tuple[Ints, Ints]:
         index = np.flatnonzero(more)
         if not len(index):
             break
-        if shift == 8:  # most are of one byte or two
+        if shift == 8:  # most numbers have one byte or two
             value = np.where(more, value | ((word & 0x7F00) >> np.uint64(1)), value)
             more = more & ((word & 0x8000) != 0)
         else:
@@ -92,7 +95,7 @@ def varints(words: Words, at: Ints) -> tuple[Ints, Ints]:
 
 
 def inside(position: Ints, data: bytes) -> Ints:
-    """Positions that cannot be become one that can be read, and where nothing ends."""
+    """Replace positions outside ``data`` by one that can be read and where no record ends."""
     outside = len(data) - OUTSIDE
     return np.where((position < 0) | (position > outside), outside, position)
 
@@ -115,9 +118,11 @@ _LENGTH_OF_HEADER: Final = HEADER_BYTES - LENGTH_FROM
 
 
 class Stretch(NamedTuple):
-    """Complete batches of one log, ``buffer[starts[0]:end]``, as a broker gave them. Of their records only those with
-    ``first <= offset < stop`` count. ``after``: up to where, not including it, the log is known now; there may be no
-    batch at all before it."""
+    """Complete batches of one log, ``buffer[starts[0]:end]``, as a broker gave them.
+
+    Only records with ``first <= offset < stop`` count. Offsets before ``after`` have been read; there may be no batch
+    at all among them.
+    """
 
     buffer: Buffer
     starts: Sequence[int]
@@ -125,15 +130,14 @@ class Stretch(NamedTuple):
     first: int
     stop: int
     after: int
-    records: int  # how many the batches' headers promise
+    records: int  # upper bound, from the batches' headers
 
 
 def stretch(buffer: Buffer, first: int, stop: int) -> Stretch:
-    """The complete batches at the beginning of ``buffer`` that begin before offset ``stop``; a last one that is cut
-    short is left out.
+    """Find the complete batches in ``buffer`` that begin before offset ``stop``; ignore a last one that is cut short.
 
     Raises:
-        CorruptBatch: a batch is not of format v2, or its length cannot be.
+        CorruptBatch: a batch is not of format v2, or has an impossible length.
     """
     starts: list[int] = []
     size, at, after = len(buffer), 0, first
@@ -141,13 +145,13 @@ def stretch(buffer: Buffer, first: int, stop: int) -> Stretch:
     while size - at >= HEADER_BYTES:
         offset, length = unpack(buffer, at)
         if length < _LENGTH_OF_HEADER:
-            parse_header(buffer, at)  # raises with the fitting words when it is the format
+            parse_header(buffer, at)  # raises an exact error if the format is the reason
             raise CorruptBatch(f"a record batch claims to be {length} bytes long")
         end = at + LENGTH_FROM + length
         if end > size:
             break
         if offset >= stop:
-            after = stop  # whatever was before it was deleted by compaction
+            after = stop  # compaction deleted the offsets in between
             break
         starts.append(at)
         at = end
@@ -160,7 +164,7 @@ def stretch(buffer: Buffer, first: int, stop: int) -> Stretch:
 
 log = logging.getLogger(__name__)
 
-_FEW: Final = 48  # batches; below that Python is as fast as numpy
+_FEW: Final = 48  # batches; for fewer, Python is as fast as numpy
 _HEADER: Final = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -206,7 +210,7 @@ class Batches:
         raw = np.frombuffer(self.data, np.uint8)
         self.header = raw[self.begin[:, None] + np.arange(HEADER_BYTES)].view(_HEADER).reshape(-1)
         self.end = self.begin + self.header["length"] + LENGTH_FROM
-        self.body = self.begin + HEADER_BYTES  # where records begin, and end
+        self.body = self.begin + HEADER_BYTES  # where each batch's records begin; ``end`` is where they end
         self._check_headers(begins, check_crc=check_crc)
         self._take_out()
 
@@ -224,7 +228,7 @@ class Batches:
             raise CorruptBatch(f"the CRC of the batch at offset {offset} does not match its bytes", offset=offset)
 
     def _take_out(self) -> None:
-        """Leave out control batches, and put decompressed records where compressed ones were."""
+        """Leave out control batches, and replace compressed records by decompressed ones."""
         attributes = self.header["attributes"]
         if (attributes & CONTROL).any():
             self._keep((attributes & CONTROL) == 0)
@@ -234,7 +238,7 @@ class Batches:
             return
         parts: list[bytes] = []
         copied = 0
-        grown = np.zeros(len(packed) + 1, np.int64)  # how far all is moved that lies behind so many packed batches
+        grown = np.zeros(len(packed) + 1, np.int64)  # by how much the data after so many compressed batches moves
         for nth, index in enumerate(packed.tolist()):
             begin, end = int(self.body[index]), int(self.end[index])
             try:
@@ -249,7 +253,7 @@ class Batches:
             grown[nth + 1] = grown[nth] + len(plain) - (end - begin)
         parts.append(self.data[copied:])
         self.data = b"".join(parts)
-        # The records of a packed batch begin behind the packed ones before it, and end behind itself.
+        # The start of a batch's records moves by the compressed batches before it; their end also by the batch itself.
         batch = np.arange(len(self.body))
         self.body = self.body + grown[np.searchsorted(packed, batch, side="left")]
         self.end = self.end + grown[np.searchsorted(packed, batch, side="right")]
@@ -259,10 +263,10 @@ class Batches:
         self.end, self.body = self.end[mask], self.body[mask]
 
     def records(self) -> tuple[Ints, Ints, Ints]:
-        """Where the fields of each record begin and end, and the number of its batch."""
+        """Return where the fields of each record begin and end, and the number of its batch."""
         count = self.header["count"].astype(np.int64)
         room = self.end - self.body
-        lies = (count < 0) | (count > room)  # a record has more than one byte; a hostile count must not reserve more
+        lies = (count < 0) | (count > room)  # a record has more than one byte: do not allocate for a false count
         if lies.any():
             self.damaged(int(np.argmax(lies)))
         first = np.cumsum(count) - count
@@ -311,7 +315,7 @@ class Batches:
 
 
 class HeaderTable(NamedTuple):
-    """All headers of all rows, in their order: the row each belongs to, its name, its value."""
+    """All headers of all rows, in their order: the row number, name and value of each."""
 
     row: Ints
     name: ByteSlices
@@ -322,8 +326,8 @@ class Columns(NamedTuple):
     """Rows in the order of the stretches and of their offsets.
 
     Args:
-        data: What the slices are of; longer than the last of them.
-        stretch: Number of the stretch a row is of.
+        data: The buffer that the slices refer to; longer than the end of the last slice.
+        stretch: Number of the stretch that a row comes from.
         term: The batch's custody term; 0 where Fairlead did not write it.
         time_ms: Milliseconds since 1970 UTC.
     """
@@ -337,11 +341,11 @@ class Columns(NamedTuple):
     value: ByteSlices
     headers: HeaderTable
 
-    def __len__(self) -> int:  # of rows, as with every table
+    def __len__(self) -> int:  # number of rows, as with every table
         return len(self.offset)
 
     def where(self, mask: Mask) -> Columns:
-        """Only some of the rows."""
+        """Return the rows that ``mask`` selects."""
         if mask.all():
             return self
         kept = mask[self.headers.row]
@@ -360,24 +364,24 @@ class Columns(NamedTuple):
         )
 
     def header(self, name: bytes, *, first: bool = False) -> ByteSlices:
-        """The value of each row's last header of this name (or its first)."""
+        """Return the value of each row's last header of this name, or of its first."""
         found = ByteSlices(np.zeros(len(self), np.int64), np.full(len(self), NONE, np.int64))
         table = self.headers
         named = np.flatnonzero(equal(self.data, table.name, name))
         if first:
-            named = named[::-1]  # of several assignments to one row the last stays
+            named = named[::-1]  # of several assignments to one row the last one wins
         rows = table.row[named]
         found.start[rows] = table.value.start[named]
         found.size[rows] = table.value.size[named]
         return found
 
     def equal(self, slices: ByteSlices, text: bytes) -> Mask:
-        """For each slice whether it is exactly this."""
+        """Compare each slice with ``text``."""
         return equal(self.data, slices, text)
 
 
 def decode(stretches: Iterable[Stretch], *, check_crc: bool = True) -> Columns:
-    """All records of all stretches; none of control batches.
+    """Decode all records of all stretches, except those of control batches.
 
     Raises:
         CorruptBatch: a CRC does not match, or records cannot be read.
@@ -430,13 +434,13 @@ def _header_table(words: Words, at: Ints, data: bytes) -> tuple[HeaderTable, Int
     while len(active):
         name, position = _slice(words, at[active], data)
         value, position = _slice(words, position, data)
-        position[name.size < 0] = end  # a header without a name: nothing ends there
+        position[name.size < 0] = end  # a header without a name is invalid: go to where no record ends
         at[active] = inside(position, data)
         rows.append(active)
         names.append(name)
         values.append(value)
         done += 1
-        # Whoever is outside has no further header either, whatever number of them it claims.
+        # A record whose position is outside has no further header, whatever number it claims.
         active = active[(count[active] > done) & (position < len(data) - OUTSIDE)]
     if not rows:
         empty = np.zeros(0, np.int64)
@@ -451,7 +455,7 @@ def _header_table(words: Words, at: Ints, data: bytes) -> tuple[HeaderTable, Int
 
 
 def _slice(words: Words, at: Ints, data: bytes) -> tuple[ByteSlices, Ints]:
-    """A length and as many bytes; (slices, positions after them)."""
+    """Read a length and as many bytes; return (slices, positions after them)."""
     size, start = varints(words, at)
     size = np.maximum(size, NULL)
     after = inside(start + np.maximum(size, 0), data)

@@ -21,15 +21,15 @@ from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, encod
 from fairlead.records import headers as names
 
 PRODUCER_ID: Final = 1 << 62
-FOREIGN_PRODUCER_ID: Final = (1 << 62) + (1 << 32)  # replicas of logs that ordinary clients write
+FOREIGN_PRODUCER_ID: Final = (1 << 62) + (1 << 32)  # on replicas of logs that ordinary clients write
 FOREIGN_EPOCH: Final = 0
-FENCE_EPOCH: Final = 1  # of the filler that shuts out what a replicator still has on its way, where a log is released
+FENCE_EPOCH: Final = 1  # of the filler that fences a replicator's appends in flight when a log is released
 FIRST_TERM: Final = 1
 LAST_TERM: Final = 32767
 SEQUENCE_MASK: Final = 0x7FFFFFFF
-FILLERS_PER_BATCH: Final = 100_000  # cheapest bytes per offset, and spares the broker (one object per record)
+FILLERS_PER_BATCH: Final = 100_000  # fewest bytes per offset, and little memory in the broker (one object per record)
 
-FILLER_HEADERS: Final = b"".join(  # as they are stored: one header
+FILLER_HEADERS: Final = b"".join(  # the record's headers as stored: one header
     (
         encode_signed(1),
         encode_signed(len(names.KIND)),
@@ -42,52 +42,55 @@ _MARKER_HEADERS: Final = ((names.KIND, names.MARKER),)
 
 
 def sequence(offset: int, marker: int) -> int:
-    """The sequence number of the record at ``offset`` in the term whose marker is at ``marker``."""
+    """Return the sequence number of the record at ``offset`` in the term whose marker is at ``marker``."""
     return (offset - marker) & SEQUENCE_MASK
 
 
 def marker_offset(header: BatchHeader) -> int:
-    """Where the term of this batch began. Exact while a term is shorter than 2^31 records; after that a multiple of
-    2^31 too high, which ``sequence`` does not notice."""
+    """Return where the term of this batch began.
+
+    Exact while a term is shorter than 2^31 records; after that too high by a multiple of 2^31, which does not change
+    the result of ``sequence``.
+    """
     return header.base_offset - header.base_sequence
 
 
 def is_ours(header: BatchHeader) -> bool:
-    """True when the batch was written by this convention in some term."""
+    """Whether the batch was written under this convention, in any term."""
     return header.producer_id == PRODUCER_ID and header.producer_epoch >= FIRST_TERM and header.base_sequence >= 0
 
 
 def is_filler(record: Record | NewRecord) -> bool:
-    """True for a record that only fills an offset; never shown as data."""
+    """Whether a record only fills an offset; it is never shown as data."""
     return _kind(record) == names.FILLER
 
 
 def is_marker(record: Record | NewRecord) -> bool:
-    """True for the first record of a term; never shown as data."""
+    """Whether a record is the first one of a term; it is never shown as data."""
     return _kind(record) == names.MARKER
 
 
 def is_data(record: Record | NewRecord) -> bool:
-    """True for a record that is neither marker nor filler."""
+    """Whether a record is neither marker nor filler."""
     return not record.headers or _kind(record) not in (names.MARKER, names.FILLER)
 
 
 def marker_record(value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> NewRecord:
-    """A marker with its header. ``value`` must be unique: two markers must never have the same CRC."""
+    """Make a marker with its header. ``value`` must be unique: two markers must never have the same CRC."""
     return NewRecord(value, key, _MARKER_HEADERS, timestamp_ms=timestamp_ms)
 
 
 def term_batch(
     records: Sequence[NewRecord], *, term: int, offset: int, marker: int, codec: Codec = Codec.NONE
 ) -> bytes:
-    """The batch that appends ``records`` at ``offset`` in ``term``, whose marker is at ``marker``."""
+    """Encode the batch that appends ``records`` at ``offset`` in ``term``, whose marker is at ``marker``."""
     return encode_batch(
         records, producer_id=PRODUCER_ID, epoch=_checked(term), sequence=sequence(offset, marker), codec=codec
     )
 
 
 def foreign_batch(records: Sequence[NewRecord], *, offset: int, codec: Codec = Codec.NONE) -> bytes:
-    """The batch that appends ``records`` at ``offset`` in a replica of a log that ordinary clients write."""
+    """Encode the batch that appends ``records`` at ``offset`` in a replica of a log that ordinary clients write."""
     return encode_batch(
         records, producer_id=FOREIGN_PRODUCER_ID, epoch=FOREIGN_EPOCH, sequence=sequence(offset, 0), codec=codec
     )
@@ -96,12 +99,12 @@ def foreign_batch(records: Sequence[NewRecord], *, offset: int, codec: Codec = C
 def filler_batch(
     count: int, *, term: int, offset: int, marker: int, timestamp_ms: int, key: bytes | None = None
 ) -> bytes:
-    """``count`` fillers for the offsets from ``offset`` on, in their term.
+    """Encode a batch of ``count`` fillers for the offsets from ``offset`` on, in their term.
 
     Args:
         count: 1 to ``FILLERS_PER_BATCH``.
         term: 0 makes the batch for a foreign log (``marker`` is not used then).
-        timestamp_ms: The time of a neighbouring record, or now; an old one would end the broker's producer state.
+        timestamp_ms: The time of a neighbouring record, or now; an old one would expire the broker's producer state.
         key: A constant key, needed on a compacted topic, where compaction then removes all fillers but the last.
     """
     if not 1 <= count <= FILLERS_PER_BATCH:
@@ -123,13 +126,16 @@ def filler_batch(
 
 @lru_cache(maxsize=64)
 def _filler_payload(count: int, key: bytes | None) -> bytes:
-    """Compressed records of a filler batch: they depend on neither offset nor time, so they are built once."""
+    """Return the compressed records of a filler batch, cached: they depend on neither offset nor time."""
     return compress(Codec.ZSTD, _filler_records(count, key))
 
 
 def _filler_records(count: int, key: bytes | None) -> bytes:
-    """``count`` filler records. Only the lowest seven bits of the offset delta change within 64 of them, so they are
-    put together 64 at a time: 100,000 in milliseconds, because nothing else runs meanwhile."""
+    """Encode ``count`` filler records, 64 at a time.
+
+    Within 64 records only the lowest seven bits of the offset delta change. So 100,000 records take milliseconds, which
+    matters because the event loop is blocked meanwhile.
+    """
     tail = filler_body(key)
     blocks: list[bytes] = []
     heads: list[bytes] = []
@@ -148,7 +154,7 @@ def _filler_records(count: int, key: bytes | None) -> bytes:
 
 
 def filler_body(key: bytes | None) -> bytes:
-    """The bytes of a filler record from its key on: key, no value, its header."""
+    """Return the bytes of a filler record from its key on: key, no value, its header."""
     return b"".join((b"\1" if key is None else encode_signed(len(key)) + key, b"\1", FILLER_HEADERS))
 
 

@@ -1,4 +1,4 @@
-"""Give a Kafka user another password, and wait until the cluster accepts it.
+"""Change a Kafka user's password, and wait until the cluster accepts it.
 
 Kafka keeps one password for each user and mechanism: after the change every login needs the new one. Open sessions last
 until the broker asks for the password again (``connections.max.reauth.ms``).
@@ -26,26 +26,26 @@ from fairlead.kafka.admin import explain, kafka_error, require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint
 
 ITERATIONS: Final = 4096
-"""Kafka's minimum. More make each login slower and protect no random password better."""
+"""Kafka's minimum. More iterations make each login slower and do not protect a random password better."""
 
 
 def credential(user: str, password: SecretStr) -> UserScramCredentialUpsertion:
-    """The change that sets a user's password, and creates the user where there is none."""
+    """Make the change that sets a user's password, and creates the user if it does not exist."""
     info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
     return UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
 
 
 _PAUSE = 0.05
-_ANSWER = 20.0  # seconds for a cluster to say anything at all, before something is changed
-_TIMEOUT = 60.0  # seconds; better wait for a slow broker than leave a rotation half done
+_ANSWER = 20.0  # seconds for a cluster to answer before anything is changed
+_TIMEOUT = 60.0  # seconds; waiting for a slow broker is better than leaving a rotation half done
 
 
 class PasswordNotTaken(UnavailableError):
-    """A broker got a new password and still refuses it."""
+    """A broker received a new password and still refuses it."""
 
 
 def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
-    """Give a user this password, and return when every broker that answers accepts it.
+    """Set a user's password, and return when every broker that answers accepts it.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
@@ -66,13 +66,13 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
         except PasswordNotTaken:
             raise
         except UnavailableError as error:
-            away.append(error)  # after a restart it reads the password before it accepts logins
+            away.append(error)  # after a restart a broker reads the password before it accepts logins
     if len(away) == len(admin.bootstrap):
         raise away[0]
 
 
 def take_password(admin: KafkaEndpoint, user: str) -> None:
-    """Delete a user's passwords of every mechanism, so that it cannot log in; the user may have none.
+    """Delete a user's passwords of every mechanism, so that it cannot log in. No error if it has none.
 
     Raises:
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer.
@@ -102,7 +102,7 @@ def accepts(endpoint: KafkaEndpoint) -> bool:
 
 
 def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: float) -> None:
-    """Wait until a broker accepts a new password: it follows its controller, or reads its file, in a moment.
+    """Wait until a broker accepts a new password, which it soon gets from its controller or reads from its file.
 
     Raises:
         PasswordNotTaken: it still refuses it after ``timeout`` seconds.
@@ -115,4 +115,4 @@ def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: 
                 hint="see its log; the same command does the rest",
                 user=user,
             )
-        time.sleep(_PAUSE)  # there is no event for it
+        time.sleep(_PAUSE)  # no event announces it

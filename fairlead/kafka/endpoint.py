@@ -1,6 +1,6 @@
-"""Where a broker is and how to log in: the values that every client is made from. Pure data.
+"""Where a broker is and how to log in: the values that every client is created from. Pure data.
 
-Passwords are ``SecretStr``: they do not show in ``repr``, logs or tracebacks.
+Passwords are ``SecretStr``, so ``repr``, logs and tracebacks do not show them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KafkaEndpoint:
     other_passwords: tuple[SecretStr, ...] = ()
 
     def reached_at(self, host: str, port: int) -> Address:
-        """Where to connect to for a broker that is advertised there."""
+        """Return the address to connect to for a broker that advertises this one."""
         return dict(self.address_overrides).get((host, port), (host, port))
 
     @property
@@ -54,7 +54,7 @@ class KafkaEndpoint:
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
     def librdkafka(self) -> dict[str, str | int | float | bool]:
-        """Settings for confluent-kafka's clients; contains the password, so never log it."""
+        """Return settings for confluent-kafka's clients. They contain the password, so never log them."""
         conf: dict[str, str | int | float | bool] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
@@ -76,10 +76,12 @@ class KafkaEndpoint:
 class MqttEndpoint:
     """A site's MQTT broker seen by one user.
 
-    ``tls``: The connection is encrypted; the broker's certificate and name are verified with ``tls_ca``, a PEM file, or
-    with the authorities of this machine when that is None. With ``tls_ca`` it is always true.
-    ``keep_seconds``: How long a device keeps a message after its acknowledgement, because a broker that is killed
-    forgets what it has not saved (docs/edge.md, profiles of the MQTT broker); 0 where it need not, or does not mind.
+    Args:
+        tls: The connection is encrypted; the broker's certificate and name are verified with ``tls_ca``, a PEM file, or
+            with the authorities of this machine when that is None. With ``tls_ca`` it is always true.
+        keep_seconds: How long a device keeps a message after its acknowledgement, because a broker that is killed loses
+            messages that it has not saved (docs/edge.md, profiles of the MQTT broker); 0 where that cannot happen, or
+            does not matter.
     """
 
     site: str
@@ -89,7 +91,7 @@ class MqttEndpoint:
     password: SecretStr | None = None
     tls_ca: Path | None = None
     keep_seconds: float = 0.0
-    other_passwords: tuple[SecretStr, ...] = ()  # as a Kafka endpoint's
+    other_passwords: tuple[SecretStr, ...] = ()  # as in ``KafkaEndpoint``
     tls: bool = False
 
     def __post_init__(self) -> None:
@@ -98,21 +100,21 @@ class MqttEndpoint:
 
 
 Endpoint = KafkaEndpoint | Callable[[], KafkaEndpoint]
-"""An endpoint, or where to ask for it as it is now: passwords change while programs run."""
+"""An endpoint, or a function that returns the current one: passwords change while programs run."""
 MqttWay = MqttEndpoint | Callable[[], MqttEndpoint]
-"""The same of an MQTT broker."""
+"""The same for an MQTT broker."""
 
 Seen = TypeVar("Seen", KafkaEndpoint, MqttEndpoint)
 T = TypeVar("T")
 
 
 def current(endpoint: Seen | Callable[[], Seen]) -> Seen:
-    """The endpoint as it is now."""
+    """Return the current endpoint."""
     return endpoint() if callable(endpoint) else endpoint
 
 
 def with_each_password(endpoint: Seen) -> tuple[Seen, ...]:
-    """The endpoint with each password that may count, ``password`` first, and none beside it."""
+    """Return one endpoint for each candidate password, ``password`` first; each has only that password."""
     known = dict.fromkeys((endpoint.password, *endpoint.other_passwords))
     return tuple(replace(endpoint, password=password, other_passwords=()) for password in known)
 

@@ -1,5 +1,7 @@
-"""Append operators' orders to their topics, which the first one creates, and return each record's offset. Blocking
-confluent-kafka calls: run them with ``asyncio.to_thread``."""
+"""Append operators' orders to their topics and return each record's offset; the first order creates its topic.
+
+Blocking confluent-kafka calls: run them with ``asyncio.to_thread``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from fairlead.kafka.admin import create_logs, explain, require_answer, with_acti
 from fairlead.kafka.endpoint import KafkaEndpoint
 
 TIMEOUT: Final = 15.0  # seconds for a site to answer
-_GRACE: Final = 5.0  # seconds beyond the time that a record has, for its report to come
+_GRACE: Final = 5.0  # seconds to wait for delivery reports after the records' own timeout
 
 
 def append_records(
@@ -23,14 +25,14 @@ def append_records(
     client_id: str,
     timeout: float = TIMEOUT,
 ) -> list[int]:
-    """Append records (key, value) in this sequence to the one partition of a topic, which is kept for ever.
+    """Append records (key, value) in this order to a topic of one partition, whose records are kept for ever.
 
     Returns:
         The offsets of the confirmed records; fewer than ``records`` when the site did not answer in time.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some
-            of the records may be there.
+        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some of
+            the records may have been stored.
     """
     endpoint = with_active_password(endpoint)
     create_logs(endpoint, {topic: {}}, client=require_answer(endpoint, timeout))

@@ -1,6 +1,6 @@
 """Payloads of every log, as frozen msgspec structs with their JSON codec; pure data, no I/O.
 
-In: bytes from sensors, terminals and logs. Out: typed values and back. Imports nothing of Fairlead but its errors.
+In: bytes from sensors, terminals and logs. Out: typed values and back. Imports only Fairlead's errors.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ import msgspec
 T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""All that a decoder raises for bytes that are not its payload: no JSON, other fields, no UTF-8, too deeply nested."""
+"""Errors that a decoder raises for other bytes than its payload: no JSON, other fields, no UTF-8, too deep."""
 
 _encoder = msgspec.json.Encoder()
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """The JSON bytes of a payload, fields in declared order (so equal values give equal bytes)."""
+    """Encode a payload as JSON, fields in declared order, so that equal values give equal bytes."""
     return _encoder.encode(value)
 
 
 def decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """A reusable decoder; its ``decode`` raises one of ``UNREADABLE``; ``msgspec.ValidationError`` for JSON of another
-    form."""
+    """Make a reusable decoder. Its ``decode`` raises one of ``UNREADABLE``.
+
+    The error for JSON of another form is ``msgspec.ValidationError``.
+    """
     return msgspec.json.Decoder(kind)

@@ -8,19 +8,19 @@ import msgspec
 
 from fairlead.records.reading import Base, Dated, GeoLocation, Time
 
-# Not a fixed list: a site that is older than the one that raised an alert must still be able to read it.
-# docs/alerts.md has every kind; STRAYS_WAITING is raised by the bridge itself, the others by rules of edge/alerts.
+# A pattern and not a fixed list: a site with an older version than the one that raised an alert must still be able to
+# read it. docs/alerts.md has every kind; the bridge itself raises STRAYS_WAITING, the rules of edge/alerts the others.
 AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 ALERT_ORDERS: Final = "fairlead.alerts"
-"""Topic of ``AlertOrder`` at each site; no log of any stream, written by whoever administers the site."""
+"""Topic of ``AlertOrder`` at each site. It is not the log of any stream; the site's administrators write it."""
 
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
-SEVERITIES: Final[tuple[Severity, ...]] = ("WARNING", "ALARM", "CRITICAL")  # rising
+SEVERITIES: Final[tuple[Severity, ...]] = ("WARNING", "ALARM", "CRITICAL")  # in rising order
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]
 
 
 class Evidence(Base, frozen=True, kw_only=True):
-    """One reason for an alert: what was seen and how much it counts."""
+    """One reason for an alert: the observation and its weight."""
 
     name: str
     weight: float
@@ -28,9 +28,9 @@ class Evidence(Base, frozen=True, kw_only=True):
 
 
 class Cause(Base, frozen=True, kw_only=True):
-    """The reading that led to the alert: its log and offset where it is stored, and its device identity.
+    """The reading that caused the alert: the log and offset where it is stored, and its device identity.
 
-    ``offset`` is -1 when the alert left before its reading was stored; the identity names the reading for ever.
+    ``offset`` is -1 when the alert was sent before its reading was stored; the identity never changes.
     """
 
     log: str
@@ -41,12 +41,12 @@ class Cause(Base, frozen=True, kw_only=True):
 
 
 class Alert(Dated, frozen=True, kw_only=True):
-    """One state of one alert. ``alert_id`` is stable over OPENED, UPDATED and CLEARED. ``equipment_reference`` is empty
-    where it is about all containers of a ship.
+    """One state of one alert.
 
-    It names kind, container and the first reading of the condition, so every site that has the same readings
-    gives it the same id. ``revision`` is 0 when the alert opens and counts its states; (``alert_id``, ``revision``)
-    names this record.
+    ``alert_id`` is the same for OPENED, UPDATED and CLEARED. It is made of the kind, the container and the first
+    reading of the condition, so every site with the same readings gives the alert the same id. ``revision`` is 0 when
+    the alert opens and counts its states; (``alert_id``, ``revision``) identifies this record. ``equipment_reference``
+    is empty for an alert about all containers of a ship.
     """
 
     alert_id: str = msgspec.field(name="alertID")
@@ -65,13 +65,14 @@ class Alert(Dated, frozen=True, kw_only=True):
 
 
 class AlertOrder(Dated, frozen=True, kw_only=True):
-    """What an operator asks of the bridge of a site: to end an alert that no reading ends, or that was a mistake.
+    """An operator's order to a site's bridge to end an alert that no reading ends, or that was a mistake.
 
-    A record of ``ALERT_ORDERS`` at the site that raised it, keyed by the alert's id. The answer is the
-    ``CLEARED`` state in ``alerts.<site>``, whose evidence ``by-hand`` says who, why, and the ``order_id``.
+    It is a record of ``ALERT_ORDERS`` at the site that raised the alert, keyed by the alert's id. The answer is the
+    ``CLEARED`` state in ``alerts.<site>``, whose evidence ``by-hand`` has the operator, the reason and the
+    ``order_id``.
 
     Args:
-        revision: The alert's newest one that the operator saw.
+        revision: The alert's newest revision that the operator saw.
     """
 
     order_id: str

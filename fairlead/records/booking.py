@@ -1,4 +1,4 @@
-"""A customer's booking of a container, and what retracts a record that no booking gives the customer any more.
+"""A customer's booking of a container, and the retraction of a record that the bookings no longer give the customer.
 
 Bookings are change events in ``bookings.<site>`` (held by the booking office's site), retractions are in
 ``feeds.<customer>``.
@@ -14,9 +14,9 @@ from fairlead.records.reading import Base, Dated, Time
 class Booking(Dated, frozen=True, kw_only=True):
     """One state of one booking; a later record with the same ``booking_reference`` and container replaces it.
 
-    The customer may see the container from its LOAD to its release: from ``valid_from`` (inclusive) until
-    ``valid_to`` (exclusive, null while it runs), both in device time; so may the ``consignee``, the recipient of the
-    goods (DCSA: document party CN), where the booking names one.
+    The customer may see the container from its LOAD to its release: from ``valid_from`` (inclusive) until ``valid_to``
+    (exclusive, null while the booking runs), both in device time. The same applies to the ``consignee``, the recipient
+    of the goods (DCSA: document party CN), if the booking names one.
     """
 
     booking_reference: str
@@ -33,7 +33,7 @@ class Booking(Dated, frozen=True, kw_only=True):
 
 
 class Retraction(Base, frozen=True, kw_only=True):
-    """The customer has a record that its bookings do not give it any more: it should forget the record.
+    """Asks the customer to delete a record that its bookings no longer give it.
 
     Args:
         retracts: The record's header ``origin``: ``<log>@<offset>``. Header ``retracts`` has it too.

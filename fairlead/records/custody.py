@@ -1,7 +1,7 @@
-"""The ledger of custody: entries of ``custody.<site>``, the marker that opens a term, and orders that move it by hand.
+"""Records of custody: ledger entries in ``custody.<site>``, the marker that opens a term, and operators' orders.
 
-Only the site itself appends to ``custody.<site>``. What is ordered by hand is a record of ``fairlead.custody`` in the
-Kafka of the site that is to act; its bridge answers in its ledger. See docs/custody.md.
+Only the site itself appends to ``custody.<site>``. An operator's order is a record of ``fairlead.custody`` in the Kafka
+of the site that must act; that site's bridge answers in its ledger. See docs/custody.md.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ import msgspec
 from fairlead.records.reading import Count, Dated, Time
 
 Term = Annotated[int, msgspec.Meta(ge=1, le=32767)]
-"""A holder's number: it is the producer epoch of its batches."""
+"""The number of a holder's term: the producer epoch of its batches."""
 
 CustodyEvent = Literal["GTIN", "GTOT", "LOAD", "DISC", "HAND", "SEIZURE"]
-"""What moved custody: DCSA's equipment events, a grant by hand, or the seizure of a lost holder's log."""
+"""The event that moved custody: a DCSA equipment event, a grant by hand, or the seizure of a lost holder's log."""
 
 CUSTODY_ORDERS: Final = "fairlead.custody"
-"""Topic of ``CustodyOrder`` at each site; no log of any stream, written by whoever administers the site."""
+"""Topic of ``CustodyOrder`` at each site. It is not the log of any stream; the site's administrators write it."""
 
 
 class Marker(Dated, frozen=True, kw_only=True):
     """The first record of a term, written by the granting holder at the end of its own log (sequence 0).
 
     Its value is this JSON; its header ``fairlead`` is ``marker``. ``nonce`` makes it unique, so that two markers never
-    have the same CRC. ``to_site`` is null when the box leaves the system (GTOT). ``drained`` tells per strays log the
-    offset before which this log's strays are in it, so that a later holder neither repeats nor forgets any. What was
-    drained beyond that is in this log after ``drained_since`` (after this marker, where it is null: a site that seizes
-    a log does not know how far the lost holder had come, so it names an earlier marker).
+    have the same CRC. ``to_site`` is null when the box leaves the system (GTOT).
+
+    ``drained`` maps each strays log to an offset: this log already has its strays from before that offset. So a later
+    holder neither repeats nor forgets any. Strays drained beyond that offset are in this log after ``drained_since``
+    (null: after this marker). A site that seizes a log does not know how far the lost holder had drained, so it names
+    an earlier marker.
     """
 
     log: str
@@ -46,7 +48,7 @@ class Marker(Dated, frozen=True, kw_only=True):
 
 
 class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="grant"):
-    """Who gave the right to append in ``log`` to whom, and at which offset: an opening, a grant, or a seizure.
+    """A change of the right to append to ``log``: an opening, a grant, or a seizure.
 
     ``marker_offset`` is *m*: the old holder stopped before it, the new one continues at ``m + 1``. ``marker_batch`` is
     the marker's batch as stored (base64 in JSON), so that a receiver without history can position its log; ``drained``
@@ -54,10 +56,10 @@ class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag=
 
     Args:
         from_site: The holder before; None at an opening, and where a box comes in again at the site that it left. In a
-            seizure the holder that was lost.
+            seizure, the holder that was lost.
         granted_by: The site that wrote the marker and this entry.
-        ordered_by: Who ordered it, where it was done by hand.
-        reason: Why, where it was done by hand.
+        ordered_by: The operator who ordered it; empty if nobody did.
+        reason: The operator's reason; empty if nobody ordered it.
     """
 
     log: str
@@ -78,16 +80,16 @@ class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag=
 
 
 class ReturnEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="return"):
-    """This site had records of ``log`` beyond the offset where another site seized it; they are kept as strays.
+    """This site had records of ``log`` beyond the offset where another site seized it; it keeps them as strays.
 
-    From then on its copy may be deleted and rebuilt from the seizing site's.
+    From then on its copy may be deleted and rebuilt from the seizing site's copy.
 
     Args:
         term: The term of the seizure.
-        marker_offset: Where the seizure's marker is: this site's records from here on are not part of the log.
-        end_offset: The end of this site's copy when they were kept.
+        marker_offset: Offset of the seizure's marker: this site's records from here on are not part of the log.
+        end_offset: The end of this site's copy when the strays were kept.
         kept: How many readings were kept; markers and fillers are not.
-        strays_log: Where they are kept; before ``strays_end``.
+        strays_log: The log that has them, before ``strays_end``.
         returned_by: The site that writes this.
     """
 
@@ -103,7 +105,7 @@ class ReturnEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="
 
 
 class RefusalEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="refusal"):
-    """An order by hand that this site did not carry out, and why."""
+    """An operator's order that this site did not carry out, and the reason."""
 
     log: str
     order_id: str
@@ -114,12 +116,12 @@ class RefusalEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag=
 
 
 class ClaimEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="claim"):
-    """A box that had left the system came in here (GTIN), and not where it left: asks that site for its log.
+    """Asks the site that a box left for the box's log: the box had left the system and came in again here (GTIN).
 
     Args:
-        term: The term in which the box left; in any other the claim is void.
-        left_site: Where it left (GTOT). Only that site opens the next term: two that did would split the log.
-        event_id: The gate-in's; the grant that answers has it.
+        term: The term in which the box left; in any other term the claim is void.
+        left_site: The site that it left (GTOT). Only that site opens the next term: if two did, the log would split.
+        event_id: The gate-in's id; the grant that answers the claim has the same.
         claimed_by: The site that writes this.
     """
 
@@ -133,21 +135,22 @@ class ClaimEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="c
 
 
 LedgerEntry = CustodyEntry | ReturnEntry | RefusalEntry | ClaimEntry
-"""Everything that a ledger holds."""
+"""Any entry of a ledger."""
 
 ledger_entries: Final[msgspec.json.Decoder[LedgerEntry]] = msgspec.json.Decoder(LedgerEntry)
-"""Decodes any of them; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
+"""Decodes any ledger entry; raises ``msgspec.ValidationError`` or ``msgspec.DecodeError``."""
 
 
 class CustodyOrder(Dated, frozen=True, kw_only=True):
-    """What an operator asks of the bridge of one site: to grant a log that it holds, or to seize one that it does not.
+    """An operator's order to the bridge of one site: grant a log that it holds, or seize one that it does not hold.
 
-    ``order_id`` becomes the ``event_id`` of the entry that carries it out, or the ``order_id`` of its refusal.
+    ``order_id`` becomes the ``event_id`` of the entry that carries the order out, or the ``order_id`` of its refusal.
 
     Args:
-        at_site: The site that is to act: of a grant the holder, of a seizure the one that seizes.
-        to_site: Who is to hold the log: of a seizure the site itself.
-        term: The newest term of the log when the order was given; in any other term it is refused. None: in any term.
+        at_site: The site that must act: the holder for a grant, the seizing site for a seizure.
+        to_site: The next holder; for a seizure the seizing site itself.
+        term: The newest term of the log when the order was given; the site refuses it in any other term. None: any
+            term.
     """
 
     order_id: str

@@ -1,10 +1,10 @@
 """Port and vessel events in the shape of DCSA Track & Trace v3: ``metadata`` and ``payload``.
 
-Terminals and ships publish them on MQTT topic ``fairlead/v1/events`` of their own site; the bridge appends them to
-the site's log ``events.<site>``. An equipment event moves the insert point of the box's log (docs/custody.md): it
-is published at the site that **holds** the box and gives it away: GTIN opens the log there (a gate-in at a port),
-LOAD is published at the port, DISC on board, GTOT at the port. A transport event (ARRI, DEPA) is published at both the
-port and the ship, so that each of them knows which berth links may be used.
+Terminals and ships publish them on MQTT topic ``fairlead/v1/events`` of their own site; the bridge appends them to the
+site's log ``events.<site>``. An equipment event moves the insert point of the box's log (docs/custody.md). The site
+that **holds** the box and gives it away publishes it: GTIN opens the log there (a gate-in at a port), LOAD is published
+at the port, DISC on board, GTOT at the port. A transport event (ARRI, DEPA) is published at both the port and the ship,
+so that both know which berth links may be used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TransportEventType = Literal["ARRI", "DEPA"]
 
 
 class EventMetadata(Dated, frozen=True, kw_only=True):
-    """Who says it and when it was written down. ``event_id`` names the event for ever (a repeat has the same)."""
+    """Who published the event and when it was recorded. ``event_id`` identifies the event; a repeat has the same id."""
 
     event_id: str = msgspec.field(name="eventID")
     event_created_date_time: Time
@@ -29,7 +29,7 @@ class EventMetadata(Dated, frozen=True, kw_only=True):
 
 
 class EventPayload(Dated, frozen=True, kw_only=True):
-    """What happened. ``un_location_code`` is the port; ``vessel_imo_number`` the ship, where one is involved."""
+    """The event itself. ``un_location_code`` is the port; ``vessel_imo_number`` the ship, where one is involved."""
 
     event_classifier_code: Literal["ACT"] = "ACT"
     event_date_time: Time

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 KIND: Final = "fairlead"  # "marker" or "filler" where the record is not data; absent on data
-RECEIVED: Final = "received"  # milliseconds since 1970 (UTC) at which the bridge got the message
-ORIGIN: Final = "origin"  # "<log>@<offset>": where a copied record (drained stray, customer feed) came from
-RETRACTS: Final = "retracts"  # "<log>@<offset>": what a record of a customer's feed takes back, as its origin named it
+RECEIVED: Final = "received"  # milliseconds since 1970 (UTC) at which the bridge received the message
+ORIGIN: Final = "origin"  # "<log>@<offset>": the source of a copied record (drained stray, customer feed)
+RETRACTS: Final = "retracts"  # "<log>@<offset>": the origin of the record that a customer's feed retracts
 LATE: Final = "late"  # "1" on a stray appended after newer readings of its device
 SINK: Final = "sink"  # "<app>@<batch>#<index>" on what a Spark query appended (shore.sink)
 

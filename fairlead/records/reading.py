@@ -1,9 +1,9 @@
-"""What a container's sensor publishes: one reading, as JSON.
+"""The JSON message of a container's sensor: one reading.
 
-Field names follow DCSA *Operational Reefer Monitoring* (RMO 1.0.0-Beta-1); what DCSA has no name for (motion,
-door, immersion) is a declared private extension under ``motion``. Units: degrees Celsius, per cent, g, degrees of
-tilt. All times are RFC 3339 in UTC. Device time (``deviceDateTime``) is the sensor's own clock; the time of receipt
-is added by the bridge as a Kafka header (``fairlead.records.headers``), never by changing the payload.
+Field names follow DCSA *Operational Reefer Monitoring* (RMO 1.0.0-Beta-1). Data that DCSA has no name for (motion,
+door, immersion) is a declared private extension under ``motion``. Units: degrees Celsius, per cent, g, degrees of tilt.
+All times are RFC 3339 in UTC. Device time (``deviceDateTime``) is the sensor's own clock. The bridge adds the time of
+receipt as a Kafka header (``fairlead.records.headers``) and never changes the payload.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ import msgspec
 MOST: Final = 2**63 - 1
 """The largest number that Kafka and the tables can hold."""
 Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
-"""A moment. One without a time zone is refused: it could not be compared with any other."""
+"""A point in time. One without a time zone is refused, because it could not be compared with any other."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
-"""A number that is counted up from 0."""
+"""A number that counts up from 0."""
 
 
 class Base(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
-    """Common form of all payloads: frozen, camelCase on the wire, unknown fields ignored (others may add some)."""
+    """Base of all payloads: frozen, camelCase in JSON, unknown fields ignored (others may add some)."""
 
 
 class Dated(Base, frozen=True, kw_only=True):
-    """A payload whose own times, all named ``..._date_time``, can be compared, converted and printed everywhere.
+    """A payload whose times, all named ``..._date_time``, can be compared, converted and printed everywhere.
 
-    The bounds are those of Python's calendar in any time zone. What a device's clock may say is judged by the bridge.
+    The bounds are those of Python's calendar in any time zone. The bridge checks whether a device's clock is plausible.
     """
 
     def __post_init__(self) -> None:
@@ -39,7 +39,7 @@ class Dated(Base, frozen=True, kw_only=True):
 
 
 class Device(Base, frozen=True, kw_only=True):
-    """Who measured and which reading it is: (``device_id``, ``boot_id``, ``sequence``) names a reading for ever.
+    """The identity of a reading: (``device_id``, ``boot_id``, ``sequence``) never changes.
 
     ``sequence`` counts from 0 since the device booted; ``boot_id`` counts its boots. A repeat has the same three.
     """
@@ -72,10 +72,11 @@ class Setpoints(Base, frozen=True, kw_only=True):
 
 
 class ReeferSettings(Base, frozen=True, kw_only=True):
-    """RMO reeferSettings, the part that changes how measurements are read.
+    """RMO reeferSettings, limited to the fields that affect how measurements are interpreted.
 
     ``is_pre_trip_inspection`` is a private extension: the unit is running its pre-trip inspection (PTI) now, and goes
-    through cooling, heating and defrost whatever is inside. RMO's own ``inspection`` only says how the last one ended.
+    through cooling, heating and defrost whatever its cargo. RMO's own ``inspection`` has only the result of the last
+    one.
     """
 
     is_defrosting: bool = False
@@ -90,7 +91,7 @@ class GeoLocation(Base, frozen=True, kw_only=True):
 
 
 class Motion(Base, frozen=True, kw_only=True):
-    """Private extension: what the box feels. ``free_fall_seconds`` > 0 means |a| near 0 g for that long."""
+    """Private extension: motion of the box. ``free_fall_seconds`` > 0 means |a| near 0 g for that long."""
 
     tilt_degrees: float = 0.0
     peak_g: float = 0.0
@@ -102,8 +103,8 @@ class Motion(Base, frozen=True, kw_only=True):
 class Reading(Base, frozen=True, kw_only=True):
     """One reading of one container. MQTT topic ``fairlead/v1/containers/<equipmentReference>/readings``.
 
-    ``stowage_position`` is a private extension, filled in by a gateway that knows it: where the box stands on board, as
-    ISO 9711 writes it, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
+    ``stowage_position`` is a private extension, filled in by a gateway that knows it: the position of the box on board,
+    in the notation of ISO 9711, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
     """
 
     equipment_reference: str

@@ -1,4 +1,4 @@
-"""What a ship publishes about itself: the two logs that together are the ship's log.
+"""A ship's messages about itself; they become the two logs that together are the ship's log.
 
 MQTT topics ``fairlead/v1/ships/<IMO>/position`` and ``fairlead/v1/ships/<IMO>/environment`` become the logs
 ``ships.<IMO>.location`` and ``ships.<IMO>.environment``. AIS values that mean "not available" are null here.
@@ -12,7 +12,7 @@ from fairlead.records.reading import Base, Device, GeoLocation
 
 
 class Position(Base, frozen=True, kw_only=True):
-    """Where the ship is. Speed in knots over ground, course and heading in degrees; AIS navigation status 0-15."""
+    """The ship's position. Speed in knots over ground, course and heading in degrees; AIS navigation status 0-15."""
 
     vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
     device: Device

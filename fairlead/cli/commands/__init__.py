@@ -1,4 +1,4 @@
-"""The commands of ``fairlead``: they parse options, call the package that does the work, print.
+"""The commands of ``fairlead``: each parses options, calls the package that does the work, and prints the result.
 
-A module for each command, a package for each group of several. In a package ``app`` is what ``fairlead.cli.app`` names.
+Each command has a module, and each group of several commands a package, whose ``app`` is named in ``fairlead.cli.app``.
 """

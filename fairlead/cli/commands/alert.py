@@ -161,7 +161,7 @@ def rules(
 
 
 async def _at(context: Context, at: str | None, question: Callable[[Cluster], Awaitable[T]]) -> tuple[str, T]:
-    """Which site answered, and what."""
+    """Ask a site; return its name and its answer."""
 
     kafka = running_kafka(context)
 

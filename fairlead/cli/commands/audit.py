@@ -1,4 +1,4 @@
-"""``fairlead audit``: are two sites' logs the same?"""
+"""``fairlead audit``: check whether two sites' logs are identical."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def _render_difference(result: Audit, each: AuditDifference) -> None:
 
 
 def _text(side: dict[str, Any] | None, field: str) -> str:
-    """A field as it is shown; ``-`` where a site has nothing at the offset, ``null`` where the record has none."""
+    """Return a field for display; ``-`` where a site has nothing at the offset, ``null`` where the record has none."""
     if side is None:
         return "-"
     found = side[field]

@@ -121,8 +121,8 @@ def make_bridge(
     thresholds: Thresholds | None = None,
     ais: AisSource | None = None,
 ) -> Bridge:
-    """A site's bridge as the topology says, with its metrics in the state folder."""
-    context.resolver.kafka(site, "bridge"), context.resolver.mqtt(site, "bridge")  # what is wrong is said at once
+    """Create a site's bridge as the topology declares it, with its metrics in the state folder."""
+    context.resolver.kafka(site, "bridge"), context.resolver.mqtt(site, "bridge")  # report wrong settings at once
     return Bridge(
         context.topology,
         site,
@@ -135,18 +135,20 @@ def make_bridge(
 
 
 def session_of(context: Context, site: str) -> str | None:
-    """The client id of a site's bridge at its MQTT broker: a secret of a local broker, else what the operator
-    gave; None for the usual one."""
+    """Return the client id of a site's bridge at its MQTT broker; None for the default one.
+
+    For a local broker it is a secret in the broker's folder, else the id that the operator configured.
+    """
     if context.topology.sites[site].mqtt is not None:
         return context.resolver.mqtt_session(site)
     return bridge_session(LocalSite(context.folder, site).mosquitto_folder)
 
 
 async def run_bridges(bridges: Sequence[Bridge], metrics_port: int | None = None, metrics_host: str = ADDRESS) -> None:
-    """Run bridges until SIGINT or SIGTERM; when one fails, stop the others and raise what it raised."""
+    """Run bridges until SIGINT or SIGTERM; when one fails, stop the others and raise its error."""
 
     def start(port: int, host: str) -> MetricsServer:
-        from edge.prometheus import start_metrics  # brings an HTTP server along, which few bridges need
+        from edge.prometheus import start_metrics  # imports an HTTP server, which few bridges need
 
         return start_metrics(bridges, port, host)
 
@@ -184,7 +186,7 @@ def _chosen(topology: Topology, at: Sequence[str], *, every: bool) -> list[str]:
 
 
 def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSource:
-    """The source of one ship's reports; with several sites nobody could tell whose they are."""
+    """Parse the source of one ship's AIS reports; refuse several sites: the reports could be of any of them."""
     source = parse_source(text)
     if len(sites) != 1 or topology.sites[sites[0]].kind is not SiteKind.SHIP:
         ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
@@ -197,7 +199,7 @@ def _ais_source(topology: Topology, sites: Sequence[str], text: str) -> AisSourc
 
 @contextlib.contextmanager
 def _only_one(context: Context, site: str) -> Iterator[None]:
-    """Two bridges of one site would take the MQTT session from each other for ever."""
+    """Hold the lock of a site's bridge: two bridges would take the MQTT session from each other for ever."""
     path = context.folder / "run" / f"bridge.{site}.lock"
     private_folder(path.parent)
     lock = FileLock(path)
@@ -228,7 +230,7 @@ def _log_to_terminal() -> None:
 
 @contextlib.contextmanager
 def _status_line() -> Iterator[_Show]:
-    """One line that stays in place on a terminal; nothing where there is none."""
+    """Yield a function that shows one line in place on a terminal; without a terminal it prints nothing."""
     if not errors.is_terminal:
         yield lambda snapshots: None
         return
@@ -316,7 +318,7 @@ async def _replay(context: Context, site: str, choice: ReplayChoice, consent: Co
 
 
 def body(site: str, plan: ReplayPlan, done: int) -> dict[str, Any]:
-    """What ``--json`` prints."""
+    """Return the body that ``--json`` prints."""
     return {
         "site": site,
         "log": log_of(site),
@@ -335,7 +337,7 @@ def body(site: str, plan: ReplayPlan, done: int) -> dict[str, Any]:
 
 
 def show(site: str, plan: ReplayPlan, on: Console) -> None:
-    """What would be replayed, and what is left out."""
+    """Print the letters to replay, by reason, and the numbers of those left out."""
     if plan.reasons:
         table = Table("reason", "letters", "bytes", "oldest (UTC)", "newest (UTC)", box=None, pad_edge=False)
         table.columns[1].justify = table.columns[2].justify = "right"

@@ -177,7 +177,7 @@ def _show_plan(plan: Sequence[str], consent: Consent, *, as_json: bool) -> None:
 
 
 def _all(context: Context) -> list[dict[str, Any]]:
-    """Authorities, what they issued, and sites' certificates of one's own."""
+    """List authorities, the certificates that they issued, and sites' own certificates."""
     rows = [_row(each.site, each.service, each.facts, each.file) for each in Certificates(context.folder).all()]
     for name, state in read_state(context.folder / "state.json").sites.items():
         if state.tls is not None and not state.tls.issued:

@@ -1,4 +1,4 @@
-"""``fairlead compose``: a topology as a Compose project."""
+"""``fairlead compose``: write a topology as a Compose project."""
 
 from __future__ import annotations
 

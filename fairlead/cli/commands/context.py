@@ -12,12 +12,12 @@ from topologies.loader.load import load, shipped
 
 
 def complete_topology(incomplete: str) -> list[str]:
-    """Names of shipped topologies for shell completion; the shell adds files itself."""
+    """Return names of shipped topologies for shell completion; the shell itself adds files."""
     return [name for name in shipped() if name.startswith(incomplete)]
 
 
 def complete_site(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Sites of the topology that the command line names before the cursor; none if it cannot be loaded."""
+    """Return the sites of the topology named before the cursor; none if it cannot be loaded."""
     try:
         topology = load(ctx.params.get("topology") or DEFAULT_TOPOLOGY)
     except FairleadError:

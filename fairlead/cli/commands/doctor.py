@@ -1,7 +1,7 @@
-"""``fairlead doctor``: whether this machine can run a topology's sites, before anything is started.
+"""``fairlead doctor``: check whether this machine can run a topology's sites, before anything is started.
 
-Checks what fails in practice: Java, Mosquitto, jars, ports, open files, disk. Starts nothing but ``mosquitto`` and
-``java`` to ask for their versions, and changes nothing but for a temporary file in the state folder.
+Checks what fails in practice: Java, Mosquitto, jars, ports, open files, disk. Starts only ``mosquitto`` and ``java``,
+to ask for their versions, and changes nothing except for a temporary file in the state folder.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from topologies.context import DEFAULT_TOPOLOGY, open_topology
 JAR_SETS: Final = ("kafka", "delta")
 # Measured with Kafka 4.3.1, KRaft, one broker. With 20,000 open files a broker stopped at 18,400 logs.
 FILES_EMPTY, FILES_PER_LOG = 140, 1.08
-DISK_EMPTY, DISK_PER_LOG = 100 << 20, 24 << 10  # bytes; a new log is two small files and a few records
+DISK_EMPTY, DISK_PER_LOG = 100 << 20, 24 << 10  # bytes; a new log has two small files and a few records
 PORTS_PER_SITE = 3
 
 
 class CheckResult(StrEnum):
-    """``FAILED``: something will not work. ``WARNING``: it will work if the advice is heeded."""
+    """``FAILED``: something will not work. ``WARNING``: it will work if the advice is followed."""
 
     OK = "ok"
     WARNING = "warning"
@@ -54,7 +54,7 @@ _COLOURS: Final = {CheckResult.OK: "green", CheckResult.WARNING: "yellow", Check
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What was found, what is needed, and what to do about it (empty if nothing)."""
+    """A check's result, the requirement, and the remedy (empty if none is needed)."""
 
     name: str
     verdict: CheckResult
@@ -87,12 +87,12 @@ def doctor(
 
 
 def examine(folder: Path, sites: Sequence[str], logs: int, *, download: bool = False) -> list[Check]:
-    """All checks.
+    """Run all checks.
 
     Args:
         folder: The topology's state folder; need not exist.
         sites: The topology's sites on this machine.
-        logs: How many logs each broker is to hold.
+        logs: How many logs each broker must hold.
         download: Download missing jars first.
     """
     states = read_state(folder / "state.json").sites
@@ -126,7 +126,7 @@ def mosquitto() -> Check:
 
 
 def jars(*, download: bool = False) -> Check:
-    """Whether the locked jars of Kafka and Delta are in the cache and verified."""
+    """Check that the locked jars of Kafka and Delta are in the cache and verified."""
     store = home.cache() / "jars"
     total = sum(len(jar_set(name).jars) for name in JAR_SETS)
     needed = f"{total} jars with the SHA-256 of jars.lock"
@@ -147,7 +147,7 @@ def jars(*, download: bool = False) -> Check:
 
 
 def free_ports(folder: Path, states: Mapping[str, SiteState], wanted: int) -> Check:
-    """Whether known sites can have their ports again, and ``wanted`` others are free for new sites."""
+    """Check that known sites can have their ports again, and that ``wanted`` others are free for new sites."""
     needed = f"the ports that known sites had, and {wanted} others between {ports.FIRST} and {ports.LAST}"
     taken = [
         f"{name}'s {what}, {port}, is held by {ports.holder(port)}"
@@ -165,11 +165,11 @@ def free_ports(folder: Path, states: Mapping[str, SiteState], wanted: int) -> Ch
 
 
 def open_files(limit: tuple[int, int], logs: int) -> Check:
-    """Whether a broker may open a file for each log.
+    """Check that a broker may open a file for each log.
 
     Args:
         limit: Soft and hard limit. Only the hard one counts: a JVM raises its soft limit by itself.
-        logs: How many logs each broker is to hold.
+        logs: How many logs each broker must hold.
     """
     soft, hard = limit
     wanted = round(FILES_EMPTY + logs * FILES_PER_LOG)
@@ -185,7 +185,7 @@ def open_files(limit: tuple[int, int], logs: int) -> Check:
 
 
 def disk(folder: Path, brokers: int, logs: int) -> Check:
-    """Whether the state folder can be written and has room for the brokers' logs."""
+    """Check that the state folder can be written and has room for the brokers' logs."""
     wanted = brokers * (DISK_EMPTY + logs * DISK_PER_LOG)
     needed = f"{wanted >> 20:,} MB for {brokers} brokers of {logs:,} logs, writable"
     existing = nearest_existing(folder)

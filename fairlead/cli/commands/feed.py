@@ -1,6 +1,6 @@
-"""``fairlead feed``: read a customer's feed as that customer, or print what another Kafka client needs to read it.
+"""``fairlead feed``: read a customer's feed as that customer, or print the configuration for another Kafka client.
 
-The printed files have no password unless it is asked for: clients take it from an environment variable.
+The printed files have no password unless it is asked for: clients read it from an environment variable.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ CA_FILE: Final = "ca.pem"
 
 
 class ClientKind(StrEnum):
-    """A Kafka client that a configuration can be printed for."""
+    """A Kafka client for which a configuration can be printed."""
 
     KCAT = "kcat"
     JAVA = "java"
@@ -49,13 +49,13 @@ class ClientKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How to read as one customer with one client.
+    """The files and the command for reading as one customer with one client.
 
     Args:
-        variable: The environment variable that the password comes from; empty when a file has it.
+        variable: The environment variable with the password; empty when a file has it.
         files: Names and texts of the files.
-        command: The shell command that reads; it is run where the files are.
-        notes: What to know before.
+        command: The shell command that reads; run it in the folder of the files.
+        notes: Facts to know before running it.
     """
 
     variable: str
@@ -73,17 +73,17 @@ def recipe(
     ca: str | None,
     password: SecretStr | None = None,
 ) -> Recipe:
-    """The configuration of one client.
+    """Make the configuration of one client.
 
     Args:
-        endpoint: The site's Kafka, seen by the customer; its password is not looked at.
-        topics: Names, and beginnings of names, as ``acl.probe.entitlement`` has them.
+        endpoint: The site's Kafka, seen by the customer; its password is not used.
+        topics: Names, and prefixes of names, as ``acl.probe.entitlement`` returns them.
         group: Consumer group; begins with the customer's name and a dot.
-        ca: Path of the authority's PEM file as the client will find it; None without TLS, or for the machine's own.
-        password: Only where the files are to have it themselves.
+        ca: Path of the authority's PEM file on the client's machine; None without TLS, or for the machine's own.
+        password: Give it only if the files must contain it.
 
     Raises:
-        ConfigurationError: a path or a name has control characters, which would end a line of what is written here.
+        ConfigurationError: a path or a name has control characters, which would end a line of a generated file.
     """
     for what, value in (("path of the authorities", ca or ""), ("consumer group", group)):
         require_printable(what, value)
@@ -102,7 +102,7 @@ def recipe(
 
 
 def require_printable(what: str, value: str) -> None:
-    """Nothing where a value can stand in one line of a shell script, a program or a properties file.
+    """Check that a value can stand in one line of a shell script, a program or a properties file.
 
     Raises:
         ConfigurationError: it has control characters, a line break for example.
@@ -115,7 +115,7 @@ def require_printable(what: str, value: str) -> None:
 
 
 def script(customer: str, site: str, kind: ClientKind, one: Recipe) -> str:
-    """A recipe as text to copy into a shell: it writes the files, and reads."""
+    """Return a recipe as text to copy into a shell: it writes the files, and reads."""
     lines = [f"# {customer} reads at {site} with {kind}"]
     lines += [f"# {note}" for note in one.notes]
     if one.variable:
@@ -136,16 +136,16 @@ class _Maker:
 
     @property
     def one_topic(self) -> str | None:
-        """The only topic, if it is one and no prefix."""
+        """Return the topic if there is only one and it is not a prefix."""
         return self.topics[0] if len(self.topics) == 1 and _beginning(self.topics[0]) is None else None
 
     def patterns(self) -> list[str]:
-        """The topics as regular expressions of whole names."""
+        """Return the topics as regular expressions of whole names."""
         beginnings = [(topic, _beginning(topic)) for topic in self.topics]
         return [re.escape(topic) if begin is None else re.escape(begin) + ".*" for topic, begin in beginnings]
 
     def librdkafka(self) -> dict[str, str]:
-        """Settings of librdkafka (kcat, and most languages but Java), without the password."""
+        """Return settings of librdkafka (kcat, and most languages except Java), without the password."""
         found = {name: str(value) for name, value in self.endpoint.librdkafka().items() if name != "sasl.password"}
         found |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": str(self.endpoint.user)}
         found.pop("ssl.ca.location", None)
@@ -156,7 +156,7 @@ class _Maker:
     def kcat(self) -> tuple[dict[str, str], str]:
         settings = self.librdkafka() | ({"sasl.password": self.password} if self.password else {})
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        # printf is a part of the shell: on kcat's command line the password would show in ps.
+        # printf is built into the shell: on kcat's command line, ps would show the password.
         file = "kcat.conf" if self.password else f"<(cat kcat.conf; printf 'sasl.password=%s\\n' \"${self.variable}\")"
         wanted = [
             topic if topic == self.one_topic else f"^{p}$"
@@ -166,7 +166,7 @@ class _Maker:
         return {"kcat.conf": text}, f"kcat -q -u -F {file} -f '%h %k %s\\n' -G {shlex.quote(self.group)} {names}"
 
     def properties(self) -> str:
-        """``client.properties`` of Kafka's own clients (Java), which resolve variables themselves."""
+        """Return ``client.properties`` of Kafka's own clients (Java), which resolve variables themselves."""
         secret = self.password or f"${{env:{self.variable}}}"
         login = f'username="{self.endpoint.user}" password="{secret}"'
         lines = [
@@ -211,7 +211,7 @@ class _Maker:
 
     def notes(self, kind: ClientKind) -> tuple[str, ...]:
         needs = {
-            # Older ones repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
+            # Older versions repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
             ClientKind.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
             ClientKind.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
             ClientKind.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
@@ -229,7 +229,7 @@ class _Maker:
 
 
 def _beginning(topic: str) -> str | None:
-    """What names begin with that it stands for; None for a name."""
+    """Return the prefix that a topic pattern stands for; None for a topic's full name."""
     return topic.removesuffix("*") if topic.endswith((".", "*")) else None
 
 
@@ -381,7 +381,7 @@ def feed(
 def _configure(
     context: Context, customer: str, site: str, kind: ClientKind, group: str, out: Path | None, *, as_json: bool
 ) -> None:
-    """Print what another client needs, or write it to a folder."""
+    """Print another client's configuration, or write it to a folder."""
     endpoint = context.resolver.kafka(site, customer)
     topics = entitlement(context.topology, customer)
     if not topics:
@@ -473,7 +473,7 @@ def _as_json(record: Received) -> dict[str, Any]:
 
 
 def as_line(record: Received) -> str:
-    """A record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
+    """Format a record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
     try:
         reading = _readings.decode(record.value or b"")
     except msgspec.DecodeError:

@@ -1,6 +1,6 @@
 """``fairlead link``: show links and their lag; pause, resume, promote, fail over, reverse, restore.
 
-Every verb goes the same way: look at both ends, plan, show the plan, ask, carry it out, report.
+Every verb looks at both ends, makes a plan, shows it, asks, carries it out, and reports.
 """
 
 from __future__ import annotations
@@ -119,11 +119,11 @@ def access_of(context: Context) -> AbstractAsyncContextManager[ClusterAccess]:
 
 
 _STATES: Final = {"mirroring": "green", "closed": "dim", "stopped": "dim", "unavailable": "bold red"}
-_NAMED: Final = 2  # streams that are named in the list; of more only the number
+_NAMED: Final = 2  # streams to name in the list; of the rest show the number
 
 
 def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """Every link in a line."""
+    """Print every link in a line."""
     table = Table("link", "policy", "state", "logs", "lag", "paused", "in trouble", box=None, pad_edge=False)
     table.columns[0].no_wrap = True
     for column in table.columns[3:5]:
@@ -145,7 +145,7 @@ def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
 
 
 def show_one(link: Mapping[str, Any], console: Console) -> None:
-    """One link with all that is known of it."""
+    """Print one link with all its known state."""
     console.print(f"[bold]{escape(link['link'])}[/] {_state(link['state'])} {escape(link['cause'])}", soft_wrap=True)
     table = Table("", "", box=None, pad_edge=False, show_header=False)
     policy = link["policy"]
@@ -188,13 +188,13 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
 
 
 def show_writers(topology: Topology, plan: LinkPlan, console: Console) -> None:
-    """Who may write to the released logs, by the topology's produce expressions; and what else is needed."""
+    """Print who may write to the released logs, by the topology's produce expressions, and missing permissions."""
     for text in writers(topology, plan):
         console.print(escape(text), soft_wrap=True)
 
 
 def writers(topology: Topology, plan: LinkPlan) -> list[str]:
-    """What stands between a released log and its writers: one sentence per stream."""
+    """Return one sentence per stream: who may write to its released logs, or which permission is missing."""
     if plan.verb not in (LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE):
         return []
     site = next(step.site for step in plan.steps if isinstance(step, WriteOrders))

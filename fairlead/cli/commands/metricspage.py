@@ -1,4 +1,4 @@
-"""The options by which services serve their metrics, and the page while they run."""
+"""The options by which services serve their metrics, and the metrics page while they run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ MetricsHostOption = Annotated[
 
 @contextlib.asynccontextmanager
 async def metrics_page(start: Callable[[int, str], MetricsServer], port: int | None, host: str) -> AsyncIterator[None]:
-    """Serve metrics meanwhile, if there is a port; tell where.
+    """Serve metrics inside the context, if there is a port; print the address.
 
     Raises:
-        UnavailableError: the address or port cannot be had.
+        UnavailableError: the address or port cannot be used.
     """
     server = start(port, host) if port is not None else None
     if server is not None:

@@ -75,7 +75,7 @@ def replicate(
 
 
 def parse_memory(text: str) -> int:
-    """Bytes from ``256 MB``, ``64MiB`` or ``1gb``.
+    """Parse ``256 MB``, ``64MiB`` or ``1gb`` into bytes.
 
     Raises:
         ConfigurationError: it is no size, or less than a replicator can work with.
@@ -100,7 +100,7 @@ def replicator_for(
     memory: int = MEMORY,
     address_overrides: Mapping[str, tuple[tuple[Address, Address], ...]] = MappingProxyType({}),
 ) -> Replicator:
-    """The replicator of one site of a topology, with its usual users and status file.
+    """Create the replicator of one site of a topology, with its usual users and status file.
 
     Args:
         memory: Bytes of fetched batches that may wait for the site.
@@ -110,7 +110,7 @@ def replicator_for(
         FairleadError: the site was never started, or its password is not known.
     """
     user = upstream_user(site)
-    context.resolver.kafka(site, "replicator")  # what is wrong with the target is said at once
+    context.resolver.kafka(site, "replicator")  # report wrong settings of the target at once
     return Replicator(
         context.topology,
         site,
@@ -144,7 +144,7 @@ async def _run(
         from fairlead.kafka.admin import admin_client
         from replication.metrics import (
             BrokersCollector,
-            start_metrics,  # brings an HTTP server along, which few replicators need
+            start_metrics,  # imports an HTTP server, which few replicators need
         )
 
         endpoints = {each.site: partial(context.resolver.kafka, each.site, "replicator") for each in replicators}
@@ -171,7 +171,7 @@ async def _replicate(replicators: Sequence[Replicator]) -> None:
 
 
 async def _show(replicators: Sequence[Replicator]) -> None:
-    """A table that keeps itself up to date on a terminal; one line elsewhere."""
+    """Show a table that refreshes itself on a terminal; print one line elsewhere."""
     if not errors.is_terminal:
         errors.print(f"replicating to {', '.join(each.site for each in replicators)}")
         return
@@ -182,7 +182,7 @@ async def _show(replicators: Sequence[Replicator]) -> None:
 
 
 def live_table(replicators: Sequence[Watched]) -> Table:
-    """Every link of some replicators as it is now."""
+    """Make a table with the current state of every link of some replicators."""
     table = Table("link", "state", "logs", "records", "MB", "lag", "paused", "in trouble", box=None, pad_edge=False)
     for each in replicators:
         now = each.snapshot()
@@ -202,6 +202,6 @@ def live_table(replicators: Sequence[Watched]) -> Table:
                 str(paused[link["name"]] or ""),
                 str(troubled[link["name"]] or ""),
             )
-        if troubled[""]:  # what concerns no link alone
+        if troubled[""]:  # troubles that belong to no single link
             table.add_row(f"(logs of {now['site']})", *[""] * 6, str(troubled[""]))
     return table

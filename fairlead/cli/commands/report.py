@@ -1,4 +1,4 @@
-"""``fairlead report``: pages and files out of the tables, without a JVM."""
+"""``fairlead report``: write pages and files from the tables, without a JVM."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(help="Write a report about one container or one port.", no_arg
 
 
 class For(StrEnum):
-    """Who reads the report of a port."""
+    """The reader of a port's report."""
 
     OPERATOR = "operator"
     AUTHORITY = "authority"
@@ -135,7 +135,7 @@ def _tell(doubtful: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _writing(where: Path, what: str) -> Iterator[None]:
-    """The system's refusals while something is written, as an error that names the option."""
+    """Turn an OSError while writing into an error that names the option."""
     try:
         yield
     except OSError as error:
@@ -150,5 +150,5 @@ def _places(context: Context) -> TablePaths:
 
 
 def _plain(report: msgspec.Struct) -> Any:
-    """For JSON; times are RFC 3339."""
+    """Convert a report for JSON; times are RFC 3339."""
     return msgspec.to_builtins(report)

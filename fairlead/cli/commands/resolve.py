@@ -1,4 +1,4 @@
-"""``fairlead link resolve``: the way out of a log's trouble."""
+"""``fairlead link resolve``: resolve the trouble of a log that is not mirrored."""
 
 from __future__ import annotations
 

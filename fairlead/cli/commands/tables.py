@@ -28,15 +28,15 @@ from shore.read import ColumnInfo, TableInfo
 from shore.tables import Table as Declared
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
-MOST_ROWS: Final = 200  # side by side; --json and --csv give all
-_MOST_RECORDS: Final = 20  # one below the other
-_UNBOUND: Final = 100_000  # columns
+MOST_ROWS: Final = 200  # rows in a table; --json and --csv give all
+_MOST_RECORDS: Final = 20  # rows as lines of column and value
+_UNBOUND: Final = 100_000  # terminal columns
 
 
 def show_list(
     found: Sequence[TableInfo], paths: TablePaths, known: Collection[str], damaged: Collection[str] = ()
 ) -> None:
-    """All tables with what they hold, the views, what of the known ones is not there yet, and where they are."""
+    """Print all tables with their content, the views, the known tables that do not exist yet, and the location."""
     table = Table("table", box=None, header_style="bold", pad_edge=False)
     for heading in ("rows", "files", "size"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -64,7 +64,7 @@ def show_list(
 
 
 def show_table(info: TableInfo, declared: Declared) -> None:
-    """One table: its promises, what it holds, and its columns; those of the key are marked."""
+    """Print one table: its promises, its content, and its columns, with those of the key marked."""
     console.print(f"[bold]{info.name}[/]: {escape(declared.title)}")
     lines = [
         ("one row", declared.grain),
@@ -85,7 +85,7 @@ def show_table(info: TableInfo, declared: Declared) -> None:
 
 
 def show_view(view: View, columns: Sequence[ColumnInfo]) -> None:
-    """One view, the tables that it reads, and its columns."""
+    """Print one view, the tables that it reads, and its columns."""
     console.print(f"[bold]{view.name}[/]: {escape(view.title)}")
     console.print(f"a view on {', '.join(view.inputs)}; 'fairlead sql' and Spark (shore.joins) know it", style="dim")
     _columns(columns, ())
@@ -100,7 +100,7 @@ def _columns(columns: Sequence[ColumnInfo], key: Collection[str]) -> None:
 
 
 def show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Rows side by side where they fit, else each row as lines of column and value."""
+    """Print rows side by side where they fit, else each row as lines of column and value."""
     table = Table(*(escape(name) for name in names), box=None, header_style="bold", pad_edge=False)
     for row in rows[:MOST_ROWS]:
         table.add_row(*(Text(printable(text(value))) for value in row))
@@ -130,7 +130,10 @@ def _records(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def plain(value: Any) -> Any:
-    """For JSON: bytes are text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers."""
+    """Convert a value for JSON.
+
+    Bytes become text (payloads are JSON), times RFC 3339, sums of integers (DuckDB's hugeint) integers.
+    """
     match value:
         case bytes():
             return value.decode("utf-8", "replace")
@@ -147,7 +150,7 @@ def plain(value: Any) -> Any:
 
 
 def text(value: Any, *, rounded: bool = True) -> str:
-    """For people, with six significant digits, and for CSV (not ``rounded``) with all; nothing for null."""
+    """Format a value: for people with six significant digits, for CSV (not ``rounded``) with all; null is empty."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -157,7 +160,7 @@ def text(value: Any, *, rounded: bool = True) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
+    """Format bytes for people: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
     value, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1000:
@@ -234,7 +237,7 @@ def sql(
 
 
 def _cell(value: Any) -> str:
-    """A value with all digits; a text that a spreadsheet would run as a formula gets ``'`` before it."""
+    """Format a value with all digits; put ``'`` before a text that a spreadsheet would run as a formula."""
     written = text(value, rounded=False)
     return read.csv_cell(written) if isinstance(value, str | bytes) else written
 
@@ -244,7 +247,7 @@ def _storage(context: Context) -> str | None:
 
 
 def _json(info: read.TableInfo, declared: Declared) -> dict[str, Any]:
-    """What is stored, and what the table promises."""
+    """Return the table's stored properties and its promises."""
     promises = {name: getattr(declared, name) for name in ("title", "key", "grain", "late", "layout", "retention")}
     stored: dict[str, Any] = msgspec.to_builtins(info)
     return stored | promises

@@ -1,6 +1,6 @@
-"""Options that are times or durations: what people may write, and what they are told when they wrote something else.
+"""Options that are times or durations: the accepted forms, and the errors for others.
 
-Every command reads them here, so that ``24h`` and ``2026-03-01`` mean the same everywhere. A time without a zone is
+Every command parses them here, so that ``24h`` and ``2026-03-01`` mean the same everywhere. A time without a zone is
 UTC.
 """
 
@@ -14,16 +14,16 @@ from topologies.values import parse_duration
 
 
 class TimeError(ConfigurationError):
-    """An option that is no time, or two that leave no time between them."""
+    """An option is not a valid time, or two options leave no time between them."""
 
     exit_code: ClassVar[int] = ExitCode.USAGE
 
 
 def parse_span(option: str, text: str) -> dt.timedelta:
-    """A duration: ``90s``, ``30m``, ``24h``, ``7d``, or ``forever``.
+    """Parse a duration: ``90s``, ``30m``, ``24h``, ``7d``, or ``forever``.
 
     Raises:
-        TimeError: it is none.
+        TimeError: it is none of these.
     """
     try:
         return parse_duration(text)
@@ -32,10 +32,10 @@ def parse_span(option: str, text: str) -> dt.timedelta:
 
 
 def parse_moment(option: str, text: str | None) -> dt.datetime | None:
-    """A day, a time, or how long ago: ``2026-03-01``, ``2026-03-01T06:00Z``, ``24h``; None for None.
+    """Parse a day, a time, or how long ago: ``2026-03-01``, ``2026-03-01T06:00Z``, ``24h``; return None for None.
 
     Raises:
-        TimeError: it is none of them, or too long ago to be a date.
+        TimeError: it is none of these, or too long ago to be a date.
     """
     if text is None:
         return None

@@ -69,7 +69,7 @@ def list_(json: JsonOption = False) -> None:
 
     Example: fairlead topology list
     """
-    # Without the environment: a variable for one topology would be a mistake in all the others.
+    # Ignore the environment: a variable meant for one topology would be a mistake in all the others.
     found = [load(name, env={}) for name in shipped()]
     data = [{"name": t.name, "title": t.title, "sites": list(t.sites), "description": t.description} for t in found]
 

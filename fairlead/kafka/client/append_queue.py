@@ -1,8 +1,8 @@
-"""The appender's state machine for one log: records that wait, and the batch in flight. No I/O.
+"""The appender's state machine for one log: the records that wait, and the batch in flight. No I/O.
 
-At most one batch of a log is in flight. Entries stay in the queue until their records are stored, so that a batch whose
-outcome is unknown is never forgotten and never overtaken. ``judge`` is the table of docs/append-convention.md: what a
-broker's answer to an append means.
+At most one batch of a log is in flight. Entries stay in the queue until their records are stored, so a batch whose
+outcome is unknown is neither forgotten nor overtaken by a later one. ``judge`` implements the table of
+docs/append-convention.md: what each broker answer to an append means.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ CRC: Final = slice(17, 21)
 
 @dataclass(slots=True, eq=False)
 class PendingAppend:
-    """One call: records to append in order, or one marker."""
+    """One call of the appender: records to append in order, or one marker."""
 
     records: Sequence[NewRecord]
     future: asyncio.Future[Appended]
-    term: int | None = None  # the term that the caller believes in; for a marker the term that it opens
+    term: int | None = None  # the term that the caller expects; for a marker, the term that it opens
     is_marker: bool = False
     hold: bool = True
     expected_end: int | None = None
@@ -49,7 +49,7 @@ class PendingAppend:
 
 @dataclass(slots=True, eq=False)
 class OpenBatch:
-    """One encoded batch. ``offset`` is where it must land; ``marker`` where its term began."""
+    """One encoded batch. ``offset`` is where it must be stored; ``marker`` is where its term began."""
 
     data: bytes
     offset: int
@@ -67,21 +67,23 @@ class OpenBatch:
 class AppendVerdict(enum.Enum):
     """What to do after a broker's answer."""
 
-    MINE = enum.auto()  # stored now, by this very request
-    EXAMINE = enum.auto()  # something may be at the offset already: its CRC decides
+    MINE = enum.auto()  # this request stored the batch
+    EXAMINE = enum.auto()  # the offset may already hold a batch: compare CRCs
     MISPLACED = enum.auto()  # stored at another offset
     FENCED = enum.auto()  # a later term exists
-    LATER = enum.auto()  # outcome unknown, or not now: run the guard, then send the same bytes again
-    REFUSED = enum.auto()  # the batch is unacceptable; never send it again as it is
+    LATER = enum.auto()  # outcome unknown, or not possible now: run the guard, then send the same bytes again
+    REFUSED = enum.auto()  # the broker will never accept this batch; do not send it again as it is
 
 
 def judge(result: ProduceResult, expected: int | None) -> AppendVerdict:
-    """The verdict on one answer. ``expected`` is the offset that the batch must get; None accepts any offset,
-    for markers only."""
+    """Decide what one broker answer means.
+
+    ``expected`` is the offset that the batch must get. None accepts any offset; only markers may use it.
+    """
     code = result.error_code
     if code == 0:
         if not result.appended_now:
-            # The duplicate answer. At another offset it cannot be ours, which the CRC will show as well.
+            # A duplicate answer. At another offset the stored batch cannot be ours; comparing CRCs shows that too.
             return AppendVerdict.EXAMINE
         return AppendVerdict.MINE if expected is None or result.base_offset == expected else AppendVerdict.MISPLACED
     if code == OUT_OF_ORDER_SEQUENCE_NUMBER:
@@ -91,7 +93,7 @@ def judge(result: ProduceResult, expected: int | None) -> AppendVerdict:
     return AppendVerdict.LATER if is_retriable(code) else AppendVerdict.REFUSED
 
 
-RESTING: Final = object()  # as an owner: a timer tries the log again later
+RESTING: Final = object()  # owner of a log that a timer will try again
 
 
 @dataclass(slots=True, eq=False)
@@ -100,23 +102,23 @@ class LogQueue:
 
     log: TP
     position: LogPosition | None = None
-    known: bool = False  # ``position`` was read, and nothing has gone wrong since
+    known: bool = False  # ``position`` has been read, and no append has failed since
     read_over: tuple[int, int] = (-1, 0)  # (leader, incarnation of the connection) over which ``position`` was read
     entries: list[PendingAppend] = field(
         default_factory=list
-    )  # a list: very many logs have none, and an empty deque is large
+    )  # a list: most of the many logs have no entries, and an empty deque is large
     batch: OpenBatch | None = None
     owner: object | None = None  # the one request that carries the log now, or ``RESTING``
-    stopped: WireError | None = None  # why nothing may be appended until the log is adopted or a term opened
-    alone: int = 0  # so many entries go in a batch of their own, after a common batch was refused
+    stopped: WireError | None = None  # why the log takes no appends until it is adopted or a term is opened
+    alone: int = 0  # number of entries to send one by one, after the broker refused their common batch
     attempts: int = 0
 
     # --- building
 
     def build(self, max_bytes: int, codec: Codec) -> OpenBatch | None:
-        """The next batch, or the one whose outcome is open; None when nothing is left. Needs ``known``.
+        """Return the next batch, or the one whose outcome is still open; None when no entry is left.
 
-        Entries that cannot be appended fail here.
+        Requires ``known``. Fails the entries that cannot be appended.
         """
         if self.batch is not None:
             return self.batch
@@ -125,7 +127,7 @@ class LogQueue:
             trouble = None if entry.future.done() else self._trouble(entry)
             if trouble is not None:
                 entry.future.set_exception(trouble)
-            if entry.future.done():  # failed just now, or given up by its caller
+            if entry.future.done():  # failed in this iteration, or cancelled by its caller
                 del self.entries[0]
                 continue
             self.batch = self._marker(entry) if entry.is_marker else self._records(max_bytes, codec)
@@ -133,7 +135,7 @@ class LogQueue:
         return None
 
     def _trouble(self, entry: PendingAppend) -> WireError | None:
-        """Why this entry cannot be appended at the present position."""
+        """Return the error that forbids appending this entry at the current position, or None."""
         position = self.position
         if entry.is_marker:
             end = 0 if position is None else position.end
@@ -163,7 +165,7 @@ class LogQueue:
         return None
 
     def _opened(self, entry: PendingAppend) -> bool:
-        """True when the log is in the term of this marker entry already: this marker may have opened it."""
+        """Whether the log is already in this marker entry's term, so that this marker may have opened it."""
         return self.position is not None and self.position.term == entry.term
 
     def _marker(self, entry: PendingAppend) -> OpenBatch:
@@ -184,14 +186,14 @@ class LogQueue:
         return OpenBatch(data, end, term, marker, len(records), shares)
 
     def _alone(self) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]] | None:
-        """The batch of a single waiting record, whatever its size: the usual case."""
+        """Return the batch of a single waiting record, whatever its size (the usual case), or None."""
         entry = self.entries[0]
         if len(self.entries) > 1 or len(entry.records) > 1:
             return None
         return entry.records, [(entry, 1)]
 
     def _shared(self, room: int, term: int) -> tuple[Sequence[NewRecord], list[tuple[PendingAppend, int]]]:
-        """At least one record and as many as fit into a batch, and the entries that they belong to."""
+        """Return at least one record, as many as fit into ``room`` bytes, and the entries that they belong to."""
         records: list[NewRecord] = []
         shares: list[tuple[PendingAppend, int]] = []
         for entry in self.entries:
@@ -216,7 +218,7 @@ class LogQueue:
     # --- outcomes
 
     def apply_answer(self, result: ProduceResult) -> AppendVerdict:
-        """Apply a broker's answer as far as it decides by itself; ``EXAMINE`` and ``LATER`` are left to the caller."""
+        """Apply a broker's answer, and return the verdict. The caller must handle ``EXAMINE`` and ``LATER``."""
         batch = self.in_flight()
         expected = None if batch.is_marker and batch.shares[0][0].expected_end is None else batch.offset
         verdict = judge(result, expected)
@@ -231,7 +233,7 @@ class LogQueue:
         return verdict
 
     def apply_stored(self, offset: int, stored: BatchHeader | None) -> None:
-        """Decide about the batch in flight by the batch stored at its offset (None: there is none)."""
+        """Settle the batch in flight by the batch stored at its offset (None: nothing is stored there)."""
         batch = self.in_flight()
         if stored is not None and stored.crc == batch.crc and stored.base_offset == offset:
             self.landed(offset)
@@ -241,13 +243,13 @@ class LogQueue:
             self.fail(conflict(self.log, batch, offset, nothing=stored is None))
 
     def in_flight(self) -> OpenBatch:
-        """The batch that an answer is about."""
+        """Return the batch in flight, which must exist."""
         if self.batch is None:
             raise AssertionError(f"no batch of log {self.log} is in flight")
         return self.batch
 
     def landed(self, base: int) -> None:
-        """The batch is stored from offset ``base`` on: its entries are answered, the position moves."""
+        """Advance the position past the batch, stored from offset ``base`` on, and complete its entries."""
         batch, self.batch = self.in_flight(), None
         self.attempts = 0
         self.position = LogPosition(base + batch.count, batch.term, base if batch.is_marker else batch.marker)
@@ -270,7 +272,7 @@ class LogQueue:
         del self.entries[:over]
 
     def refused(self, error: WireError) -> None:
-        """The broker never accepts this batch: its only entry fails; several entries are tried one by one."""
+        """Handle a batch that the broker never accepts: fail its only entry, or send several entries one by one."""
         batch, self.batch = self.in_flight(), None
         self.attempts = 0
         if len(batch.shares) > 1:
@@ -281,7 +283,7 @@ class LogQueue:
             entry.future.set_exception(error)
 
     def fail(self, error: WireError | BaseException, *, stop: bool = False) -> None:
-        """Fail everything that waits; the position must be read again. ``stop``: the log takes no more appends."""
+        """Fail all entries; the position must be read again. With ``stop``, the log takes no more appends."""
         self.batch = None
         self.known = False
         self.attempts = 0
@@ -293,7 +295,7 @@ class LogQueue:
                 entry.future.set_exception(again(error) if isinstance(error, WireError) else error)
 
     def settle_position(self, found: LogPosition | None) -> None:
-        """Apply a position that was read while no batch is under way; stop if it is impossible."""
+        """Take over a position that was read while no batch was under way; stop the log if it is impossible."""
         old, self.position = self.position, found
         self.known = True
         if old is None:
@@ -320,7 +322,7 @@ def again(error: WireError) -> WireError:
 
 
 def fenced(log: TP, term: int, later: int | None) -> Fenced:
-    """The error for an append in ``term`` although a later one exists (None: unknown which)."""
+    """Make the error for an append in ``term`` when a later term exists (``later``; None: unknown which)."""
     now = "a later term exists" if later is None else f"term {later} is open"
     return Fenced(
         f"this writer may not append to log {log} in term {term}: {now}",
@@ -332,7 +334,7 @@ def fenced(log: TP, term: int, later: int | None) -> Fenced:
 
 
 def granted(log: TP, term: int) -> Fenced:
-    """The error for an append after this writer gave the log away with the marker of ``term``."""
+    """Make the error for an append after this writer gave the log away with the marker of ``term``."""
     return Fenced(
         f"log {log} was granted to another writer in term {term}, so nothing may be appended to it here",
         hint="wait until it is granted back, then adopt it",
@@ -343,7 +345,7 @@ def granted(log: TP, term: int) -> Fenced:
 
 
 def misplaced(log: TP, batch: OpenBatch, base_offset: int) -> Misplaced:
-    """The error for a batch that was stored at another offset than its sequence says."""
+    """Make the error for a batch that was stored at another offset than its sequence says."""
     return Misplaced(
         f"records for offset {batch.offset} of log {log} were stored at offset {base_offset}: another client wrote "
         "to the log, or its brokers forgot who did",
@@ -356,7 +358,7 @@ def misplaced(log: TP, batch: OpenBatch, base_offset: int) -> Misplaced:
 
 
 def conflict(log: TP, batch: OpenBatch, offset: int, *, nothing: bool = False) -> Conflict:
-    """The error for an offset where another writer's record is."""
+    """Make the error for an offset that holds another writer's record."""
     if nothing:
         what = f"the brokers refuse the sequence of offset {offset} of log {log} although nothing is stored there"
         hint = "a writer of an older term slipped in after the brokers forgot the newer one; open a new term"

@@ -1,7 +1,7 @@
 """Send the batches of the appender's queues: group them by leader, send, apply the answers, retry.
 
-Each log belongs to at most one request at a time (``LogQueue.owner``), so its batches are never reordered. An answer
-that leaves the outcome open is decided by the log's content: ``examine_stored`` and ``resolve_position``.
+Each log belongs to at most one request at a time (``LogQueue.owner``), so its batches are never reordered. When an
+answer leaves the outcome open, ``examine_stored`` and ``resolve_position`` decide by the log's content.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from fairlead.kafka.protocol.types import TP, LogPosition, ProduceResult
 
 LOGS_PER_REQUEST: Final = 1000
 REQUEST_BYTES: Final = 8 << 20
-ATTEMPTS_AT_UNKNOWN: Final = 8  # some seconds for a topic that was created just now
-DUPLICATE_SECONDS: Final = 30.0  # how long a batch that is stored may take to become readable
+ATTEMPTS_AT_UNKNOWN: Final = 8  # gives a new topic some seconds to appear
+DUPLICATE_SECONDS: Final = 30.0  # how long a stored batch may take to become readable
 _LOST: Final = ProduceResult(NETWORK_EXCEPTION)
 
 
 class AppendSender:
-    """Sends ready logs, at most ``max_in_flight`` requests per leader at a time. Used by ``Appender`` only."""
+    """Sends ready logs, at most ``max_in_flight`` requests per leader at a time. Only ``Appender`` uses it."""
 
     def __init__(self, cluster: Cluster, *, max_batch_bytes: int, codec: Codec, max_in_flight: int) -> None:
         self._cluster = cluster
@@ -48,15 +48,15 @@ class AppendSender:
         self._ready: dict[LogQueue, None] = {}
         self._in_flight: dict[int, int] = {}
         self._flush_at: asyncio.TimerHandle | None = None
-        self._flush_due = 0.0  # when that is due, on the loop's clock
+        self._flush_due = 0.0  # when ``_flush_at`` is due, on the loop's clock
         self._tasks: set[asyncio.Task[None]] = set()
         self._timeout_ms = max(1000, int(cluster.request_timeout * 900))
         self.closed = False
-        self.answered = 0  # requests that a broker has answered
-        self.answered_seconds = 0.0  # from their sending to the answer, in all
+        self.answered = 0  # number of requests that brokers have answered
+        self.answered_seconds = 0.0  # total seconds from sending to answer
 
     async def close(self) -> None:
-        """Stop sending; requests under way are given up."""
+        """Stop sending and cancel the requests under way."""
         self.closed = True
         if self._flush_at is not None:
             self._flush_at.cancel()
@@ -67,8 +67,8 @@ class AppendSender:
         self._ready.clear()
 
     def wake(self, queue: LogQueue, delay: float) -> None:
-        """Send what waits in this queue after at most ``delay`` seconds."""
-        if queue.owner is None:  # else its request sees to it when its batch is done
+        """Send the entries of this queue within ``delay`` seconds."""
+        if queue.owner is None:  # otherwise its request wakes it when its batch is done
             self._ready[queue] = None
             self._flush_in(delay)
 
@@ -81,7 +81,7 @@ class AppendSender:
         self._flush_at, self._flush_due = self._loop.call_later(delay, self._flush), due
 
     def _flush(self) -> None:
-        """Send what is ready, up to ``max_in_flight`` requests per leader."""
+        """Send all ready queues, up to ``max_in_flight`` requests per leader."""
         self._flush_at = None
         if self.closed:
             return
@@ -108,7 +108,7 @@ class AppendSender:
             self.wake(queue, 0.0)
 
     def _later(self, queues: Iterable[LogQueue]) -> None:
-        """Retry after a pause; each log's position is read again first."""
+        """Retry after a pause; read each log's position again first."""
         for queue in queues:
             queue.known = False
             queue.owner = RESTING
@@ -123,7 +123,7 @@ class AppendSender:
     # --- sending a group of logs to one leader
 
     async def _run_request(self, node: int, queues: list[LogQueue]) -> None:
-        # The list itself is the token of ownership: a log that was released may belong to another request by now.
+        # The list object itself marks ownership: another request may own a log that was released meanwhile.
         try:
             if node == NO_LEADER:
                 await self._find_leaders(queues)
@@ -134,7 +134,7 @@ class AppendSender:
             self._later(waiting)
             await self._cluster.refresh_after({queue.log: _LOST for queue in waiting})
         except Exception as error:
-            # A refused login, or a programming error: no caller may wait for ever.
+            # A refused login, or a programming error: fail the callers, so that none waits for ever.
             for queue in still_owned(queues):
                 self._give_up(queue, error)
         finally:
@@ -164,13 +164,13 @@ class AppendSender:
         waiting: dict[TP, LogQueue] = {}
         for queue in still_owned(queues):
             if queue.read_over[0] != node or not self.is_current(queue):
-                self._release(queue)  # the leader moved, or the connection was lost meanwhile: once more
+                self._release(queue)  # the leader moved, or the connection was lost meanwhile: try again
                 continue
             batch = queue.build(self._max_batch_bytes, self._codec)
             if batch is None:
                 self._release(queue)
             elif batch.is_marker and queue.position is not None and queue.position.term == batch.term:
-                await self._resolve(queue, queue.position)  # perhaps it was stored before this process began
+                await self._resolve(queue, queue.position)  # an earlier process may have stored it
             else:
                 batches[queue.log] = batch.data
                 waiting[queue.log] = queue
@@ -206,10 +206,10 @@ class AppendSender:
             await self._cluster.refresh_after(later)
 
     async def _examine(self, queue: LogQueue, result: ProduceResult) -> bool:
-        """Decide about one batch by the stored one; True when no broker could be reached.
+        """Settle one batch by comparing it with the stored one; return True when no broker could be reached.
 
-        Handles every error of its log: an error that left here would end the request, and the looks at the other logs
-        would go on without it.
+        Handles every error of its log. An escaping error would end the request while the checks of the other logs still
+        ran.
         """
         try:
             decided = await examine_stored(self._cluster, queue, result)
@@ -236,13 +236,15 @@ class AppendSender:
     # --- the guard
 
     def is_current(self, queue: LogQueue) -> bool:
-        """True while the queue's position was read over the connection that is still up."""
+        """Whether the connection over which the queue's position was read is still up."""
         node, incarnation = queue.read_over
         return queue.known and incarnation != 0 and self._cluster.pool.incarnation(PRODUCE, node) == incarnation
 
     async def look_at(self, queues: Sequence[LogQueue], owner: object | None = None) -> dict[TP, Found]:
-        """Read the logs' positions. Those of logs that belong to ``owner`` all the while (None: to nobody) and have no
-        batch whose outcome is open are kept as the queues' positions.
+        """Read the positions of logs, and keep them in the queues where that is safe.
+
+        A queue takes over its position only if it belonged to ``owner`` throughout (None: to no request) and has no
+        batch whose outcome is open.
 
         Raises:
             ConnectionLost: no broker can be reached.
@@ -269,7 +271,7 @@ class AppendSender:
         return found
 
     async def _prepare(self, queues: Sequence[LogQueue], owner: object) -> None:
-        """Read the positions of logs before sending to them; decide open outcomes by them."""
+        """Read the positions of logs before sending to them, and settle open outcomes by them."""
         found = await self.look_at(queues, owner)
         for queue in queues:
             position = found[queue.log]
@@ -279,7 +281,7 @@ class AppendSender:
                 await self._resolve(queue, position)
 
     async def _resolve(self, queue: LogQueue, position: LogPosition | None) -> None:
-        """Decide about a batch whose outcome is open; one that is to be sent again stays with its request."""
+        """Settle a batch whose outcome is open; a batch that must be sent again stays with its request."""
         try:
             await resolve_position(self._cluster, queue, position)
         except BrokerError as error:
@@ -290,12 +292,12 @@ class AppendSender:
 
 
 def still_owned(queues: list[LogQueue]) -> list[LogQueue]:
-    """The queues that still belong to their request."""
+    """Return the queues that still belong to their request."""
     return [queue for queue in queues if queue.owner is queues]
 
 
 def by_bytes(batches: dict[TP, bytes], limit: int) -> list[dict[TP, bytes]]:
-    """``batches`` in parts of at most ``limit`` bytes, at least one batch each."""
+    """Split ``batches`` into parts of at most ``limit`` bytes, with at least one batch each."""
     parts: list[dict[TP, bytes]] = []
     size = limit + 1
     for log, data in batches.items():
@@ -308,7 +310,10 @@ def by_bytes(batches: dict[TP, bytes], limit: int) -> list[dict[TP, bytes]]:
 
 
 async def examine_stored(cluster: Cluster, queue: LogQueue, result: ProduceResult) -> bool:
-    """Decide by what is stored, after a duplicate answer or error 45; False when that cannot be decided now.
+    """Settle the batch in flight by what is stored, after a duplicate answer or error 45.
+
+    Returns:
+        False when that cannot be decided now.
 
     Raises:
         BrokerError: the log cannot be read.
@@ -332,8 +337,9 @@ async def examine_stored(cluster: Cluster, queue: LogQueue, result: ProduceResul
 
 
 async def resolve_position(cluster: Cluster, queue: LogQueue, found: LogPosition | None) -> None:
-    """Decide about a batch whose outcome is open, by the log's position now. Afterwards the batch is stored, has
-    failed, or stays to be sent again (``queue.batch``), with the position taken over.
+    """Settle a batch whose outcome is open by the log's current position, ``found``.
+
+    Afterwards the batch is stored, or has failed, or remains in ``queue.batch`` to be sent again at that position.
 
     Raises:
         BrokerError: the log cannot be read.
@@ -342,7 +348,7 @@ async def resolve_position(cluster: Cluster, queue: LogQueue, found: LogPosition
     end = 0 if found is None else found.end
     term = UNKNOWN_TERM if found is None else found.term
     if term > batch.term:
-        # The term may have been closed after our batch was stored: look before giving up.
+        # The term may have been closed after our batch was stored: check before failing it.
         stored = None if batch.is_marker else await _stored_below(cluster, queue, batch, end)
         if stored is not None and stored.crc == batch.crc:
             queue.landed(batch.offset)
@@ -381,7 +387,7 @@ async def _resolve_marker(cluster: Cluster, queue: LogQueue, batch: OpenBatch, f
     if expected is not None and expected != end:
         queue.fail(conflict(queue.log, batch, end))
         return
-    # A marker's bytes say nothing about its offset, so the same bytes go to the log's end, wherever it is now.
+    # A marker's bytes do not depend on its offset, so the same bytes go to the log's end, wherever that is now.
     batch.offset = batch.marker = end
     queue.position = found
     queue.known = True

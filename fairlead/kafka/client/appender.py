@@ -1,7 +1,7 @@
-"""Appending to many logs under the append convention, with group commit (docs/append-convention.md).
+"""Append to many logs under the append convention, with group commit (docs/append-convention.md).
 
-Appends of many logs are gathered into one Produce request per leader; what comes for a log while its batch is in flight
-goes into its next batch. ``append_queue`` is the state machine of one log (pure), ``append_sender`` sends and applies
+Appends to many logs share one Produce request per leader. Records that arrive while their log's batch is in flight go
+into the log's next batch. ``append_queue`` is the pure state machine of one log, ``append_sender`` sends and applies
 the answers, ``guard`` reads a log's position before the first append on a connection.
 """
 
@@ -22,7 +22,7 @@ from fairlead.kafka.protocol.types import TP, Appended, LogPosition
 
 
 class Appender:
-    """Writes to logs that this process holds. One appender per process and cluster; belongs to one event loop.
+    """Appends to logs that this process holds. One appender per process and cluster; belongs to one event loop.
 
     Args:
         linger: Seconds that an append waits for others to share a request with.
@@ -48,12 +48,14 @@ class Appender:
 
     @property
     def answers(self) -> tuple[int, float]:
-        """Requests of appends that a broker has answered, and the seconds that this took, in all."""
+        """Return how many append requests brokers have answered, and the seconds that these took in total."""
         return self._sender.answered, self._sender.answered_seconds
 
     async def position(self, log: TP) -> LogPosition | None:
-        """Where the log ends and in which term; None when it is empty. ``term`` 0 means that another writer appended
-        its last batch. Cached until a connection is lost or something goes wrong.
+        """Return where the log ends and in which term; None when it is empty.
+
+        ``term`` 0 means that the last batch was not written under the convention. The position is cached until a
+        connection is lost or an append fails.
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
@@ -62,7 +64,7 @@ class Appender:
         return (await self.positions([log]))[log]
 
     async def positions(self, logs: Collection[TP]) -> dict[TP, LogPosition | None]:
-        """``position`` of many logs with a few requests.
+        """Return the ``position`` of many logs, with a few requests.
 
         Raises:
             BrokerError: for the first log that cannot be read.
@@ -80,19 +82,19 @@ class Appender:
     async def open_term(
         self, log: TP, term: int, marker: NewRecord, *, expected_end: int | None = None, hold: bool = True
     ) -> Appended:
-        """Append the marker of ``term`` at the log's end; from then on every older term is fenced wherever it is.
+        """Append the marker of ``term`` at the log's end; from then on brokers fence appends of every older term.
 
-        Calling it again with the same marker (after a crash, say) gives the same answer and appends nothing.
+        Calling it again with the same marker (for example after a crash) returns the same result and appends nothing.
 
         Args:
             marker: Unique content, see ``convention.marker_record``.
             expected_end: Open the term only if the log ends here.
-            hold: False for a grant to another site: from then on ``append`` raises ``Fenced`` here.
+            hold: False for a grant to another site: ``append`` then raises ``Fenced`` here.
 
         Raises:
             Fenced: a later term exists.
             Conflict: another writer opened this term, or the log does not end at ``expected_end``.
-            Misplaced: it ended elsewhere by the time the marker arrived: the marker is stored, at
+            Misplaced: another writer appended before the marker arrived: the marker is stored, at
                 ``fields['base_offset']``.
         """
         if not FIRST_TERM <= term <= LAST_TERM:
@@ -104,7 +106,7 @@ class Appender:
         return await self._submit(log, entry)
 
     async def ensure_open(self, log: TP, marker: NewRecord) -> LogPosition:
-        """The log's position, after opening term 1 with ``marker`` if it is empty."""
+        """Return the log's position; open term 1 with ``marker`` first if the log is empty."""
         position = await self.position(log)
         if position is None:
             try:
@@ -117,17 +119,17 @@ class Appender:
         return position
 
     async def append(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> Appended:
-        """Append ``records`` at the log's end and wait until they are stored. Retriable trouble is retried inside for
-        ever; cancel to give up (the outcome is then unknown).
+        """Append ``records`` at the log's end and wait until they are stored.
 
-        Records beyond ``max_batch_bytes`` go in several batches, one after the other: contiguous, but not all at once.
+        Retries retriable errors for ever. Cancel the call to give up; the outcome is then unknown. Records beyond
+        ``max_batch_bytes`` go into several batches, one after the other: contiguous, but not atomic.
 
         Args:
-            term: When given, it must be the log's term now; a holder should give the term it was granted.
+            term: When given, it must be the log's current term; a holder should pass the term it was granted.
 
         Raises:
-            Fenced: a later term exists, or this appender gave the log away. Stop; nothing is appended any more.
-            Misplaced: no term is open, or the batch was stored at another offset than it must. Stop.
+            Fenced: a later term exists, or this appender gave the log away. The log takes no more appends here.
+            Misplaced: no term is open, or the batch was stored at another offset than it must. The caller must stop.
             Conflict: another writer's record is at their offset; they are not stored. All waiting appends of the log
                 fail with it; the next append reads the log's position again.
             BrokerError: the broker will never take these records (too large, time refused, not authorised).
@@ -135,8 +137,11 @@ class Appender:
         return await self.submit(log, records, term=term)
 
     def submit(self, log: TP, records: Sequence[NewRecord], *, term: int | None = None) -> asyncio.Future[Appended]:
-        """``append`` without waiting: what it would raise is raised now, or is the future's exception. Cancelling the
-        future gives up."""
+        """Start ``append`` and return a future of its result.
+
+        Raises at once what ``append`` would raise before it waits; any later error is the future's exception. Cancel
+        the future to give up.
+        """
         if not records:
             raise FairleadError(f"an append to {log} needs at least one record")
         queue = self._queues.get(log)
@@ -145,7 +150,7 @@ class Appender:
         return self._submit(log, self._entry(records, term))
 
     async def adopt(self, log: TP, *, term: int) -> LogPosition:
-        """Take over: verify that the log's last record is the marker of ``term``; appends go on in that term.
+        """Take over a log: verify that its last record is the marker of ``term``. Appends then go on in that term.
 
         Raises:
             Fenced: a later term exists.
@@ -157,7 +162,9 @@ class Appender:
         return found
 
     async def adopt_many(self, terms: Mapping[TP, int]) -> dict[TP, LogPosition | FairleadError]:
-        """``adopt`` many logs, each in its term, with a few requests; what ``adopt`` would raise of a log is its value.
+        """Adopt many logs, each in its term, with a few requests.
+
+        The result has an error in place of the position for each log that ``adopt`` would raise for.
 
         Raises:
             ConnectionLost: no broker can be reached.
@@ -180,8 +187,10 @@ class Appender:
         return result
 
     async def renew(self, log: TP) -> LogPosition | None:
-        """Read where the log ends and in which term, and forget the rest, also that this appender gave the log away or
-        was fenced. Only for a caller that opens a new term next.
+        """Read where the log ends and in which term, and drop all other state of the log.
+
+        The appender then no longer knows that it was fenced or gave the log away, so only a caller that opens a new
+        term next may use this.
 
         Raises:
             BrokerError: the log does not exist, or may not be read.
@@ -207,7 +216,7 @@ class Appender:
         queue.position, queue.known = None, False
 
     async def close(self) -> None:
-        """Stop; appends that wait fail with ``ConnectionLost``, their outcome is unknown."""
+        """Stop. Waiting appends fail with ``ConnectionLost``; their outcome is unknown."""
         await self._sender.close()
         for queue in self._queues.values():
             queue.fail(self._closed_error())
@@ -241,7 +250,7 @@ class Appender:
 
 
 def _adopted(log: TP, term: int, found: LogPosition | BrokerError | None) -> LogPosition | FairleadError:
-    """The position of a log that may be taken over in a term, or why it may not."""
+    """Return the position of a log that may be taken over in ``term``, or the error that forbids it."""
     if isinstance(found, BrokerError):
         return found
     if found is not None and found.term > term:

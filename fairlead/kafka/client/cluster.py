@@ -1,4 +1,4 @@
-"""One Kafka cluster seen by one user: finds each log's leader and sends the requests that the data plane needs."""
+"""One Kafka cluster seen by one user: find each log's leader and send the requests that the data plane needs."""
 
 from __future__ import annotations
 
@@ -38,24 +38,25 @@ T = TypeVar("T")
 PRODUCE: Final = "produce"
 FETCH: Final = "fetch"
 CONTROL: Final = "control"
-BACKGROUND: Final = "background"  # questions that may be late: nothing else waits behind them
+BACKGROUND: Final = "background"  # for requests that may take long, so that no other request waits behind them
 UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
 _NO_ANSWER: Final = (NETWORK_EXCEPTION, REQUEST_TIMED_OUT)
-LOGS_PER_REQUEST: Final = 2000  # of ListOffsets and the like: some 10 ms of coding each
+LOGS_PER_REQUEST: Final = 2000  # in ListOffsets and similar requests: some 10 ms of coding each
 
 
 class Cluster:
-    """One cluster; reconnects by itself. Not thread safe, belongs to one event loop. Made by ``open``.
+    """A connection to one cluster that reconnects by itself. Not thread safe; belongs to one event loop.
 
-    Reading calls retry routing errors and lost connections inside until ``request_timeout``; then a log's error is in
-    the answer, or ``ConnectionLost`` is raised where no broker can be reached.
+    Create it with ``open``. Reading calls retry routing errors and lost connections until ``request_timeout``
+    (seconds); after that, a log's error is in the result, or ``ConnectionLost`` is raised where no broker can be
+    reached.
     """
 
     def __init__(self, endpoint: Endpoint, *, client_id: str, request_timeout: float) -> None:
         self.request_timeout = request_timeout
         self.metadata = MetadataCache()
         self.pool = Pool(endpoint, client_id, request_timeout)
-        self.logs_per_request = LOGS_PER_REQUEST  # to be lowered where the way to the cluster is thin
+        self.logs_per_request = LOGS_PER_REQUEST  # lower it for a cluster behind a slow link
         self._loop = asyncio.get_running_loop()
         self._refreshing = asyncio.Lock()
         self._wanted: set[str] = set()
@@ -67,7 +68,7 @@ class Cluster:
 
     @classmethod
     async def open(cls, endpoint: Endpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
-        """Connect and log in; an endpoint that can be asked is asked again at every later connect.
+        """Connect and log in; a callable ``endpoint`` is called again at every later connect.
 
         Raises:
             ConnectionLost: no bootstrap address can be reached; retriable, address in ``fields``.
@@ -82,7 +83,7 @@ class Cluster:
         return cluster
 
     async def close(self) -> None:
-        """Close all connections, those of its fetch sessions too; calls under way fail with ``ConnectionLost``."""
+        """Close all connections, also those of its fetch sessions; calls under way fail with ``ConnectionLost``."""
         await self.pool.close()
 
     async def __aenter__(self) -> Cluster:
@@ -100,10 +101,10 @@ class Cluster:
         return self.pool.endpoint()
 
     async def topics(self, names: Collection[str] | None = None, *, refresh: bool = False) -> dict[str, TopicInfo]:
-        """Topics by name; unknown and unauthorised ones are left out.
+        """Return topics by name, without unknown and unauthorised ones.
 
-        ``names`` None means all visible ones, always asked from the cluster; named ones come from the cache where it
-        knows them, unless ``refresh``.
+        ``names`` None means all visible topics, always asked from the cluster. Named topics come from the cache if it
+        has them, unless ``refresh``.
         """
         if names is None:
             await self._retry(lambda: self.ask_metadata(None))
@@ -114,7 +115,7 @@ class Cluster:
         return self.metadata.topics(names)
 
     async def refresh(self, names: Collection[str]) -> None:
-        """Ask for these topics again. Callers at the same time share one request.
+        """Request the metadata of these topics again. Concurrent callers share one request.
 
         Raises:
             ConnectionLost: no broker can be reached.
@@ -130,10 +131,10 @@ class Cluster:
             self._asked_at.update(dict.fromkeys(wanted, asked_at))
 
     async def all_topics(self) -> Mapping[str, TopicInfo] | None:
-        """All visible topics, or None when nothing is different from the last call.
+        """Return all visible topics, or None when nothing has changed since the last call.
 
-        For watching clusters of very many topics: an answer that is the same bytes as the last one is not decoded,
-        which is nearly all of the cost. ``whole_bytes`` then tells the size of such an answer.
+        For watching clusters of very many topics: an answer with the same bytes as the last one is not decoded, and
+        decoding is nearly all of the cost. ``whole_bytes`` is the size of the last answer.
 
         Raises:
             ConnectionLost, RequestTimeout: no broker answered in time.
@@ -154,7 +155,7 @@ class Cluster:
         return known
 
     async def ask_metadata(self, names: Collection[str] | None) -> None:
-        """One Metadata request to any broker, taken over; None asks for all visible topics."""
+        """Send one Metadata request to any broker and apply its answer; None asks for all visible topics."""
         self._take_over(await self._metadata_of(names), names)
 
     async def _metadata_of(self, names: Collection[str] | None) -> memoryview:
@@ -179,7 +180,10 @@ class Cluster:
             attempt += 1
 
     async def by_leader(self, logs: Iterable[TP]) -> dict[int, list[TP]]:
-        """Logs by the node id of their leader, those without one under -1. Asks only for topics never asked for."""
+        """Group logs by the node id of their leader, those without a leader under -1.
+
+        Requests metadata only for topics that were never asked for.
+        """
         logs = list(logs)
         unknown = self.metadata.unknown(logs)
         if unknown:
@@ -199,7 +203,13 @@ class Cluster:
         patient: bool = False,
         chunk: int | None = None,
     ) -> dict[TP, T | BrokerError]:
-        """Ask every log's leader, again where the protocol says so. ``patient``: unknown topics are waited for too."""
+        """Send a request to every log's leader, and again after retriable errors.
+
+        Args:
+            seconds: How long to retry; ``request_timeout`` by default.
+            patient: Wait that long also for unknown topics, and not only ``UNKNOWN_FOR`` seconds.
+            chunk: Logs per request; ``logs_per_request`` by default.
+        """
         started = self._loop.time()
         deadline = started + (self.request_timeout if seconds is None else seconds)
         results: dict[TP, T | BrokerError] = {}
@@ -248,14 +258,16 @@ class Cluster:
         size: int,
         ask: Callable[[int, list[TP]], Awaitable[Mapping[TP, Coded[T]]]],
     ) -> Mapping[TP, Coded[T]]:
-        """Ask one leader about its logs, one request after the other: the coded requests and answers of very many logs
-        take a multiple of their bytes in memory."""
+        """Ask one leader about its logs, in chunks of ``size``, one request after the other.
+
+        The coded requests and answers of very many logs take a multiple of their bytes in memory.
+        """
         out: dict[TP, Coded[T]] = {}
         for part in chunks(logs, size):
             answer = await self._ask(node, part, ask)
             out |= answer
             if any(code in _NO_ANSWER for code, _ in answer.values()):
-                return dict.fromkeys(logs, (NETWORK_EXCEPTION, None)) | out  # the others would only wait as long
+                return dict.fromkeys(logs, (NETWORK_EXCEPTION, None)) | out  # the other requests would time out as well
         return out
 
     async def _ask(
@@ -270,30 +282,30 @@ class Cluster:
         return {log: answer.get(log, (UNKNOWN_TOPIC_OR_PARTITION, None)) for log in logs}
 
     async def control(self, node: int, question: Question[T]) -> T:
-        """Ask one broker, on the connection that no data goes over."""
+        """Send one request to one broker, on a connection that carries no data."""
         connection = await self.pool.get(CONTROL, node)
         return await connection.call(question)
 
     # --- offsets and producers
 
     async def end_offsets(self, logs: Collection[TP], *, seconds: float | None = None) -> dict[TP, int | BrokerError]:
-        """The offset after the last committed record of each log (its high watermark).
+        """Return the offset after the last committed record of each log (its high watermark).
 
         Args:
-            seconds: How long a log that cannot be asked about now is asked about; ``request_timeout`` by default.
+            seconds: How long to retry a log that cannot be asked about now; ``request_timeout`` by default.
         """
         return await self._list_offsets(dict.fromkeys(logs, offsets_codec.LATEST), seconds=seconds)
 
     async def start_offsets(self, logs: Collection[TP], *, seconds: float | None = None) -> dict[TP, int | BrokerError]:
-        """The first offset that each log still has; ``seconds`` as for ``end_offsets``."""
+        """Return the first offset that each log still has; ``seconds`` as for ``end_offsets``."""
         return await self._list_offsets(dict.fromkeys(logs, offsets_codec.EARLIEST), seconds=seconds)
 
     async def offsets_at(self, logs: Collection[TP], timestamp_ms: int) -> dict[TP, int | BrokerError]:
-        """The first offset whose record is at or after ``timestamp_ms``; -1 where there is none."""
+        """Return each log's first offset whose record is at or after ``timestamp_ms``; -1 where there is none."""
         return await self._list_offsets(dict.fromkeys(logs, timestamp_ms))
 
     async def offsets_at_times(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
-        """As ``offsets_at``, with a time for each log."""
+        """Do as ``offsets_at``, with a time for each log."""
         return await self._list_offsets(times)
 
     async def _list_offsets(
@@ -305,7 +317,7 @@ class Cluster:
         return await self.per_leader(list(times), ask, seconds=seconds, patient=patient)
 
     async def producer_states(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...]]:
-        """What the brokers remember of each log's producers (DescribeProducers; needs READ on the topics).
+        """Return what the brokers remember of each log's producers (DescribeProducers; needs READ on the topics).
 
         Raises:
             BrokerError: for the first log that has an error.
@@ -318,7 +330,7 @@ class Cluster:
         return states
 
     async def describe_producers(self, logs: Collection[TP]) -> dict[TP, tuple[ProducerState, ...] | BrokerError]:
-        """``producer_states`` with each log's error in the answer."""
+        """Do as ``producer_states``, with each log's error in the result."""
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[tuple[ProducerState, ...]]]:
             return await self.control(node, offsets_codec.producers_request(part))
@@ -326,8 +338,9 @@ class Cluster:
         return await self.per_leader(logs, ask)
 
     async def topic_settings(self, topics: Collection[str], names: Collection[str]) -> dict[str, dict[str, str]]:
-        """These settings of these topics, as they are in effect (DescribeConfigs; needs DESCRIBE_CONFIGS on each).
-        Topics that are unknown or not permitted are left out.
+        """Return these settings of these topics, as they are in effect; needs DESCRIBE_CONFIGS on each topic.
+
+        Leaves out topics that are unknown or not permitted.
 
         Raises:
             ConnectionLost, RequestTimeout: no broker answers.
@@ -336,14 +349,15 @@ class Cluster:
         return await connection.call(admin_codec.describe_settings_request(topics, names))
 
     async def topic_defaults(self, topic: str, names: Collection[str]) -> dict[str, str]:
-        """What these settings of a topic would be without any of its own; empty when it is unknown or not permitted.
-        Raises as ``topic_settings``.
+        """Return the values that these settings of a topic would have if the topic set none itself.
+
+        Empty when the topic is unknown or not permitted. Raises as ``topic_settings``.
         """
         connection = await self.pool.any(BACKGROUND)
         return await connection.call(admin_codec.describe_defaults_request(topic, names))
 
     async def delete_records(self, before: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
-        """Delete everything before an offset; the answer is each log's new start."""
+        """Delete all records before an offset, by log, and return each log's new start offset."""
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
             timeout_ms = int(self.request_timeout * 1000)
@@ -354,15 +368,17 @@ class Cluster:
         return await self.per_leader(list(before), ask)
 
     async def delete_topic(self, topic_id: bytes) -> bool:
-        """Delete the topic with this id; another one that has its name by now is left alone. False when no topic has
-        the id any more.
+        """Delete the topic with this id; a newer topic of the same name stays.
+
+        Returns:
+            False when no topic has the id any more.
 
         Raises:
             BrokerError: not permitted, or not now. ConnectionLost, RequestTimeout: no broker answers.
         """
         question = admin_codec.delete_topic_request(topic_id, int(self.request_timeout * 1000))
         code = NOT_CONTROLLER
-        for node in self.metadata.brokers:  # a broker passes it on to the controller, but not where ZooKeeper is used
+        for node in self.metadata.brokers:  # a broker forwards it to the controller, except with ZooKeeper
             code = await self.control(node, question)
             if code != NOT_CONTROLLER:
                 break
@@ -371,7 +387,7 @@ class Cluster:
         raise broker_error(code)
 
     async def wait_writable(self, topics: Collection[str | TP], timeout: float = 60) -> None:  # noqa: ASYNC109
-        """Wait until the brokers serve topics (partition 0 of each) or logs that were just created.
+        """Wait until the brokers serve newly created topics (partition 0 of each) or logs.
 
         Raises:
             RequestTimeout: some are still not served; their names are in ``fields['logs']``.
@@ -397,10 +413,10 @@ class Cluster:
     async def produce(self, batches: Mapping[TP, Buffer], *, timeout_ms: int = 30_000) -> dict[TP, ProduceResult]:
         """Append one batch to each log: one request per leader, acks=all.
 
-        Calls may overlap; per leader the requests go out in the order of the calls. Batches must not change until the
-        answer is there. One log's or leader's trouble never raises: a lost connection gives code 13, a timeout 7
-        (outcome unknown in both cases), a topic that the cluster does not know 3. Nothing is retried, but the next
-        call finds the new leader.
+        Calls may overlap; the requests to a leader go out in the order of the calls. Batches must not change until the
+        answer has arrived. Errors of a log or leader are in the result, never raised: code 13 for a lost connection and
+        7 for a timeout (outcome unknown in both cases), 3 for a topic that the cluster does not know. Nothing is
+        retried, but the next call finds the new leader.
 
         Raises:
             AuthenticationFailed: the login was refused.
@@ -424,14 +440,15 @@ class Cluster:
     async def produce_to(
         self, node: int, batches: Mapping[TP, Buffer], timeout_ms: int, incarnation: int | None = None
     ) -> dict[TP, ProduceResult]:
-        """``produce`` to one leader. With ``incarnation`` (of the pool), nothing is sent, and the code is 13, when the
-        connection has been replaced since."""
+        """Do as ``produce``, to one leader.
+
+        With ``incarnation`` (see ``Pool.incarnation``), send nothing and return code 13 when the connection has been
+        replaced since.
+        """
         seconds = self.request_timeout
         lock = self._produce_locks.get(node)
         if lock is None:
-            lock = self._produce_locks[node] = (
-                asyncio.Lock()
-            )  # fair, so the order of the calls is the order of the requests
+            lock = self._produce_locks[node] = asyncio.Lock()  # fair, so requests go out in the order of the calls
         try:
             async with lock:
                 if incarnation is not None and incarnation != self.pool.incarnation(PRODUCE, node):
@@ -451,13 +468,13 @@ class Cluster:
         return results
 
     async def refresh_after(self, results: Mapping[TP, ProduceResult]) -> None:
-        """Ask for the leaders of what failed, where the error says that they may have moved; never raises for it."""
+        """Refresh the leaders of logs whose error says that the leader may have moved; ignore a failed refresh."""
         stale = {log.topic for log, result in results.items() if result.error_code and needs_refresh(result.error_code)}
         if stale:
             try:
                 await self.refresh(stale)
             except (ConnectionLost, RequestTimeout):
-                return  # the next call finds out by itself
+                return  # the next call refreshes again
 
     # --- fetch
 
@@ -472,8 +489,10 @@ class Cluster:
         isolation: int = 0,
         seconds: float | None = None,
     ) -> dict[TP, FetchedPartition]:
-        """Read once, without a session. Every log is in the answer; what went wrong is in its ``error_code``.
-        ``seconds`` as for ``end_offsets``."""
+        """Read once, without a session. The result has every log; its ``error_code`` says what failed.
+
+        ``seconds`` as for ``end_offsets``.
+        """
 
         async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[FetchedPartition]]:
             wanted, names = [], {}
@@ -509,7 +528,7 @@ class Cluster:
         }
 
     def fetch_session(self, *, isolation: int = 0) -> FetchSession:
-        """A session with its own connections, so that its long polls block no other request."""
+        """Return a session with its own connections, so that its long polls block no other request."""
         from fairlead.kafka.client.fetch_session import FetchSession
 
         self._sessions += 1
@@ -517,10 +536,10 @@ class Cluster:
 
 
 def needs_refresh(code: int) -> bool:
-    """True for codes after which the leader may be another one."""
+    """Whether the leader may have changed after this error code."""
     return code == REQUEST_TIMED_OUT or bool(broker_error(code).retriable)
 
 
 def chunks(items: Sequence[TP], size: int) -> Iterable[list[TP]]:
-    """``items`` in pieces of at most ``size``."""
+    """Split ``items`` into lists of at most ``size``."""
     return (list(items[start : start + size]) for start in range(0, len(items), size))

@@ -1,7 +1,7 @@
 """One connection to one broker: frames, request headers, pipelining, timeouts, login.
 
-Answers arrive in the order of the requests (Kafka guarantees it), so waiting requests form a queue. The kernel writes
-each answer straight into its own buffer, which is handed out whole and never used again.
+Kafka answers in the order of the requests, so waiting requests form a queue. The kernel writes each answer straight
+into a buffer of its own, which the caller gets whole and which is never reused.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LONGEST: Final = 2.0
 
 
 def backoff(attempt: int, longest: float = LONGEST) -> float:
-    """Seconds before attempt ``attempt`` + 1: doubling from 0.05, for ``attempt`` counted from 0."""
+    """Return the seconds to wait after attempt number ``attempt`` (from 0): 0.05, doubling up to ``longest``."""
     return min(longest, FIRST * 2.0 ** min(attempt, 16))
 
 
@@ -43,10 +43,10 @@ MAX_FRAME: Final = 128 << 20
 _HEADER: Final = struct.Struct(">hhih")
 _I32: Final = struct.Struct(">i")
 _WRITE_HIGH_WATER: Final = 32 << 20
-_JOIN_BELOW: Final = 64 << 10  # bytes of a request that are sent as one buffer
-HELD_UP: Final = 1.0  # seconds that a timer is late by where the machine was held up, or asleep
-_REAUTHENTICATE_AT: Final = 0.8  # of the session's life
-_REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; a broker refuses it within the first second
+_JOIN_BELOW: Final = 64 << 10  # smaller requests are sent as one buffer
+HELD_UP: Final = 1.0  # a timer that fires so many seconds late shows that the machine was suspended or overloaded
+_REAUTHENTICATE_AT: Final = 0.8  # part of the session's lifetime
+_REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; brokers refuse a second login within the first second
 
 
 @dataclass(slots=True)
@@ -57,14 +57,14 @@ class _Waiting:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection. Made by ``connect``; belongs to one event loop."""
+    """One connection, created by ``connect``; belongs to one event loop."""
 
     def __init__(
         self, address: str, endpoint: KafkaEndpoint, client_id: str, request_timeout: float, *, later: Endpoint
     ) -> None:
         self.address = address
         self._endpoint = endpoint
-        self._later = later  # whose password counts when the broker asks for it again
+        self._later = later  # gives the current password when the broker asks for it again
         self._client = client_id.encode()
         self._timeout = request_timeout
         self._loop = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
         self._heard = self._began = self._loop.time()
         self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
-        self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back while the login is renewed
+        self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back during a new login
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -86,31 +86,31 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def certificate_ends(self) -> float | None:
-        """When the broker's certificate expires, Unix time; None without TLS, or once it is closed."""
+        """When the broker's certificate expires, as Unix time; None without TLS, or once the connection is closed."""
         shown = self._transport.get_extra_info("peercert") if self._transport is not None else None
         return ssl.cert_time_to_seconds(str(shown["notAfter"])) if shown else None
 
     @property
     def closed(self) -> bool:
-        """True once nothing can be sent any more."""
+        """Whether the connection can no longer send."""
         return self._transport is None
 
     def send(
         self, api_key: int, version: int, body: Sequence[Buffer], *, seconds: float | None = None, flexible: bool = True
     ) -> asyncio.Future[bytearray]:
-        """Send one request now; the future gives the answer's frame, whose body begins at ``body_at``.
+        """Send one request now; return a future of the answer's frame, whose body begins at ``body_at``.
 
-        The buffers must not change until the answer is there. The future fails with ``ConnectionLost`` or
-        ``RequestTimeout``; a request that is too late fails all others on this connection, and closes it.
+        The buffers must not change until the answer has arrived. The future fails with ``ConnectionLost`` or
+        ``RequestTimeout``. A timeout of one request closes the connection, and all its other requests fail too.
         """
         return self._send(api_key, version, body, seconds, flexible, held=True)
 
     async def call(self, question: Question[T], *, seconds: float | None = None) -> T:
-        """Ask, and read the answer."""
+        """Send a request and return its decoded answer."""
         return await self._call(question, seconds, held=True)
 
     async def ask(self, question: Question[Any]) -> bytearray:
-        """Ask, and give the answer's frame as it came; its body begins at ``body_at``."""
+        """Send a request and return the answer's frame undecoded; its body begins at ``body_at``."""
         return await self._ask(question, None, held=True)
 
     def close(self) -> None:
@@ -160,11 +160,11 @@ class Connection(asyncio.BufferedProtocol):
 
     def _too_late(self, waiting: _Waiting, api_key: int, seconds: float) -> None:
         now = self._loop.time()
-        if now - waiting.timer.when() > HELD_UP:  # this process has not listened, or the whole machine stood still
+        if now - waiting.timer.when() > HELD_UP:  # this process was busy, or the whole machine was suspended
             waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, api_key, seconds)
             return
         quiet = now - self._heard
-        if quiet < seconds:  # an answer is on its way, over a thin line: it takes what it takes
+        if quiet < seconds:  # an answer is arriving over a slow link: wait for it
             waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
             return
         self._fail(
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         return type(first)(first.what, hint=first.hint, **first.fields)
 
     def _fail(self, reason: WireError) -> None:
-        """Fail everything that waits and close; only the first reason counts."""
+        """Fail all waiting requests with ``reason`` and close; only the first reason is kept."""
         transport, self._transport = self._transport, None
         if self._reason is None:
             self._reason = reason
@@ -253,7 +253,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- login
 
     async def prepare(self) -> None:
-        """Check versions and log in; the first thing on a new connection."""
+        """Check versions and log in. Must come first on a new connection."""
         missing = versions.missing(await self._call(versions.question(), None, held=False))
         if missing:
             raise UnsupportedBroker(
@@ -274,8 +274,8 @@ class Connection(asyncio.BufferedProtocol):
             self._renewal = self._loop.call_later(delay, self._renew)
 
     def _renew(self) -> None:
-        # KIP-368: a broker with connections.max.reauth.ms closes a connection that does not log in again in time.
-        # On the same connection, so the order of pipelined requests is kept.
+        # KIP-368: a broker with connections.max.reauth.ms closes a connection that does not log in again in time. Use
+        # the same connection, which keeps the order of pipelined requests.
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
@@ -283,7 +283,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             await self._login(current(self._later))
         except AuthenticationFailed as error:
-            # The password may have just changed: the next connect reads it again, and shows whether it is accepted.
+            # The password may have just changed: the next connect reads the new one, and fails if that is refused too.
             passing = ConnectionLost(error.what, hint=error.hint, **error.fields)
             self._fail(passing if callable(self._later) else error)
             return
@@ -297,7 +297,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 def body_at(frame: bytearray, flexible: bool = True) -> int:
-    """Where the body of an answer begins: after correlation id and, in flexible versions, tagged fields."""
+    """Return where an answer's body begins: after correlation id and, in flexible versions, tagged fields."""
     return skip_tags(frame, 4) if flexible else 4
 
 
@@ -310,10 +310,10 @@ async def connect(
     request_timeout: float = 30.0,
     later: Endpoint | None = None,
 ) -> Connection:
-    """Connect to one broker, check that it supports what Fairlead sends, and log in.
+    """Connect to one broker, check that it supports the requests that Fairlead sends, and log in.
 
     Args:
-        later: Asked for the password when the broker wants it again; ``endpoint``'s without it.
+        later: Gives the password when the broker asks for it again; ``endpoint``'s password by default.
 
     Raises:
         ConnectionLost: it cannot be reached; ``fields['address']`` says where.

@@ -1,7 +1,7 @@
-"""Incremental fetch (KIP-227): follow thousands of logs with requests that name only what changed.
+"""Incremental fetch sessions (KIP-227): follow thousands of logs with requests that name only changes.
 
-One session per leader broker, each with at most one request under way. A poll waits for the first answer and leaves
-the other requests under way for the next poll.
+There is one session per leader broker, each with at most one request under way. A poll waits for the first answer and
+leaves the other requests under way for the next poll.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ Partition = tuple[bytes, int]  # (topic id, partition number)
 
 
 class BrokerSession:
-    """The fetch session with one leader: what the broker knows, and what the next request must add. No I/O."""
+    """The fetch session with one leader: the positions that the broker has, and the changes to send next. No I/O."""
 
     def __init__(self) -> None:
         self.session_id = NO_SESSION
         self.epoch = EPOCH_OPEN
         self.logs: dict[TP, Partition] = {}
         self.names: dict[Partition, TP] = {}
-        self.sent: dict[Partition, int] = {}  # what the broker knows, with its offset
+        self.sent: dict[Partition, int] = {}  # the offsets that the broker has
         self._pending: dict[TP, None] = {}
         self._forgotten: dict[Partition, None] = {}
 
     def add(self, log: TP, topic_id: bytes) -> None:
-        """Follow ``log``, which is not followed."""
+        """Follow ``log``, which is not followed yet."""
         key = topic_id, log.partition
         self.logs[log] = key
         self.names[key] = log
@@ -53,11 +53,11 @@ class BrokerSession:
         self._forgotten.pop(key, None)
 
     def move(self, log: TP) -> None:
-        """The log's position changed."""
+        """Note that the log's position changed."""
         self._pending[log] = None
 
     def remove(self, log: TP) -> None:
-        """Follow ``log`` no longer."""
+        """Stop following ``log``."""
         key = self.logs.pop(log, None)
         if key is None:
             return
@@ -68,11 +68,11 @@ class BrokerSession:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the next request has anything new for the broker."""
+        """Whether the next request would name any change."""
         return bool(self._pending or self._forgotten)
 
     def next_request(self, offsets: dict[TP, int]) -> tuple[list[Wanted], list[Partition]]:
-        """The next request; it counts as sent."""
+        """Return the changes for the next request, and mark them as sent."""
         if self.epoch == EPOCH_OPEN:
             changed = list(self.logs)
             self.sent.clear()
@@ -92,7 +92,7 @@ class BrokerSession:
         return wanted, forgotten
 
     def answered(self, answer: FetchAnswer) -> None:
-        """Take id and epoch from a good answer; id 0 means that the broker keeps no session."""
+        """Take id and epoch from a successful answer; id 0 means that the broker keeps no session."""
         if answer.session_id == NO_SESSION:
             self.reset(NO_SESSION)
         elif self.epoch == EPOCH_OPEN:
@@ -101,19 +101,19 @@ class BrokerSession:
             self.epoch = 1 if self.epoch == 0x7FFFFFFF else self.epoch + 1
 
     def reset(self, session_id: int) -> None:
-        """Begin again with the full list; this closes the session whose id is given."""
+        """Start over with the full list of logs; the next request closes the session with this id."""
         self.session_id, self.epoch = session_id, EPOCH_OPEN
 
 
 _SESSION_CODES: Final = {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR}
-_GOODBYE: Final = 1.0  # seconds that closing may take
-_SLOWEST_ROUTE: Final = 1.0  # seconds between two questions for a log's leader
+_GOODBYE: Final = 1.0  # seconds to wait for the closing request
+_SLOWEST_ROUTE: Final = 1.0  # most seconds between two lookups of a log's leader
 
 
 class FetchSession:
-    """Follows many logs of one cluster. Made by ``Cluster.fetch_session``; one poll at a time.
+    """Follows many logs of one cluster. Created by ``Cluster.fetch_session``; allows one poll at a time.
 
-    A log's data is sent again by every poll until its position is moved with ``set`` or the log is forgotten.
+    Every poll returns a log's data again until ``set`` moves its position or ``forget`` drops the log.
     """
 
     def __init__(self, cluster: Cluster, *, role: str, isolation: int) -> None:
@@ -130,15 +130,15 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
-        self.received = 0  # bytes of all answers so far, as Kafka frames them
+        self.received = 0  # total bytes of all answers, with their frame headers
         self.seconds = 0.0  # that the last answer took from its first byte to its last
 
     def __len__(self) -> int:
-        """How many logs are followed."""
+        """Return how many logs are followed."""
         return len(self._offsets)
 
     def set(self, log: TP, offset: int) -> None:
-        """Follow ``log`` from ``offset`` on; moves the position of a log that is followed already."""
+        """Follow ``log`` from ``offset`` on; moves the position of a log that is already followed."""
         self._offsets[log] = offset
         node = self._home.get(log)
         if node is not None:
@@ -148,7 +148,7 @@ class FetchSession:
             self._woken.set()
 
     def forget(self, log: TP) -> None:
-        """Stop following; a log that is not followed is ignored."""
+        """Stop following ``log``; ignored when it is not followed."""
         self._leave_home(log)
         self._offsets.pop(log, None)
         self._ids.pop(log, None)
@@ -161,9 +161,9 @@ class FetchSession:
     ) -> dict[TP, FetchedPartition]:
         """Wait for changes: new records, a moved high watermark or start, or an error; {} when nothing changed in time.
 
-        Routing errors (a leader moved, a topic not known yet) are retried inside. Any other error is returned once and
-        the log rests until ``set`` is called again: 1 (the offset is not in the log), 29 (not authorised), 100 (the
-        topic was deleted and created again). Cancelling loses nothing: the next poll has it.
+        Retries routing errors (a leader moved, a topic not known yet). Returns any other error once, after which the
+        log is not fetched until ``set`` is called again: 1 (the offset is not in the log), 29 (not authorised), 100
+        (the topic was deleted and created again). Cancelling loses no data: the next poll returns it.
 
         Raises:
             ConnectionLost: no broker of the cluster can be reached now; call again after a pause.
@@ -177,7 +177,7 @@ class FetchSession:
             left = 0.0 if results else max(0.0, deadline - self._loop.time())
             for node, session in list(self._sessions.items()):
                 if node not in self._requests and session.logs:
-                    # At least one attempt even when the time is up: a short poll must get somewhere, too.
+                    # Try at least once even when the time is up, so that short polls make progress.
                     request = self._request(node, session, int(left * 1000), max_bytes, partition_max_bytes)
                     self._requests[node] = self._loop.create_task(request)
             await self._wait(self._next_moment(left), patient=not results)
@@ -186,10 +186,10 @@ class FetchSession:
                 return results
 
     def hurry(self) -> None:
-        """Apply positions that were set or forgotten now, not after the long poll that is under way.
+        """Apply changed positions now instead of after the long poll that is under way.
 
-        A request cannot be cancelled, so this closes its connection and begins the session again with the whole list:
-        some 30 bytes a log and a login. Call it rarely, and not over a thin link.
+        A request cannot be cancelled, so this closes its connection and starts the session over with the full list:
+        some 30 bytes a log and a login. Call it rarely, and not over a slow link.
         """
         for node, request in list(self._requests.items()):
             session = self._sessions[node]
@@ -227,7 +227,7 @@ class FetchSession:
     # --- where logs are
 
     async def _route(self, results: dict[TP, FetchedPartition]) -> None:
-        """Assign logs without a session to that of their leader."""
+        """Assign each log without a session to the session of its leader."""
         now = self._loop.time()
         due = [log for log in self._unrouted if self._retry_at.get(log, 0.0) <= now]
         if not due:
@@ -236,7 +236,7 @@ class FetchSession:
         if suspect:
             await self._cluster.refresh(suspect)
         found = await self._cluster.by_leader(due)
-        # Others may have forgotten some of them while the cluster was asked.
+        # The caller may have forgotten some of them while the cluster was asked.
         groups = {node: [log for log in logs if log in self._unrouted] for node, logs in found.items()}
         for log in groups.pop(NO_LEADER, ()):
             code = self._cluster.metadata.why_no_leader(log)
@@ -282,11 +282,11 @@ class FetchSession:
         return min(left, max(0.0, first - now))
 
     async def _wait(self, seconds: float, *, patient: bool) -> None:
-        """Wait until a request is answered, a log is added, or the time is up. Impatient: do not wait."""
+        """Wait until a request is answered, a log is added, or the time is up; return at once unless ``patient``."""
         if not patient:
             return
         woken = self._loop.create_task(self._woken.wait())
-        # A request asked to wait n ms answers a little later than that: allow it, rather than return with nothing.
+        # A broker answers a little after the wait that it was given: allow 50 ms, instead of returning with nothing.
         grace = 0.05 if self._requests else 0.0
         try:
             await asyncio.wait(
@@ -330,7 +330,7 @@ class FetchSession:
         )
 
     def _collect(self, results: dict[TP, FetchedPartition]) -> None:
-        """Apply the answers that are there; raise a failed request only after all others are applied."""
+        """Apply all answers that have arrived; raise a failed request's error only after that."""
         failure: BaseException | None = None
         for node, request in list(self._requests.items()):
             if not request.done():
@@ -372,7 +372,7 @@ class FetchSession:
                 self._report(log, content.error_code, results)
 
     def _abandon(self, node: int) -> None:
-        """Look for the leaders of these logs again, after a lost connection."""
+        """Drop the session of a lost connection, and look up the leaders of its logs again."""
         session = self._sessions.pop(node)
         for log in session.logs:
             self._home.pop(log, None)

@@ -1,7 +1,7 @@
-"""The guard of the append convention: where a log ends, in which term, and what is stored at an offset.
+"""The guard of the append convention: find where a log ends, in which term, and what is stored at an offset.
 
-A broker can lose its producer state (it expires by record time, or the log is emptied and restarted); then it accepts
-any append once. So a writer reads the position before its first append on a connection (docs/append-convention.md).
+A broker can lose its producer state (it expires by record time, or the log is emptied and restarted); it then accepts
+any first append. So a writer reads the position before its first append on a connection (docs/append-convention.md).
 """
 
 from __future__ import annotations
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from fairlead.kafka.client.cluster import Cluster
 
 UNKNOWN_TERM: Final = 0
-SETTLE_SECONDS: Final = 5.0  # how long a tail may be ahead of the high watermark before it is read as it is
+SETTLE_SECONDS: Final = 5.0  # wait so long for appends above the high watermark; then the committed tail decides
 
 Found = LogPosition | None | BrokerError
 
 
 def position_of(end: int, tail: BatchHeader) -> LogPosition:
-    """The position of a log that ends at ``end`` with batch ``tail``."""
+    """Return the position of a log that ends at ``end`` with batch ``tail``."""
     if not is_ours(tail):
         return LogPosition(end, UNKNOWN_TERM, -1)
     return LogPosition(end, tail.producer_epoch, marker_offset(tail))
 
 
 def from_state(end: int, states: Iterable[ProducerState]) -> LogPosition | None:
-    """The position by the broker's producer state; None when it has none. A negative marker cannot be: the
-    state knows more than the end does, or the term is longer than 2^31 records."""
+    """Return the position by the broker's producer state; None when the broker has none.
+
+    A negative marker is impossible: the state is newer than ``end``, or the term is longer than 2^31 records.
+    """
     for state in states:
         if state.producer_id == PRODUCER_ID and state.last_sequence >= 0:
             return LogPosition(end, state.epoch, end - 1 - state.last_sequence)
@@ -43,14 +45,15 @@ def from_state(end: int, states: Iterable[ProducerState]) -> LogPosition | None:
 
 
 def agree(one: LogPosition, other: LogPosition) -> bool:
-    """True when both give the next record the same term and sequence."""
+    """Whether both give the next record the same term and sequence."""
     return one.term == other.term and sequence(one.end, one.marker) == sequence(other.end, other.marker)
 
 
 async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Found]:
-    """Each log's position as it is now, None when it is empty: ListOffsets and DescribeProducers for all logs at once,
-    and a read of the last batch where the broker remembers nothing, where the log has several replicas, or where its
-    end has moved meanwhile.
+    """Return each log's position as it is now; None when the log is empty.
+
+    Sends ListOffsets and DescribeProducers for all logs at once. Reads the last batch of a log whose producer state is
+    missing, which has several replicas, or whose end has moved meanwhile.
 
     Raises:
         ConnectionLost: no broker can be reached.
@@ -69,7 +72,7 @@ async def read_positions(cluster: Cluster, logs: Collection[TP]) -> dict[TP, Fou
 
 
 async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, patient: bool) -> list[TP]:
-    """One round; gives the logs whose tail is not committed yet, if ``patient``."""
+    """Read the positions once. If ``patient``, return the logs whose tail is not committed yet."""
     ends: dict[TP, int] = {}
     for log, end in (await cluster.end_offsets(logs)).items():
         if isinstance(end, BrokerError):
@@ -88,15 +91,15 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
                 found[log] = states
                 continue
             position = from_state(ends[log], states)
-            # The state knows of appends above the high watermark, the end does not: with replicas the two may differ.
+            # Unlike the end, the state includes appends above the high watermark, so with replicas the two may differ.
             if position is None or position.marker < 0 or cluster.metadata.replicas(log) > 1:
                 read[log] = ends[log]
                 remembered[log] = position
             else:
                 known[log] = position
-    # Somebody else (a replicator, a writer of before) may have appended between the two questions: the state is then
-    # newer than the end, and the next append would be taken, one offset too late. A tail tells term and marker of its
-    # own moment, so with it no writer is so busy that nobody else could ever look.
+    # Another writer (a replicator, or an earlier holder) may have appended between the two requests. The state is then
+    # newer than the end, and the broker would accept the next append one offset too late. A tail has term and marker of
+    # its own moment, so reading it works however busy the other writer is.
     for log, end in (await cluster.end_offsets(known) if known else {}).items():
         if isinstance(end, BrokerError):
             found[log] = end
@@ -118,7 +121,7 @@ async def _read(cluster: Cluster, logs: list[TP], found: dict[TP, Found], *, pat
 
 
 async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader | BrokerError | None]:
-    """The header of each log's last batch; None where the log ends at ``ends`` but has no batch left."""
+    """Return the header of each log's last batch; None where the log ends at ``ends`` but has no batch left."""
     found: dict[TP, BatchHeader | BrokerError | None] = {}
     left = dict(ends)
     while left:
@@ -130,13 +133,13 @@ async def tails(cluster: Cluster, ends: dict[TP, int]) -> dict[TP, BatchHeader |
                 found[log] = broker_error(content.error_code, log)
             else:
                 for view in split(content.records):
-                    found[log] = view.header  # the last one wins; nothing at all: the answer was full, ask again
+                    found[log] = view.header  # the last batch wins; if the answer was full, ask again
         left = {log: end for log, end in left.items() if log not in found}
     return found
 
 
 async def stored_at(cluster: Cluster, log: TP, offset: int, *, wait: float = 0.0) -> BatchHeader | None:
-    """The header of the stored batch that contains ``offset``; None when there is none after ``wait`` seconds.
+    """Return the header of the stored batch that contains ``offset``; None when there is none after ``wait`` seconds.
 
     Raises:
         BrokerError: the log cannot be read.

@@ -1,4 +1,4 @@
-"""Logging in: SASL/SCRAM-SHA-512 over a connection, and TLS contexts."""
+"""Log in with SASL/SCRAM-SHA-512 over a connection; make TLS contexts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HEAD: Final = struct.Struct(">hi")
 
 
 class AskBroker(Protocol):
-    """Asks a broker on the connection that logs in."""
+    """Sends a request on the connection that logs in."""
 
     async def __call__(self, question: Question[T]) -> T: ...
 
@@ -43,7 +43,7 @@ class Step(NamedTuple):
 
 
 async def login(call: AskBroker, endpoint: KafkaEndpoint, address: str) -> int:
-    """Log in over ``call``; the milliseconds after which the broker wants it again, 0 for never.
+    """Log in over ``call``; return the milliseconds until the broker requires a new login, 0 for never.
 
     Raises:
         AuthenticationFailed: refused, or the server could not prove that it knows the password.
@@ -73,13 +73,13 @@ async def login(call: AskBroker, endpoint: KafkaEndpoint, address: str) -> int:
 
 
 def handshake(mechanism: str) -> Question[Offer]:
-    """SaslHandshake: which mechanism is to be used."""
+    """SaslHandshake: propose the mechanism."""
     name = mechanism.encode()
     return Question(*SASL_HANDSHAKE, _I16.pack(len(name)) + name, _offer, flexible=False)
 
 
 def authenticate(data: bytes) -> Question[Step]:
-    """SaslAuthenticate: one step of the mechanism."""
+    """SaslAuthenticate: send one step of the mechanism."""
     return Question(*SASL_AUTHENTICATE, blob(data) + NO_TAGS, _step)
 
 
@@ -102,7 +102,7 @@ def _step(body: memoryview) -> Step:
 
 
 def refused(endpoint: KafkaEndpoint, address: str, reason: str) -> AuthenticationFailed:
-    """The error for a refused login; names user and site, never the password."""
+    """Make the error for a refused login; it names user and site, never the password."""
     variable = f"FAIRLEAD_SECRET_{endpoint.site}_{endpoint.user}".upper().replace("-", "_").replace(".", "_")
     return AuthenticationFailed(
         f"Kafka of site {endpoint.site!r} at {address} refused the login of user {endpoint.user!r}: {reason}",
@@ -115,7 +115,7 @@ def refused(endpoint: KafkaEndpoint, address: str, reason: str) -> Authenticatio
 
 
 def tls_context(endpoint: KafkaEndpoint) -> ssl.SSLContext | None:
-    """The TLS context for this endpoint, or None where it has no TLS.
+    """Return the TLS context for this endpoint, or None where it has no TLS.
 
     Raises:
         AuthenticationFailed: its file of trusted authorities cannot be used.
@@ -129,7 +129,7 @@ def tls_context(endpoint: KafkaEndpoint) -> ssl.SSLContext | None:
 
 
 def untrusted(endpoint: KafkaEndpoint, host: str, port: int, error: ssl.SSLError) -> AuthenticationFailed:
-    """The error for a handshake that failed: why, and what to do."""
+    """Make the error for a failed TLS handshake: the reason, and what to do."""
     found = trouble(error, host, endpoint.tls_ca)
     return AuthenticationFailed(
         f"no TLS with Kafka of site {endpoint.site!r} at {host}:{port}: {found.why}",

@@ -1,4 +1,4 @@
-"""A cluster's brokers, topics and leaders by its last Metadata answers. A cache without I/O."""
+"""A cache of a cluster's brokers, topics and leaders, from its last Metadata answers. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NO_LEADER = -1
 
 
 class MetadataCache:
-    """Filled by ``apply`` with each answer."""
+    """Brokers, topics and leaders; ``apply`` updates them with each answer."""
 
     def __init__(self) -> None:
         self.brokers: dict[int, tuple[str, int]] = {}
@@ -20,7 +20,7 @@ class MetadataCache:
         self._errors: dict[str, int] = {}
 
     def apply(self, answer: MetadataAnswer, asked: Collection[str] | None) -> None:
-        """Take over an answer; ``asked`` None says that it lists every visible topic."""
+        """Apply an answer; ``asked`` None means that it lists every visible topic."""
         if answer.brokers:
             self.brokers = answer.brokers
         gone = set(self._topics) if asked is None else set()
@@ -46,22 +46,22 @@ class MetadataCache:
         self._topics.pop(name, None)
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
-        """The known ones among ``names``, or all known ones."""
+        """Return the known topics among ``names``, or all known ones."""
         if names is None:
             return dict(self._topics)
         return {name: info for name in names if (info := self._topics.get(name)) is not None}
 
     def unknown(self, logs: Iterable[TP]) -> set[str]:
-        """Topics of ``logs`` about which nothing, not even an error, is known."""
+        """Return the topics of ``logs`` for which the cache has neither an entry nor an error."""
         return {log.topic for log in logs if log.topic not in self._topics and log.topic not in self._errors}
 
     def leader(self, log: TP) -> int:
-        """Node id of the leader, or ``NO_LEADER``."""
+        """Return the leader's node id, or ``NO_LEADER``."""
         info = self._topics.get(log.topic)
         return NO_LEADER if info is None else info.partitions.get(log.partition, NO_LEADER)
 
     def why_no_leader(self, log: TP) -> int:
-        """The error code that explains ``NO_LEADER``."""
+        """Return the error code that explains ``NO_LEADER``."""
         known = self._errors.get(log.topic)
         if known:
             return known
@@ -71,11 +71,11 @@ class MetadataCache:
         return LEADER_NOT_AVAILABLE
 
     def topic_id(self, name: str) -> bytes | None:
-        """The id of a known topic as 16 bytes."""
+        """Return the 16 byte id of a topic, or None when the topic is not known."""
         info = self._topics.get(name)
         return None if info is None else info.topic_id
 
     def replicas(self, log: TP) -> int:
-        """How many brokers keep a copy; 1 when unknown."""
+        """Return how many brokers keep a copy; 1 when unknown."""
         info = self._topics.get(log.topic)
         return 1 if info is None else info.replicas

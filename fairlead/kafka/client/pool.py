@@ -1,4 +1,4 @@
-"""Connections of one cluster: one per broker and role, opened when needed, and again when lost."""
+"""The connections of one cluster: one per broker and role, opened when needed, and again when lost."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ log = logging.getLogger(__name__)
 Key = tuple[str, int]
 
 REFUSED_SECONDS: Final = 30.0
-"""How long the refusal of a login that was accepted before is retried. A broker that was killed opens its port
-before it has read its users again (seen on 4.3.1, up to some seconds on a busy machine)."""
+"""Seconds for which a refused login is retried if a broker accepted it before.
+
+A broker that was killed opens its port before it has read its users again (seen on 4.3.1, up to some seconds on a busy
+machine).
+"""
 
 
 class Pool:
-    """Connections by (role, node id). Bootstrap addresses have the node ids -1, -2, ... until metadata names them."""
+    """Connections by (role, node id). Bootstrap addresses have node ids -1, -2, ... until metadata names brokers."""
 
     def __init__(self, endpoint: Endpoint, client_id: str, request_timeout: float) -> None:
-        """A callable ``endpoint`` is called at every connect."""
+        """Prepare to connect; a callable ``endpoint`` is called at every connect."""
         self._ask = endpoint if callable(endpoint) else None
         self._endpoint = endpoint() if callable(endpoint) else endpoint
         self._client_id = client_id
@@ -38,13 +41,13 @@ class Pool:
         self._opening: dict[Key, asyncio.Task[Connection]] = {}
         self._incarnations: dict[Key, int] = {}
         self._closed = False
-        self._was_taken = False  # the login, once
+        self._was_taken = False  # whether a broker has accepted the login before
         self._refused_since: float | None = None
         self.certificate_ends: float | None = None
         """When the certificate of the broker that was connected to last expires, Unix time; None without TLS."""
 
     def endpoint(self) -> KafkaEndpoint:
-        """The cluster's present endpoint; the last known one where it cannot be read."""
+        """Return the cluster's current endpoint, or the last known one when reading it fails."""
         if self._ask is not None:
             try:
                 self._endpoint = self._ask()
@@ -53,7 +56,7 @@ class Pool:
         return self._endpoint
 
     def set_brokers(self, brokers: dict[int, tuple[str, int]]) -> None:
-        """Take over addresses from metadata; a bootstrap connection to one of them becomes that broker's."""
+        """Set the brokers' addresses from metadata; a bootstrap connection to one of them becomes that broker's."""
         by_address = {f"{host}:{port}": node for node, (host, port) in brokers.items()}
         for key, connection in list(self._open.items()):
             role, node = key
@@ -64,31 +67,31 @@ class Pool:
             if node < 0 and known is not None and (role, known) not in self._open:
                 self._open[role, known] = connection
             elif node < 0 and known is None:
-                self._open[key] = connection  # reached by another name than the one it advertises: still good
+                self._open[key] = connection  # reached under another name than the advertised one: keep it
             else:
                 connection.close()
         self._brokers = dict(brokers)
 
     @property
     def connected(self) -> bool:
-        """Whether there is any connection that is up."""
+        """Whether any connection is up."""
         return any(not connection.closed for connection in self._open.values())
 
     def ready(self, role: str, node: int) -> Connection | None:
-        """The connection, if it is up."""
+        """Return the connection if it is up, else None."""
         connection = self._open.get((role, node))
         return None if connection is None or connection.closed else connection
 
     def incarnation(self, role: str, node: int) -> int:
-        """A number that changes with every new connection; 0 while there is none."""
+        """Return a number that changes with every new connection; 0 while there is none."""
         return self._incarnations.get((role, node), 0) if self.ready(role, node) is not None else 0
 
     async def get(self, role: str, node: int) -> Connection:
-        """The connection, opened if needed. Callers that wait at the same time get it in their order.
+        """Return the connection; open it if needed. Concurrent callers resume in the order of their calls.
 
         Raises:
-            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``. A login that was taken before and
-                is refused now is ``ConnectionLost`` for ``REFUSED_SECONDS``.
+            ConnectionLost, AuthenticationFailed, UnsupportedBroker: see ``connect``. A refused login raises
+                ``ConnectionLost`` for ``REFUSED_SECONDS`` if a broker accepted it before.
         """
         connection = self.ready(role, node)
         if connection is not None:
@@ -107,7 +110,7 @@ class Pool:
             mine = asyncio.current_task()
             if not task.cancelled() or (mine is not None and mine.cancelling()):
                 raise
-            # ``close`` cancelled the connection's task, and not the caller's.
+            # ``close`` cancelled the connection's task, not the caller's.
             raise self._was_closed() from None
 
     def _was_closed(self) -> ConnectionLost:
@@ -134,8 +137,10 @@ class Pool:
         return connection
 
     async def _log_in(self, host: str, port: int) -> Connection:
-        """Connect with the password or, where it is refused, with the other candidates while it is being changed. Read
-        the candidates a second time: the change may have begun since."""
+        """Connect with the password or, while the password is being changed, with each candidate that may count.
+
+        Reads the candidates twice, because the change may have begun after the first read.
+        """
         tried: list[SecretStr | None] = []
         refusal: AuthenticationFailed | None = None
         for _ in range(2):
@@ -162,10 +167,10 @@ class Pool:
     def _opened(self, key: Key, task: asyncio.Task[Connection]) -> None:
         self._opening.pop(key, None)
         if not task.cancelled():
-            task.exception()  # mark it as retrieved: there may be no caller left
+            task.exception()  # mark it as retrieved: no caller may be left
 
     async def any(self, role: str) -> Connection:
-        """A connection to any broker: an open one, else the first that can be reached.
+        """Return a connection to any broker: an open one, else the first that can be reached.
 
         Raises:
             ConnectionLost: none can be reached.
@@ -200,7 +205,7 @@ class Pool:
             self._opening[key].cancel()
 
     async def close(self) -> None:
-        """Close all connections; none is opened again."""
+        """Close all connections for good."""
         self._closed = True
         opening = list(self._opening.values())
         for task in opening:

@@ -1,4 +1,4 @@
-"""Read records: one log up to its end, many logs once, or many logs as they grow. Markers and fillers are included."""
+"""Read records: one log up to its end, many logs once, or many logs as they grow; markers and fillers included."""
 
 from __future__ import annotations
 
@@ -15,17 +15,15 @@ from fairlead.kafka.protocol.types import TP, FetchedPartition
 
 log = logging.getLogger(__name__)
 
-PARTITION_BYTES: Final = 4 << 20  # of one log in one answer
-_SWEEP_PARTITION_BYTES: Final = 1 << 20  # where many logs share the answer
+PARTITION_BYTES: Final = 4 << 20  # bytes of one log in one answer
+_SWEEP_PARTITION_BYTES: Final = 1 << 20  # the same, where many logs share the answer
 
 
 def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record], int]:
-    """The records at ``offset`` or later of one log's fetched batches, and the offset to read next.
+    """Decode one log's fetched batches: return the records at ``offset`` or later, and the offset to read next.
 
-    A batch whose records cannot be decoded is skipped, with an error in the process's log.
-
-    Records of control batches are skipped, and so are those of aborted transactions where ``content.aborted`` names
-    them (a fetch with isolation 1).
+    Leaves out the records of control batches and those of aborted transactions, where ``content.aborted`` names them (a
+    fetch with isolation 1). Skips a batch whose records cannot be decoded, and logs an error.
 
     Raises:
         CorruptBatch: a batch's bytes are damaged.
@@ -52,8 +50,9 @@ def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record]
 
 
 def readable(buffer: Buffer, view: BatchView) -> list[Record]:
-    """The records of one batch. Where they cannot be decoded: none, and an error in the process's log, because one bad
-    writer must not stop the log's readers. The batch stays in the log.
+    """Return the records of one batch; if they cannot be decoded, log an error and return none.
+
+    One bad writer must not stop the log's readers. The batch stays in the log.
 
     Raises:
         CorruptBatch: the CRC does not match: another copy may be whole.
@@ -68,7 +67,7 @@ def readable(buffer: Buffer, view: BatchView) -> list[Record]:
 async def read_log(
     cluster: Cluster, log: TP, start: int | None = None, end: int | None = None
 ) -> AsyncIterator[Record]:
-    """Records of ``log`` from ``start`` (default: its first) up to ``end`` (default: its end now), in offset order.
+    """Yield records of ``log`` in offset order, from ``start`` (default: its first) to ``end`` (default: its end now).
 
     Includes markers and fillers; filter with ``convention.is_data``.
 
@@ -99,12 +98,12 @@ def _offset(answers: Mapping[TP, int | BrokerError], log: TP) -> int:
 class Tail:
     """Follow many logs: an async iterator of (log, records) that never ends by itself.
 
-    Logs may be added and removed while it runs; a topic that does not exist yet is waited for. After an exception the
-    iteration may go on: call ``__anext__`` again (a log that failed rests until it is added again).
+    Logs may be added and removed while it runs; it waits for topics that do not exist yet. After an exception, call
+    ``__anext__`` again to continue; a failed log is not read until it is added again.
 
     Args:
         positions: Offsets to begin at.
-        max_wait_ms: How long one poll waits; an added log is noticed after that time at the latest.
+        max_wait_ms: How long one poll waits, and so the longest delay until an added log is read.
     """
 
     def __init__(
@@ -123,16 +122,16 @@ class Tail:
 
     @property
     def positions(self) -> Mapping[TP, int]:
-        """The offset of the next record of each followed log."""
+        """Return the offset of the next record of each followed log."""
         return self._positions
 
     def add(self, log: TP, offset: int) -> None:
-        """Follow ``log`` from ``offset`` on; moves the position of a log that is followed already."""
+        """Follow ``log`` from ``offset`` on; moves the position of a log that is already followed."""
         self._drop_fetched(log)
         self._move(log, offset)
 
     def remove(self, log: TP) -> None:
-        """Stop following ``log``; no more of its records come."""
+        """Stop following ``log``; no more of its records are returned."""
         self._drop_fetched(log)
         self._positions.pop(log, None)
         self._session.forget(log)
@@ -149,12 +148,12 @@ class Tail:
         return self
 
     async def __anext__(self) -> tuple[TP, list[Record]]:
-        """The next records of some log, never an empty list.
+        """Return the next records of some log, never an empty list.
 
         Raises:
-            BrokerError: a log cannot be read; code 1: what was to be read next is gone, code 100: the topic is a new
-                one under the old name. ``error.log`` says which.
-            ConnectionLost: no broker can be reached; go on after a pause.
+            BrokerError: a log cannot be read; code 1: the next record was deleted, code 100: the topic was deleted and
+                created again. ``error.log`` names the log.
+            ConnectionLost: no broker can be reached; continue after a pause.
         """
         while True:
             while self._fetched:
@@ -183,7 +182,7 @@ class OffsetRange(NamedTuple):
 
 
 async def extents(cluster: Cluster, logs: Collection[TP]) -> dict[TP, OffsetRange]:
-    """The offsets that each log has now.
+    """Return the offsets that each log has now.
 
     Raises:
         BrokerError: the first log that does not exist or may not be read.
@@ -207,13 +206,15 @@ async def extents(cluster: Cluster, logs: Collection[TP]) -> dict[TP, OffsetRang
 async def sweep(
     cluster: Cluster, logs: Mapping[TP, OffsetRange], *, wanted: Callable[[TP, BatchHeader], bool] | None = None
 ) -> AsyncIterator[tuple[TP, list[Record]]]:
-    """The records of these extents, each log's in offset order, the logs' mixed. Markers and fillers are included.
+    """Yield the records of these extents, in offset order within each log, with logs interleaved.
+
+    Includes markers and fillers.
 
     Args:
-        wanted: Whether the records of a batch are wanted, by its header; None: all are.
+        wanted: Decides by a batch's header whether to read its records; None: read all.
 
     Raises:
-        BrokerError: a log cannot be read; code 1: it does not reach back to its extent's start any more.
+        BrokerError: a log cannot be read; code 1: it no longer reaches back to its extent's start.
         ConnectionLost, RequestTimeout: no broker answers.
     """
     positions = {log: extent.start for log, extent in logs.items() if extent.start < extent.end}

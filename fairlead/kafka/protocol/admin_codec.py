@@ -1,8 +1,8 @@
-"""Requests about topic settings, deleting a topic by its id, and client quotas. Pure.
+"""Requests about topic settings, deletion of a topic by its id, and client quotas. Pure.
 
-DescribeConfigs asks for a few named settings of many topics: six settings of a topic are about 250 bytes, all of them
-3 KB. confluent-kafka 2.16.1 has no DescribeClientQuotas and no AlterClientQuotas. Only quotas of users are asked for
-and set; those of client ids are left alone.
+DescribeConfigs asks for a few named settings of many topics: six settings of a topic are about 250 bytes, all of them 3
+KB. confluent-kafka 2.16.1 has no DescribeClientQuotas and no AlterClientQuotas. These requests read and set only quotas
+of users, never those of client ids.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from fairlead.kafka.protocol.versions import (
     DESCRIBE_CONFIGS,
 )
 
-TOPIC: Final = b"\2"  # Kafka's number for that kind of resource
-OWN: Final = 1  # source of a value that the topic itself has (DYNAMIC_TOPIC_CONFIG)
+TOPIC: Final = b"\2"  # Kafka's number for this resource type
+OWN: Final = 1  # source of a value set on the topic itself (DYNAMIC_TOPIC_CONFIG)
 
 _I8: Final = struct.Struct(">b")
 _I16: Final = struct.Struct(">h")
@@ -31,19 +31,24 @@ _FLAGS: Final = struct.Struct(">bbb")  # read only, source, sensitive
 
 
 def describe_settings_request(topics: Collection[str], names: Collection[str]) -> Question[dict[str, dict[str, str]]]:
-    """Ask for these settings of these topics. The answer has settings by topic; topics with an error (unknown, not
-    permitted) are left out."""
+    """Ask for these settings of these topics.
+
+    The answer has settings by topic, without topics that have an error (unknown, not permitted).
+    """
     return Question(*DESCRIBE_CONFIGS, _body(topics, names, synonyms=False), _in_effect)
 
 
 def describe_defaults_request(topic: str, names: Collection[str]) -> Question[dict[str, str]]:
-    """Ask what these settings of a topic would be if it had none of its own: of the places where a broker looks for a
-    value, in its order, the first that is not the topic. Empty for a topic with an error."""
+    """Ask for the values that these settings of a topic would have if the topic set none itself.
+
+    A broker looks a value up in several places, in order; the answer has the first one outside the topic. It is empty
+    for a topic with an error.
+    """
     return Question(*DESCRIBE_CONFIGS, _body([topic], names, synonyms=True), _defaults)
 
 
 def delete_topic_request(topic_id: bytes, timeout_ms: int) -> Question[int]:
-    """Delete the topic with this id, whatever has its name by now. The answer is an error code."""
+    """Delete the topic with this id, whatever its name is by now. The answer is an error code."""
     topic = count(1) + NO_NAME + topic_id + NO_TAGS
     return Question(*DELETE_TOPICS, topic + _I32.pack(timeout_ms) + NO_TAGS, _deleted)
 
@@ -95,7 +100,7 @@ def _answered(body: memoryview) -> dict[str, list[_Setting]]:
     for _ in range(reader.count()):
         (code,) = reader.unpack(_I16)
         reader.blob()  # message
-        reader.unpack(_I8)  # kind of resource
+        reader.unpack(_I8)  # resource type
         topic = reader.text() or ""
         settings = list(_settings(reader))
         reader.tags()
@@ -116,7 +121,7 @@ def _settings(reader: FieldReader) -> Iterator[_Setting]:
 
 
 def _place(reader: FieldReader) -> tuple[str | None, int]:
-    reader.blob()  # what the setting is called there
+    reader.blob()  # the setting's name in that place
     value = reader.text()
     (source,) = reader.unpack(_I8)
     reader.tags()
@@ -128,7 +133,7 @@ Changes = Mapping[str, Mapping[str, float | None]]
 
 _USER: Final = "user"
 _F64: Final = struct.Struct(">d")
-_ANY: Final = 2  # every user that has one, and the default of users
+_ANY: Final = 2  # every user that has quotas, and the default of users
 _NULL: Final = b"\0"
 
 
@@ -140,14 +145,14 @@ class DescribedQuotas(NamedTuple):
 
 
 def describe_quotas_request() -> Question[DescribedQuotas]:
-    """All quotas that are one user's, whatever client id it uses."""
+    """Ask for all quotas that apply to a user with any client id."""
     component = text(_USER) + _I8.pack(_ANY) + _NULL + NO_TAGS
-    strict = b"\1"  # none that is of a client id as well
+    strict = b"\1"  # without those that also name a client id
     return Question(*DESCRIBE_CLIENT_QUOTAS, count(1) + component + strict + NO_TAGS, _described)
 
 
 def alter_quotas_request(changes: Changes) -> Question[dict[str, int]]:
-    """Set quotas, by user and key; None takes one away. The answer has an error code by user."""
+    """Set quotas, by user and key; None removes one. The answer has an error code by user."""
     body = bytearray(count(len(changes)))
     for user, values in changes.items():
         body += count(1) + text(_USER) + text(user) + NO_TAGS + count(len(values))
@@ -192,7 +197,7 @@ def _altered(body: memoryview) -> dict[str, int]:
 
 
 def _entity(reader: FieldReader) -> str | None:
-    """The user that an entity is; None for another one, and for the default of all users."""
+    """Read an entity and return its user; None for another kind of entity, and for the default of all users."""
     names: dict[str, str | None] = {}
     for _ in range(reader.count()):
         kind = reader.text() or ""

@@ -64,7 +64,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """Size of the whole batch in bytes."""
         return self.length + LENGTH_FROM
 
     @property
@@ -72,7 +72,7 @@ class BatchHeader(NamedTuple):
         """How the records are compressed.
 
         Raises:
-            UnreadableRecords: in a way that format v2 does not know.
+            UnreadableRecords: with a codec that format v2 does not define.
         """
         bits = self.attributes & CODEC_MASK
         if bits > Codec.ZSTD:
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def has_holes(self) -> bool:
-        """True when offsets inside the batch are missing (compaction); a broker refuses such a batch from a client."""
+        """Whether offsets inside the batch are missing (compaction); a broker refuses such a batch from a client."""
         return self.count != self.last_offset_delta + 1
 
 
@@ -102,7 +102,7 @@ class BatchView(NamedTuple):
 
 
 def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``.
+    """Read the header at ``position``.
 
     Raises:
         CorruptBatch: fewer than 61 bytes are left, or the batch is not of format v2.
@@ -120,10 +120,10 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
-    """Every complete batch of ``buffer[start:]`` in order; a last batch that is cut short is left out.
+    """Yield every complete batch of ``buffer[start:]`` in order; ignore a last batch that is cut short.
 
     Raises:
-        CorruptBatch: a batch is not of format v2, or its length cannot be.
+        CorruptBatch: a batch is not of format v2, or has an impossible length.
     """
     end = len(buffer)
     unpack = HEADER.unpack_from
@@ -131,7 +131,7 @@ def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
     while end - start >= HEADER_BYTES:
         header = make(unpack(buffer, start))
         if header.magic != MAGIC or header.length < HEADER_BYTES - LENGTH_FROM:
-            parse_header(buffer, start)  # raises with the fitting words when it is the format
+            parse_header(buffer, start)  # raises an exact error if the format is the reason
             raise CorruptBatch(f"a record batch claims to be {header.length} bytes long")
         after = start + LENGTH_FROM + header.length
         if after > end:
@@ -141,19 +141,19 @@ def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
 
 
 def crc_of(batch: Buffer) -> int:
-    """The CRC-32C that belongs into the header of this one batch."""
+    """Compute the CRC-32C that belongs in the header of this one batch."""
     with memoryview(batch) as view, view[CRC_FROM:] as body:
         return crc32c(body)
 
 
 def verify_crc(buffer: Buffer, start: int = 0, stop: int | None = None) -> bool:
-    """True when the CRC of the one batch at ``buffer[start:stop]`` is right."""
+    """Whether the CRC of the one batch at ``buffer[start:stop]`` is right."""
     with memoryview(buffer) as view, view[start : len(buffer) if stop is None else stop] as batch:
         return len(batch) >= HEADER_BYTES and crc_of(batch) == _U32.unpack_from(batch, CRC_AT)[0]
 
 
 def zero_base_offset(buffer: bytearray | memoryview, start: int = 0) -> None:
-    """Write the zero that a broker demands in a produced batch, in place; outside the CRC, so nothing else changes."""
+    """Set the base offset to 0 in place, as a broker requires in a produced batch; the CRC does not cover it."""
     buffer[start : start + 8] = _ZERO_OFFSET
 
 

@@ -29,17 +29,17 @@ _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK: Final = 32 * 1024
 _I32: Final = struct.Struct(">i")
-_GZIP_WBITS: Final = 31  # zlib's way to say "with a gzip header"
+_GZIP_WBITS: Final = 31  # zlib's value for a gzip header
 _ZSTD_LEVEL: Final = 3
-_MOST: Final = 16 << 20  # bytes; a batch of any message that a log takes, and of fillers, is far below
-_MOST_TIMES: Final = 32  # a larger batch may grow so many times; readings grow five to ten times
+_MOST: Final = 16 << 20  # bytes; a batch of the largest message that a log takes, or of fillers, is far smaller
+_MOST_TIMES: Final = 32  # a larger batch may grow by this factor; readings grow five to ten times
 _FIRST_TIMES: Final = 8
-_TOO_SMALL: Final = "failed to write whole buffer"  # how cramjam says that a buffer was full
+_TOO_SMALL: Final = "failed to write whole buffer"  # cramjam's error text for a full buffer
 
 
 def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
-    """``data`` in the framing of ``codec``; unchanged for ``Codec.NONE``."""
-    import cramjam  # 1.5 MB, for the few that look inside batches
+    """Compress ``data`` in the framing of ``codec``; return it unchanged for ``Codec.NONE``."""
+    import cramjam  # 1.5 MB, for the few processes that look inside batches
 
     match codec:
         case Codec.NONE:
@@ -56,7 +56,7 @@ def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
                 out += block
             return bytes(out)
         case Codec.LZ4:
-            # Java's reader wants independent blocks (KAFKA-3160 and after).
+            # Java's reader requires independent blocks (KAFKA-3160 and later).
             lz4 = cramjam.lz4.Compressor(level=1, content_checksum=False, block_linked=False)
             lz4.compress(bytes(data))
             return bytes(lz4.finish())
@@ -65,12 +65,13 @@ def compress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def decompress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
-    """The inverse of ``compress``; also takes snappy without the xerial framing, which some producers send.
+    """Decompress ``data``; also takes snappy without the xerial framing, which some producers send.
 
-    Never makes more than 16 MiB, or 32 times the size of ``data``: a kilobyte can be packed from gigabytes.
+    Never returns more than 16 MiB or, if that is more, 32 times the size of ``data``: gigabytes can be compressed to a
+    kilobyte.
 
     Raises:
-        UnreadableRecords: ``data`` is not in the framing of ``codec``, or holds more than that.
+        UnreadableRecords: ``data`` is not in the framing of ``codec``, or decompresses to more than that.
     """
     import cramjam
 
@@ -95,7 +96,7 @@ def decompress(codec: Codec, data: bytes | bytearray | memoryview) -> bytes:
 
 
 def _unpack(into: Callable[[bytes, Any], int], raw: bytes, most: int) -> bytes:
-    """Decompress into a buffer that grows up to ``most``."""
+    """Decompress into a buffer that grows up to ``most`` bytes."""
     import cramjam
 
     size = min(most, 1024 + _FIRST_TIMES * len(raw))

@@ -1,8 +1,8 @@
-"""Fields of requests and answers in flexible versions of Kafka's protocol, for codecs that are written by hand.
+"""Fields of requests and answers in flexible versions of Kafka's protocol, for codecs written by hand.
 
-Those of the hot paths (``produce_codec``, ``fetch_codec``, ``metadata_codec``) do it inline, which is faster; all
-others use these. kafka-python's codec is the oracle in the tests; it is not used at run time, because its import costs
-a tenth of a second and 10 MB.
+The codecs of the hot paths (``produce_codec``, ``fetch_codec``, ``metadata_codec``) code fields inline, which is
+faster; all others use these functions. Tests compare with kafka-python's codec; Fairlead does not import it at run
+time, because that costs a tenth of a second and 10 MB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LARGEST_SHIFT: Final = 63
 
 
 def encode_unsigned(value: int) -> bytes:
-    """``value`` (0 or more) in 7-bit groups, lowest first."""
+    """Encode ``value`` (0 or more) in 7-bit groups, lowest first."""
     if value < 0x80:
         return _SMALL[value]
     out = bytearray()
@@ -27,12 +27,16 @@ def encode_unsigned(value: int) -> bytes:
 
 
 def encode_signed(value: int) -> bytes:
-    """``value`` (64 bits, signed) zig-zag coded, so that small negative numbers stay short."""
+    """Encode ``value`` (64 bits, signed) zig-zag coded, so that small negative numbers stay short."""
     return encode_unsigned((value << 1) ^ (value >> 63))
 
 
 def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """(value, position after it); ``IndexError`` when the buffer ends early, or the number has more than ten bytes."""
+    """Return (value, position after it).
+
+    Raises:
+        IndexError: the buffer ends early, or the number has more than ten bytes.
+    """
     byte = buffer[position]
     position += 1
     if byte < 0x80:
@@ -51,15 +55,15 @@ def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tu
 
 
 def decode_signed(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
-    """(value, position after it) of a zig-zag coded number."""
+    """Return (value, position after it) of a zig-zag coded number; raises as ``decode_unsigned``."""
     value, position = decode_unsigned(buffer, position)
     return (value >> 1) ^ -(value & 1), position
 
 
 def skip_tags(buffer: bytes | bytearray | memoryview, position: int) -> int:
-    """The position after a section of tagged fields, whatever they are."""
+    """Return the position after a section of tagged fields; ignore the fields."""
     count = buffer[position]
-    if count == 0:  # by far the most frequent
+    if count == 0:  # by far the most frequent case
         return position + 1
     count, position = decode_unsigned(buffer, position)
     for _ in range(count):
@@ -77,9 +81,10 @@ NO_TAGS: Final = b"\0"
 
 
 class Question(NamedTuple, Generic[T]):
-    """One request: what is sent, and how its answer's body is read.
+    """One request: the bytes to send, and the decoder of its answer's body.
 
-    ``decode`` raises ``IndexError``, ``struct.error`` or ``UnicodeDecodeError`` for a body that is cut short, or none.
+    ``decode`` raises ``IndexError``, ``struct.error`` or ``UnicodeDecodeError`` for a body that is truncated or not
+    such an answer.
     """
 
     api_key: int
@@ -99,18 +104,18 @@ class FieldReader:
         self._at = 0
 
     def unpack(self, form: struct.Struct) -> tuple[Any, ...]:
-        """Fields of fixed size."""
+        """Read fields of fixed size."""
         found = form.unpack_from(self._body, self._at)
         self._at += form.size
         return found
 
     def count(self) -> int:
-        """How many elements a compact array has; 0 for null too."""
+        """Read how many elements a compact array has; 0 also for null."""
         size, self._at = decode_unsigned(self._body, self._at)
         return max(0, size - 1)
 
     def blob(self) -> bytes | None:
-        """Compact bytes, or None for null."""
+        """Read compact bytes; None for null."""
         size, start = decode_unsigned(self._body, self._at)
         if size == 0:
             self._at = start
@@ -121,7 +126,7 @@ class FieldReader:
         return bytes(self._body[start:end])
 
     def text(self) -> str | None:
-        """A compact string, or None for null."""
+        """Read a compact string; None for null."""
         found = self.blob()
         return None if found is None else found.decode()
 
@@ -131,15 +136,15 @@ class FieldReader:
 
 
 def count(elements: int) -> bytes:
-    """The beginning of a compact array."""
+    """Encode the beginning of a compact array."""
     return encode_unsigned(elements + 1)
 
 
 def blob(data: bytes) -> bytes:
-    """Compact bytes."""
+    """Encode compact bytes."""
     return encode_unsigned(len(data) + 1) + data
 
 
 def text(value: str) -> bytes:
-    """A compact string."""
+    """Encode a compact string."""
     return blob(value.encode())

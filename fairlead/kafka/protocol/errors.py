@@ -1,7 +1,7 @@
-"""Kafka's error codes with their names, and the exceptions made of them. Pure.
+"""Kafka's error codes with their names, and the exceptions made from them. Pure.
 
-``RETRIABLE`` and ``NAMES`` are the protocol's own table. kafka-python carries the same; a test compares the two. It
-is not imported at run time, because any part of it imports its whole client.
+``RETRIABLE`` and ``NAMES`` are the protocol's own table. A test compares them with kafka-python's table, which is not
+imported at run time, because any part of kafka-python imports its whole client.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ RETRIABLE: Final = frozenset((
     80, 83, 84, 88, 89, 100, 103, 106, 122, 123,
 ))
 # fmt: on
-"""The same request may succeed later."""
+"""Codes after which the same request may succeed later."""
 
 UNKNOWN: Final = "UNKNOWN"
 
@@ -154,7 +154,7 @@ NAMES: Final = {
 }
 
 
-# Codes that the append convention or the search for leaders acts on (docs/append-convention.md).
+# Codes that the append convention or the leader lookup handles (docs/append-convention.md).
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 LEADER_NOT_AVAILABLE: Final = 5
@@ -171,16 +171,16 @@ FETCH_SESSION_TOPIC_ID_ERROR: Final = 106
 
 
 class WireError(FairleadError):
-    """Anything that goes wrong between Fairlead and a Kafka cluster."""
+    """Base of all errors in the exchange with a Kafka cluster."""
 
 
 class BrokerError(WireError):
-    """A broker answered with an error code. Made by ``broker_error`` only.
+    """A broker answered with an error code. Only ``broker_error`` creates it.
 
     Args:
         code: The protocol's number, for example 3.
         name: The protocol's name, for example ``UNKNOWN_TOPIC_OR_PARTITION``.
-        log: The log it is about, if it is about one.
+        log: The log that the error is about, if any.
     """
 
     def __init__(self, code: int, name: str, log: TopicPartition | None, detail: str, hint: str) -> None:
@@ -216,14 +216,14 @@ class ConnectionLost(WireError):
 
 
 class RequestTimeout(WireError):
-    """No answer in time. The request may or may not have been carried out; the connection was closed."""
+    """No answer in time. The request may or may not have been carried out; the connection has been closed."""
 
     retriable = True
     exit_code = ExitCode.UNAVAILABLE
 
 
 class AuthenticationFailed(WireError):
-    """The login was refused, or the server is not who it should be. Never retried by itself."""
+    """The login was refused, or the server is not the expected one. Never retried automatically."""
 
     exit_code = ExitCode.REFUSED
 
@@ -235,7 +235,7 @@ class UnsupportedBroker(WireError):
 
 
 class Misplaced(WireError):
-    """A batch is, or would be, at another offset than its sequence says, or the log's tail is not what it must be."""
+    """A batch is, or would be, at another offset than its sequence says, or the log's tail is not the expected one."""
 
     exit_code = ExitCode.REFUSED
 
@@ -247,18 +247,21 @@ class Fenced(WireError):
 
 
 class Conflict(WireError):
-    """Another writer's record is at the offset where ours would be."""
+    """Another writer's record is at the offset where ours should be."""
 
     exit_code = ExitCode.REFUSED
 
 
 class CorruptBatch(WireError):
-    """Bytes that are no record batch of format v2, or whose CRC does not match."""
+    """The bytes are no record batch of format v2, or its CRC does not match."""
 
 
 class UnreadableRecords(CorruptBatch):
-    """A batch whose CRC is right and whose records cannot be decoded: in an unknown compression, or larger than any
-    message may be. Reading it again gives the same, so readers skip it."""
+    """The batch's CRC is right but its records cannot be decoded, so readers skip it.
+
+    The compression is unknown, or the records are larger than any message may be. Reading the batch again gives the
+    same error.
+    """
 
 
 _HINTS: Final = {
@@ -271,11 +274,11 @@ _HINTS: Final = {
 
 
 def is_retriable(code: int) -> bool:
-    """True when the protocol's table calls this error code retriable."""
+    """Whether the protocol's table calls this error code retriable."""
     return code in RETRIABLE
 
 
 def broker_error(code: int, log: TopicPartition | None = None, detail: str | None = None) -> BrokerError:
-    """The error for a code other than 0, retriable or fatal as the protocol says."""
+    """Make the error for a code other than 0, retriable or fatal as the protocol says."""
     kind = RetriableBrokerError if code in RETRIABLE else FatalBrokerError
     return kind(code, NAMES.get(code, UNKNOWN), log, detail or "", _HINTS.get(code, ""))

@@ -1,7 +1,8 @@
-"""Fetch requests and answers by hand: the hot path of every read. kafka-python's codec is the oracle in the tests.
+"""Encode Fetch requests and decode their answers by hand, because every read uses them.
 
-Version 13: topics go by id, so a topic that was deleted and created anew answers 100 instead of quietly serving another
-log under the same name. Bodies only; the connection writes the request header. Records are never copied.
+Tests compare with kafka-python's codec. Version 13 names topics by id, so for a topic that was deleted and created
+again the broker answers 100 instead of serving another log under the same name. Bodies only; the connection writes the
+request header. Records are never copied.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def encode_request(
     session_epoch: int = EPOCH_NONE,
     forgotten: Collection[tuple[bytes, int]] = (),
 ) -> bytearray:
-    """The body; ``forgotten`` holds (topic id, partition number) to drop from the session."""
+    """Encode the body; ``forgotten`` holds (topic id, partition number) to drop from the session."""
     out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch))
     out += encode_unsigned(len(wanted) + 1)
     for topic_id, partition, offset in wanted:
@@ -76,7 +77,7 @@ def encode_request(
 
 
 def decode_response(frame: bytearray, position: int) -> FetchAnswer:
-    """The whole answer; ``position`` is where the body begins. Records are views into ``frame``."""
+    """Decode the whole answer; ``position`` is where the body begins. Records are views into ``frame``."""
     view = memoryview(frame)
     _, code, session_id = _ANSWER_HEAD.unpack_from(frame, position)
     position += _ANSWER_HEAD.size
@@ -110,5 +111,5 @@ def decode_response(frame: bytearray, position: int) -> FetchAnswer:
 
 
 def failed(error_code: int) -> FetchedPartition:
-    """A log's part of an answer that says nothing but an error."""
+    """Make a log's part of an answer that has only an error code."""
     return FetchedPartition(error_code, -1, -1, -1, (), _EMPTY)

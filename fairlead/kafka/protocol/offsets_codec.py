@@ -29,13 +29,13 @@ _PRODUCER: Final = struct.Struct(">qiiqiq")  # id, epoch, sequence, time, coordi
 
 
 def list_request(times: Mapping[TP, int]) -> Question[dict[TP, Coded[int]]]:
-    """Offsets of logs, each at its own time, or at ``LATEST`` or ``EARLIEST``."""
+    """Ask for an offset of each log by time, or for ``LATEST`` or ``EARLIEST``."""
     logs = _by_topic(times, lambda log: _ASKED.pack(log.partition, -1, times[log]) + NO_TAGS)
     return Question(*LIST_OFFSETS, _REPLICA.pack(-1, 0) + logs + NO_TAGS, _listed)
 
 
 def producers_request(logs: Collection[TP]) -> Question[dict[TP, Coded[tuple[ProducerState, ...]]]]:
-    """What the brokers remember of the producers of these logs."""
+    """Ask what the brokers remember of the producers of these logs."""
     body = _by_topic(logs, lambda log: _I32.pack(log.partition))
     return Question(*DESCRIBE_PRODUCERS, body + NO_TAGS, _producers)
 
@@ -47,7 +47,7 @@ def delete_request(before: Mapping[TP, int], timeout_ms: int) -> Question[dict[T
 
 
 def _by_topic(logs: Collection[TP], encode: Callable[[TP], bytes]) -> bytes:
-    """A compact array of topics, each with its name and a compact array of partitions."""
+    """Encode a compact array of topics, each with its name and a compact array of partitions."""
     topics: dict[str, list[bytes]] = {}
     for log in logs:
         topics.setdefault(log.topic, []).append(encode(log))
@@ -61,7 +61,10 @@ def _by_topic(logs: Collection[TP], encode: Callable[[TP], bytes]) -> bytes:
 
 
 def _read(body: memoryview, decode: Callable[[FieldReader], tuple[int, Coded[T]]]) -> dict[TP, Coded[T]]:
-    """The inverse for answers, after their throttle time; ``decode`` gives (partition, what is said of it)."""
+    """Decode an answer: a throttle time, then topics with their partitions.
+
+    ``decode`` reads one partition and returns its number with (error code, value).
+    """
     reader = FieldReader(body)
     reader.unpack(_I32)
     found: dict[TP, Coded[T]] = {}

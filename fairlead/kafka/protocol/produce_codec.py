@@ -1,6 +1,7 @@
-"""Produce requests and answers by hand: the hot path of every append. kafka-python's codec is the oracle in the tests.
+"""Encode Produce requests and decode their answers by hand, because every append uses them.
 
-Version 9: the first flexible one, with topic names. Bodies only; the connection writes the request header.
+Tests compare with kafka-python's codec. Version 9 is the first flexible one, with topic names. Bodies only; the
+connection writes the request header.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _JOIN_BELOW: Final = 8192  # smaller batches are copied into the running buffer:
 
 
 def encode_request(batches: Mapping[TP, Buffer], timeout_ms: int) -> list[Buffer]:
-    """The body as a list of buffers; large batches are in it as they are, not copied. One batch per log."""
+    """Encode the body as a list of buffers, with one batch per log. Large batches are not copied."""
     out: list[Buffer] = []
     run = bytearray(b"\0")  # no transactional id
     run += _HEAD.pack(ACKS_ALL, timeout_ms)
@@ -52,7 +53,7 @@ def encode_request(batches: Mapping[TP, Buffer], timeout_ms: int) -> list[Buffer
 
 
 def _by_topic(batches: Mapping[TP, Buffer]) -> list[tuple[str, Sequence[tuple[int, Buffer]]]]:
-    """The batches of each topic once; nearly always a topic has one."""
+    """Group the batches by topic; nearly always a topic has one."""
     if len({topic for topic, _ in batches}) == len(batches):
         return [(topic, ((partition, batch),)) for (topic, partition), batch in batches.items()]
     found: dict[str, list[tuple[int, Buffer]]] = {}
@@ -62,7 +63,7 @@ def _by_topic(batches: Mapping[TP, Buffer]) -> list[tuple[str, Sequence[tuple[in
 
 
 def decode_response(frame: bytearray, position: int) -> dict[TP, ProduceResult]:
-    """Each log's result; ``position`` is where the body begins."""
+    """Return each log's result; ``position`` is where the body begins."""
     results: dict[TP, ProduceResult] = {}
     topics, position = decode_unsigned(frame, position)
     for _ in range(topics - 1):

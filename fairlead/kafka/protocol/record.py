@@ -29,12 +29,12 @@ from fairlead.kafka.protocol.errors import CorruptBatch, UnreadableRecords
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
-RECORD_OVERHEAD = 24  # upper bound of a record's bytes beside key, value and headers
+RECORD_OVERHEAD = 24  # upper bound of a record's bytes besides key, value and headers
 HEADER_OVERHEAD = 10  # the same for one header
 
 
 class Record(NamedTuple):
-    """A stored record. ``timestamp_ms`` is milliseconds since 1970 UTC; ``value`` null is a tombstone or a filler."""
+    """A stored record. ``timestamp_ms`` is milliseconds since 1970 UTC; a null ``value`` is a tombstone or a filler."""
 
     offset: int
     timestamp_ms: int
@@ -45,8 +45,11 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NewRecord:
-    """A record to be appended. ``timestamp_ms`` is the time of the event, milliseconds since 1970 UTC, never negative:
-    the answer to a produce request could not be read otherwise (docs/append-convention.md)."""
+    """A record to be appended.
+
+    ``timestamp_ms`` is the time of the event in milliseconds since 1970 UTC. It must not be negative: the answer to the
+    produce request could not be interpreted otherwise (docs/append-convention.md).
+    """
 
     value: bytes | None
     key: bytes | None = None
@@ -54,7 +57,7 @@ class NewRecord:
     timestamp_ms: int = field(kw_only=True)
 
     def size_bound(self) -> int:
-        """At least as many bytes as the record takes in a batch without compression."""
+        """Return an upper bound of the record's size in bytes in a batch without compression."""
         size = RECORD_OVERHEAD + len(self.value or b"") + len(self.key or b"")
         for name, value in self.headers:
             size += HEADER_OVERHEAD + 4 * len(name) + len(value or b"")
@@ -72,7 +75,7 @@ def build_batch(
     sequence: int,
     codec: Codec = Codec.NONE,
 ) -> bytes:
-    """A complete batch with base offset 0 around an already compressed ``payload`` of ``count`` records."""
+    """Build a complete batch with base offset 0 around an already compressed ``payload`` of ``count`` records."""
     out = bytearray(HEADER_BYTES)
     HEADER.pack_into(
         out,
@@ -99,7 +102,7 @@ def build_batch(
 def encode_batch(
     records: Sequence[NewRecord], *, producer_id: int, epoch: int, sequence: int, codec: Codec = Codec.NONE
 ) -> bytes:
-    """One batch of all ``records`` with base offset 0, CreateTime. Equal arguments give equal bytes.
+    """Encode one batch of all ``records`` with base offset 0 and CreateTime. Equal arguments give equal bytes.
 
     Raises:
         FairleadError: there are no records, or one has a negative time.
@@ -158,13 +161,13 @@ def _encode_headers(headers: Headers) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _header_name(name: str) -> bytes:
-    """A header's name as it is stored; there are few."""
+    """Encode a header's name as it is stored, cached: there are few names."""
     raw = name.encode()
     return encode_signed(len(raw)) + raw
 
 
 def decode_batch(buffer: Buffer, start: int = 0, stop: int | None = None, *, check_crc: bool = True) -> list[Record]:
-    """The records of the one batch at ``buffer[start:stop]``, with absolute offsets; none for a control batch.
+    """Decode the records of the one batch at ``buffer[start:stop]``, with absolute offsets; none for a control batch.
 
     Raises:
         CorruptBatch: the CRC does not match. UnreadableRecords: it does, and the records cannot be read.
@@ -191,7 +194,7 @@ def decode_batch(buffer: Buffer, start: int = 0, stop: int | None = None, *, che
 
 
 def _decode_records(data: bytes, count: int, base_offset: int, base_time: int, fixed_time: int | None) -> list[Record]:
-    # The hot loop of every reader: most numbers fit in one byte, so that case is written out.
+    # Every reader runs this loop most: most numbers fit in one byte, so that case is written out.
     signed = decode_signed
     out: list[Record] = []
     position = 0
@@ -243,8 +246,8 @@ def _decode_headers(data: bytes, position: int) -> tuple[Headers, int]:
     for _ in range(count):
         size, position = decode_signed(data, position)
         if size < 0:
-            raise ValueError("a header without a name")  # going back, one would never come to the end
-        name = data[position : position + size].decode(errors="replace")  # as Java shows it
+            raise ValueError("a header without a name")  # a negative size would move backwards, for ever
+        name = data[position : position + size].decode(errors="replace")  # as Java does
         position += size
         size, position = decode_signed(data, position)
         value = None if size < 0 else data[position : position + size]

@@ -1,6 +1,6 @@
 """The client's side of SCRAM-SHA-512 (RFC 5802), without channel binding. Pure.
 
-User names and passwords are taken as they are, as Kafka's brokers do (they do not apply SASLprep to ASCII either).
+User names and passwords are used unchanged, as Kafka's brokers do (they do not apply SASLprep to ASCII either).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Final
 
 MECHANISM: Final = "SCRAM-SHA-512"
 LEAST_ITERATIONS: Final = 4096  # fewer would let a false server guess the password from the proof
-MOST_ITERATIONS: Final = 1_000_000  # more would only keep us busy
+MOST_ITERATIONS: Final = 1_000_000  # more would only cost us time
 _HASH: Final = "sha512"
 _NO_BINDING: Final = b"c=biws"  # base64 of "n,,"
 
 
 class ScramClient:
-    """One login: ``first`` is sent, the answer goes to ``final``, whose result is sent, the answer to ``verify``."""
+    """One login: send ``first``, pass the answer to ``final``, send its result, pass that answer to ``verify``."""
 
     def __init__(self, user: str, password: str, *, nonce: str | None = None) -> None:
         self._password = password.encode()
@@ -29,14 +29,15 @@ class ScramClient:
         self._signature = b""
 
     def first(self) -> bytes:
-        """The first message."""
+        """Return the first message."""
         return b"n,," + self._bare
 
     def final(self, answer: bytes) -> bytes:
-        """The second message, which proves that we know the password.
+        """Return the second message, which proves that we know the password.
 
         Raises:
-            ValueError: the server's answer is not one to this login, or wants an unreasonable number of iterations.
+            ValueError: the server's answer does not belong to this login, or wants an unreasonable number of
+                iterations.
         """
         fields = _fields(answer)
         nonce, salt = fields[b"r"], base64.b64decode(fields[b"s"], validate=True)
@@ -55,7 +56,7 @@ class ScramClient:
         return without_proof + b",p=" + base64.b64encode(proof)
 
     def verify(self, answer: bytes) -> None:
-        """See whether the server knows the password too; ``ValueError`` when it does not."""
+        """Check that the server knows the password too; raise ``ValueError`` when it does not."""
         found = base64.b64decode(_fields(answer)[b"v"], validate=True)
         if not self._signature or not hmac.compare_digest(found, self._signature):
             raise ValueError("wrong signature")
@@ -63,13 +64,15 @@ class ScramClient:
 
 @lru_cache(maxsize=32)
 def _salted(password: bytes, salt: bytes, iterations: int) -> bytes:
-    """Costs 10 ms, and a process logs in to each of its brokers several times with one password: RFC 5802 (section 5.1)
-    allows to keep it."""
+    """Derive the salted password, cached because it costs 10 ms.
+
+    A process logs in to each of its brokers several times with one password; RFC 5802 (section 5.1) allows caching.
+    """
     return hashlib.pbkdf2_hmac(_HASH, password, salt, iterations)
 
 
 def _fields(message: bytes) -> dict[bytes, bytes]:
-    """Attributes by their letter; a missing one is empty, which is never valid."""
+    """Return attributes by their letter; a missing one is empty, which is never valid."""
     found = dict.fromkeys((b"r", b"s", b"i", b"v"), b"")
     for part in message.split(b","):
         letter, _, value = part.partition(b"=")

@@ -1,4 +1,4 @@
-"""Values that the wire takes and gives. Pure data."""
+"""Values that requests and answers carry. Pure data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 Coded = tuple[int, T | None]
-"""What a broker says of one log: error code, and the value when that is 0."""
+"""A broker's answer about one log: an error code, and the value when the code is 0."""
 
 
 class TopicPartition(NamedTuple):
-    """A log, as Kafka names it. Fairlead's own logs have one partition, number 0."""
+    """A log under Kafka's name for it. Fairlead's own logs have one partition, number 0."""
 
     topic: str
     partition: int = 0
@@ -22,7 +22,7 @@ class TopicPartition(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TopicPartition:
-        """``topic``, which is partition 0, or ``topic/3``. Raises ``ValueError`` where no number follows the slash."""
+        """Parse ``topic``, which is partition 0, or ``topic/3``; raise ``ValueError`` if no number follows."""
         topic, slash, number = text.partition("/")
         return cls(topic, int(number) if slash else 0)
 
@@ -32,7 +32,7 @@ TP = TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """What a cluster's metadata says about one topic.
+    """A topic in a cluster's metadata.
 
     Args:
         topic_id: 16 bytes; changes when a topic is deleted and created again under the same name.
@@ -47,9 +47,9 @@ class TopicInfo:
 
 
 class ProduceResult(NamedTuple):
-    """A broker's answer for one batch. ``error_code`` 0 alone proves nothing: see ``appended_now``.
+    """A broker's answer for one batch. ``error_code`` 0 alone does not prove an append: see ``appended_now``.
 
-    A request whose outcome is unknown has the protocol's own client-side codes: 13 (connection lost) and 7 (timed out).
+    When the outcome is unknown, the code is one that our client sets: 13 (connection lost) or 7 (timed out).
     """
 
     error_code: int
@@ -60,14 +60,17 @@ class ProduceResult(NamedTuple):
 
     @property
     def appended_now(self) -> bool:
-        """True when this very request appended the batch; a duplicate answer carries a time instead of -1."""
+        """Whether this request appended the batch; a duplicate answer carries a time instead of -1."""
         return self.error_code == 0 and self.log_append_time_ms == -1
 
 
 class FetchedPartition(NamedTuple):
-    """One log's part of a Fetch answer. ``records`` is a view into the answer's frame: whole stored batches, of which
-    the last may be cut short, and of which the first may begin before the offset asked for. The view is writable and
-    nobody else uses the frame, so batches may be changed in place; holding it keeps the whole frame in memory."""
+    """One log's part of a Fetch answer.
+
+    ``records`` is a view into the answer's frame: whole stored batches, of which the last may be cut short, and of
+    which the first may begin before the requested offset. The view is writable and nobody else uses the frame, so
+    batches may be changed in place; holding it keeps the whole frame in memory.
+    """
 
     error_code: int
     high_watermark: int
@@ -78,7 +81,7 @@ class FetchedPartition(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """What a broker remembers of one producer of a log (DescribeProducers)."""
+    """A broker's state of one producer of a log (DescribeProducers)."""
 
     producer_id: int
     epoch: int
@@ -89,7 +92,7 @@ class ProducerState(NamedTuple):
 class LogPosition(NamedTuple):
     """Where a log ends and in which term: the next record gets offset ``end``.
 
-    ``term`` 0 and ``marker`` -1 mean that the last batch was not written by the append convention.
+    ``term`` 0 and ``marker`` -1 mean that the last batch was not written under the append convention.
     """
 
     end: int
@@ -98,7 +101,7 @@ class LogPosition(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """Records that are stored: offsets ``base_offset`` up to, not including, ``base_offset + count``."""
+    """The offsets of stored records: ``base_offset`` up to, not including, ``base_offset + count``."""
 
     base_offset: int
     count: int  # type: ignore[assignment]  # a field shadows tuple.count on purpose

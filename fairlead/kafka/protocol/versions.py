@@ -1,4 +1,4 @@
-"""Which requests are sent, in which version, and whether a broker takes them (ApiVersions). Pure."""
+"""Request versions that Fairlead sends, and the check that a broker supports them (ApiVersions). Pure."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ Offered = Mapping[int, tuple[int, int]]
 
 
 def question() -> Question[Offered]:
-    """Ask which versions of each request the broker takes: (lowest, highest) by API key."""
+    """Ask which versions of each request the broker supports: (lowest, highest) by API key."""
     return Question(*API_VERSIONS, b"", _offered, flexible=False)
 
 
 def missing(offered: Offered) -> list[str]:
-    """What a broker lacks, by name and version."""
+    """List the requests that a broker does not support, by name and version."""
     return [
         f"{name} v{version}"
         for key, (name, version) in NEEDED.items()
@@ -55,7 +55,7 @@ def missing(offered: Offered) -> list[str]:
 
 
 def name_of(api_key: int) -> str:
-    """A request's name, for messages."""
+    """Return a request's name, for messages."""
     return NEEDED[api_key][0] if api_key in NEEDED else f"API {api_key}"
 
 

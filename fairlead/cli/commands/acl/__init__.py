@@ -1,1 +1,1 @@
-"""``fairlead acl``: who may do what with which topic. Open ``app`` first."""
+"""``fairlead acl``: show and apply the users' permissions on topics. Open ``app`` first."""

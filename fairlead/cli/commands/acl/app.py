@@ -42,7 +42,7 @@ from topologies.users import ADMIN
 
 
 def print_access_plan(context: Context, plan: AccessPlan, sites: list[str] | None, on: Console = console) -> None:
-    """Print a plan, what it leaves out, and what ``fairlead acl apply`` would refuse."""
+    """Print a plan, the changes that it leaves out, and those that ``fairlead acl apply`` would refuse."""
     print_plan(plan.lines(), on)
     left_out = (
         note for name in check_sites(context.topology, sites or None) for note in all_left_out(context.topology, name)
@@ -199,7 +199,7 @@ def apply(
     shown: dict[str, str] = {}
 
     def progress(name: str, text: str) -> None:
-        if not as_json and shown.get(name) != text:  # a site that stays away is shown once
+        if not as_json and shown.get(name) != text:  # show a site that does not answer only once
             shown[name] = text
             errors.print(f"{name}: {escape(text)}")
 

@@ -1,4 +1,7 @@
-"""``fairlead acl audit``: who can read one container: its topic by ACLs at every site, its feed records by bookings."""
+"""``fairlead acl audit``: list who can read one container: its topic by ACLs, its feed records by bookings.
+
+It asks for the ACLs of every site.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ def audit(
 
     Example: fairlead acl audit BIGU1000010
     """
-    from shore.report.entitled import feed_logs, feeds_of_container  # loads DuckDB and delta-rs
+    from shore.report.entitled import feed_logs, feeds_of_container  # imports DuckDB and delta-rs
 
     context = open_topology(topology)
     log = log_of_container(context.topology, container)
@@ -111,7 +114,7 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
 
 
 def _grouped(found: Iterator[LogReaders]) -> dict[tuple[str, str, ReadVerdict, str], list[str]]:
-    """Sites by what is the same at each of them."""
+    """Group the sites where a user has the same permission for the same reason."""
     out: dict[tuple[str, str, ReadVerdict, str], list[str]] = {}
     for one in found:
         for reader in one.readers:

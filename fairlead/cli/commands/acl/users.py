@@ -1,4 +1,4 @@
-"""``fairlead acl rotate`` and ``offboard``: give a user a new password, or remove what a departed user left."""
+"""``fairlead acl rotate`` and ``offboard``: change a user's password, or remove what a departed user left."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
     for result in sorted(results, key=_left):
         revoked = result.revoked
         if revoked is None or result.error is not None:
-            continue  # not changed: the ACLs stay revoked, so that the old password gives nothing
+            continue  # password not changed: the ACLs stay revoked, so that the old password is of no use
         if revoked.left is None:
             errors.print(
                 f"{result.site}: its brokers never end a session (connections.max.reauth.ms is 0). Restart them one by "
@@ -121,7 +121,7 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
                 f"or at once with --readmit {result.user} when all brokers were restarted, which ends all sessions.",
                 soft_wrap=True,
             )
-        time.sleep(revoked.left)  # no broker tells when they have ended
+        time.sleep(revoked.left)  # brokers do not report when old sessions have ended
         rotation.readmit(context.topology, context.resolver, result)
         if not as_json:
             errors.print(f"{result.site}: the ACLs of {result.user} are restored")

@@ -1,1 +1,1 @@
-"""``fairlead custody``: who may append to a container's log, orders by hand, strays. Open ``app`` first."""
+"""``fairlead custody``: show who may append to a container's log, move it by hand, list strays. Open ``app`` first."""

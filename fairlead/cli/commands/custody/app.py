@@ -47,11 +47,11 @@ from topologies.model import SiteKind, Topology
 T = TypeVar("T")
 
 _LIKELY: Final = (SiteKind.HQ, SiteKind.PORT, SiteKind.DATACENTRE, SiteKind.SHIP)
-"""Who is asked after the site where shore runs; the ledger never comes to most customers' sites."""
+"""Kinds of sites to ask after the site where shore runs; most customers' sites do not get the ledger."""
 
 
 def likely_sites(topology: Topology, at: str | None) -> list[str]:
-    """The sites to ask, in order: ``at`` alone, or all that have a ledger, those ashore first.
+    """Return the sites to ask, in order: ``at`` alone, or all that have a ledger, those ashore first.
 
     Raises:
         UnknownNameError: the topology has no site ``at``.
@@ -66,10 +66,10 @@ def likely_sites(topology: Topology, at: str | None) -> list[str]:
 
 
 async def ask_first(topology: Topology, at: str | None, question: Callable[[str], Awaitable[T]]) -> T:
-    """The answer of the site ``at``, or of the first likely one that answers.
+    """Return the answer of the site ``at``, or of the first likely site that answers.
 
     Raises:
-        UnavailableError: none answers. FairleadError: the site that was named does not.
+        UnavailableError: no site answers. FairleadError: ``at`` does not answer.
     """
     sites = likely_sites(topology, at)
     away: tuple[str, FairleadError] | None = None
@@ -84,7 +84,7 @@ async def ask_first(topology: Topology, at: str | None, question: Callable[[str]
 
 
 def access_of(context: Context) -> AbstractAsyncContextManager[LedgerAccess]:
-    """The sites of a topology as their administrators."""
+    """Open access to a topology's ledgers as the sites' administrators."""
     return open_ledgers(context.topology, running_kafka(context, started=False))
 
 
@@ -99,7 +99,7 @@ def run_order(
     wait: float,
     as_json: bool,
 ) -> None:
-    """Refuse, or make the plan and carry it out with consent."""
+    """Make the plan of an order, or refuse it; carry the plan out with consent."""
     log = named_log(context.topology, log)
     check_names(context.topology, kind, log, to_site)
     plan = asyncio.run(_plan(context, kind, CustodyRequest(log, to_site, getpass.getuser(), reason)))

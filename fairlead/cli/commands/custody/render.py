@@ -1,6 +1,6 @@
-"""What ``fairlead custody`` answers: JSON-ready bodies of chains, lists and strays, and the same as tables. Pure.
+"""Results of ``fairlead custody``: JSON-ready bodies of chains, lists and strays, and the same as tables. Pure.
 
-The fields are stable (docs/cli-operations.md). Times are ISO 8601 in UTC; what is unknown is null.
+The fields are stable (docs/cli-operations.md). Times are ISO 8601 in UTC; unknown values are null.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from topologies.model import SiteKind, Topology
 
 
 def chain_body(chain: Chain, ledgers: Ledgers) -> dict[str, Any]:
-    """One log's chain."""
+    """Return one log's chain."""
     return {
         "log": chain.log,
         "at": ledgers.site,
@@ -41,7 +41,7 @@ def chain_body(chain: Chain, ledgers: Ledgers) -> dict[str, Any]:
 
 
 def interval_body(each: TermInterval) -> dict[str, Any]:
-    """One term."""
+    """Return one term."""
     return {
         "term": each.term,
         "holder": each.holder,
@@ -63,7 +63,7 @@ def interval_body(each: TermInterval) -> dict[str, Any]:
 
 
 def record_body(record: LedgerEntry | CustodyOrder) -> dict[str, Any]:
-    """An entry of a ledger or an order with all its fields, but for a marker's bytes."""
+    """Return a ledger entry or an order with all its fields except a marker's bytes."""
     return {
         name: _time(value) if isinstance(value, dt.datetime) else value
         for name, value in msgspec.structs.asdict(record).items()
@@ -72,7 +72,7 @@ def record_body(record: LedgerEntry | CustodyOrder) -> dict[str, Any]:
 
 
 def plan_body(plan: CustodyPlan, entry: CustodyEntry | None, *, applied: bool) -> dict[str, Any]:
-    """What a grant or seizure would do, and the entry that carried it out."""
+    """Return the effects of a grant or seizure, and the entry that carried it out."""
     return {
         "kind": plan.order.kind,
         "log": plan.order.log,
@@ -89,7 +89,7 @@ def plan_body(plan: CustodyPlan, entry: CustodyEntry | None, *, applied: bool) -
 
 
 def list_body(topology: Topology, ledgers: Ledgers, held_by: str | None) -> dict[str, Any]:
-    """Every log with its holder, or those of one holder; and what is wrong with any of them."""
+    """Return every log with its holder, or the logs of one holder, and the problems of each."""
     logs: list[dict[str, Any]] = []
     stranded: list[dict[str, Any]] = []
     splits: list[dict[str, Any]] = []
@@ -124,12 +124,12 @@ def list_body(topology: Topology, ledgers: Ledgers, held_by: str | None) -> dict
 
 
 def holders_of(ledgers: Ledgers) -> set[str]:
-    """Every site that a ledger names as a receiver."""
+    """Return every site that a ledger names as a receiver."""
     return {each.holder for chain in chains(ledgers.entries) for each in chain.intervals if each.holder is not None}
 
 
 def strays_body(waiting: Iterable[WaitingLog], ledgers: Ledgers, now: dt.datetime) -> dict[str, Any]:
-    """What waits for each log."""
+    """Return the strays that wait for each log."""
     logs = [
         {
             "log": each.log,
@@ -150,7 +150,7 @@ def strays_body(waiting: Iterable[WaitingLog], ledgers: Ledgers, now: dt.datetim
 
 
 def ledgers_body(ledgers: Ledgers) -> dict[str, Any]:
-    """Which ledgers were read, and what of them could not be."""
+    """Return which ledgers were read, and which of their parts could not be read."""
     return {
         "read": list(ledgers.ledgers),
         "damaged": [
@@ -182,7 +182,7 @@ def _splits(chain: Chain) -> list[dict[str, Any]]:
 
 
 def _last_site(topology: Topology, chain: Chain) -> str | None:
-    """The last holder that the topology still has: it has a copy of the log."""
+    """Return the last holder that the topology still has, which has a copy of the log."""
     before: Sequence[str | None] = [site for each in reversed(chain.standing) for site in (each.holder, each.from_site)]
     for site in before:
         if site is not None and site in topology.sites and topology.sites[site].kind is not SiteKind.CUSTOMER:
@@ -195,11 +195,11 @@ def _time(value: dt.datetime | None) -> str | None:
 
 
 TABLE_ROWS: Final = 500
-_NAMED: Final = 10  # troubles of one kind that are named; of more only the number
+_NAMED: Final = 10  # problems of one kind to name; of the rest show the number
 
 
 def show_chain(body: Mapping[str, Any], console: Console) -> None:
-    """One log's chain, newest term last; then what returned, what was refused, what is wrong."""
+    """Print one log's chain, newest term last; then returned records, refusals and problems."""
     holder = body["holder"]
     held = f"held by [bold]{escape(holder)}[/] in term {body['term']}" if holder else "held by nobody"
     console.print(f"[bold]{escape(body['log'])}[/] is {held} (ledgers at {body['at']})", soft_wrap=True)
@@ -246,7 +246,7 @@ def show_chain(body: Mapping[str, Any], console: Console) -> None:
 
 
 def show_list(body: Mapping[str, Any], console: Console) -> None:
-    """Every log in a line; then what is wrong."""
+    """Print every log in a line; then the problems."""
     console.print(f"ledgers at {body['at']}: {len(body['logs']):,} logs", soft_wrap=True)
     if body["logs"]:
         _show_logs(body, console)
@@ -264,7 +264,7 @@ def show_list(body: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_logs(body: Mapping[str, Any], console: Console) -> None:
-    """A table, or plain lines where there are very many: rich needs most of a millisecond for a row."""
+    """Print a table, or plain lines for very many logs: rich needs most of a millisecond per row."""
     headers = ("log", "holder", "term", "from offset", "event", "when (UTC)")
     rows = [
         (
@@ -293,7 +293,7 @@ def _show_logs(body: Mapping[str, Any], console: Console) -> None:
 
 
 def show_strays(body: Mapping[str, Any], console: Console) -> None:
-    """What waits, the longest waiting first."""
+    """Print the strays that wait, the longest waiting first."""
     if not body["logs"]:
         console.print(f"no strays wait (strays and ledgers at {body['at']})", soft_wrap=True)
     else:
@@ -320,7 +320,7 @@ def show_strays(body: Mapping[str, Any], console: Console) -> None:
 
 
 def show_ledgers(ledgers: Mapping[str, Any], console: Console) -> None:
-    """What of the ledgers could not be had: all that is told here may be incomplete for it."""
+    """Print which parts of the ledgers could not be read, because the other output may be incomplete without them."""
     if not ledgers["read"]:
         _warn(console, "this site has no ledger at all")
     for each in ledgers["missing"][:_NAMED]:
@@ -337,7 +337,7 @@ def show_ledgers(ledgers: Mapping[str, Any], console: Console) -> None:
 
 
 def age(seconds: int) -> str:
-    """A time span in its largest units: ``3 d 4 h``."""
+    """Format a time span in its largest units: ``3 d 4 h``."""
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if days:
         return f"{days} d {hours % 24} h"

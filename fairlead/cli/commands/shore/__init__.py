@@ -1,1 +1,1 @@
-"""``fairlead shore``: tables and customers' feeds from the logs. Open ``app`` first."""
+"""``fairlead shore``: fill tables and customers' feeds from the logs. Open ``app`` first."""

@@ -1,4 +1,4 @@
-"""``fairlead shore``: run the jobs that fill tables and feeds, show their state and what was lost."""
+"""``fairlead shore``: run the jobs that fill tables and feeds; show their state and lost records."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ STYLES: Final = {
 
 
 class LiveJobs:
-    """While inside, a live table of the jobs on standard error; nothing where a program reads."""
+    """A context manager that shows a live table of the jobs on standard error, except with ``--json``."""
 
     def __init__(self, as_json: bool) -> None:
         self._live = None if as_json else Live(console=errors, auto_refresh=False, transient=False)
@@ -52,7 +52,7 @@ class LiveJobs:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-            if not errors.is_terminal:  # there rich ends the table's last line only when more is drawn
+            if not errors.is_terminal:  # without a terminal, rich ends the table's last line only when it prints more
                 errors.line()
 
     def _show(self, jobs: Mapping[str, JobStatus]) -> None:
@@ -61,7 +61,7 @@ class LiveJobs:
 
 
 def count(value: float | None) -> str:
-    """A number for a person; nothing for None."""
+    """Format a number for a person; return an empty text for None."""
     return "" if value is None else f"{value:,.0f}"
 
 
@@ -162,7 +162,7 @@ def losses(
 
 
 def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog] = ()) -> list[str]:
-    """What ``--check`` ends with 1 for, in words."""
+    """Return a sentence for each reason why ``--check`` ends with 1."""
     wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in IN_TROUBLE]
     wrong += [f"{name} cannot read {log}" for name, lag in behind.items() for log in lag.unreadable]
     wrong += [describe_loss(each) for each in lost]
@@ -287,11 +287,11 @@ def run(
 
 @contextlib.contextmanager
 def served(watch: RunMonitor, port: int | None, host: str) -> Iterator[None]:
-    """Serve the run's metrics meanwhile, if there is a port; tell where."""
+    """Serve the run's metrics inside the context, if there is a port; print the address."""
     if port is None:
         yield
         return
-    from shore.jobs.metrics import start_metrics  # brings an HTTP server along, which few runs need
+    from shore.jobs.metrics import start_metrics  # imports an HTTP server, which few runs need
 
     server = start_metrics(watch, port, host)
     errors.print(f"metrics at http://{host}:{server.port}/metrics")

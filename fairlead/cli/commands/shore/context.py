@@ -1,4 +1,4 @@
-"""A topology with a shore, its Kafka and its tables: what every command of ``fairlead shore`` opens first."""
+"""A topology with a shore, its Kafka and its tables: every command of ``fairlead shore`` opens these first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShorePlace:
 
     @property
     def endpoint(self) -> KafkaEndpoint:
-        """The Kafka of its site, as user ``shore``; nobody has asked it yet.
+        """Return the Kafka endpoint of its site for user ``shore``, without connecting.
 
         Raises:
             UnavailableError: a local site that never ran has none.
@@ -33,7 +33,7 @@ class ShorePlace:
 
 
 def open_shore(name: str) -> ShorePlace:
-    """Load a topology that says where shore runs.
+    """Load a topology that declares where shore runs.
 
     Raises:
         ConfigurationError: it does not.

@@ -43,7 +43,7 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
 
     Example: fairlead shore verify --table readings
     """
-    from shore.verify.run import verify as run_verify  # Spark's modules take a second
+    from shore.verify.run import verify as run_verify  # importing Spark's modules takes a second
 
     place = open_shore(topology)
     check_tables(table or (), kept_tables(place.topology))
@@ -82,8 +82,10 @@ def _show_verification(found: Verification) -> None:
 
 
 def what_to_do(found: Verification) -> list[str]:
-    """How many logs or rows of which tables differ, and the commands that put them right; what to do about tables that
-    could not be compared. Empty when all is equal."""
+    """Return lines that say how many logs or rows of which tables differ, and the commands that repair them.
+
+    Also says what to do about tables that could not be compared. Empty when all tables are equal.
+    """
     from shore.verify.catalogue import mended_by
 
     odd = [check for check in found.tables if check.differing]
@@ -131,7 +133,7 @@ def backfill(
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     from shore.delta.lease import only_one
     from shore.delta.table_errors import as_table_errors, check_tables
-    from shore.repair.backfill import Span, apply_backfill, plan_backfill  # Spark's modules take a second
+    from shore.repair.backfill import Span, apply_backfill, plan_backfill  # importing Spark's modules takes a second
 
     place = open_shore(topology)
     check_tables(table or ())
@@ -199,7 +201,7 @@ def rebuild(
     Example: fairlead shore rebuild readings --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.delta.lease import only_one  # Spark's modules take a second
+    from shore.delta.lease import only_one  # importing Spark's modules takes a second
     from shore.delta.table_errors import as_table_errors
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild_job as run_rebuild
@@ -309,7 +311,7 @@ def vacuum_(
     Example: fairlead shore vacuum --keep 14d --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.jobs.runner import JOBS  # Spark's modules take a second
+    from shore.jobs.runner import JOBS  # importing Spark's modules takes a second
 
     shore, span = open_shore(topology), parse_span("--keep", keep)
     paths, kept = shore.paths, kept_tables(shore.topology)

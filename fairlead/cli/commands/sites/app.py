@@ -1,4 +1,4 @@
-"""``fairlead site distrust``: shut out a ship whose machine is in somebody else's hands."""
+"""``fairlead site distrust``: shut out a ship whose machine somebody else controls."""
 
 from __future__ import annotations
 

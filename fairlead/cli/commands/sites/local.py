@@ -1,4 +1,4 @@
-"""``fairlead up``, ``down`` and ``status``: the local sites of a topology."""
+"""``fairlead up``, ``down`` and ``status``: start, stop and show the local sites of a topology."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def bring_up(
     mqtt_profile: Profile | None = None,
     tls: bool | None = None,
 ) -> list[str]:
-    """Start these sites, with users and access rules, and wait until they serve; the names of the local ones."""
+    """Start these sites, with users and access rules, and wait until they serve; return the names of the local ones."""
     topology = context.topology
     local = [name for name in names if topology.sites[name].is_local]
     specs = [
@@ -131,7 +131,7 @@ def bring_up(
 
 
 def _tls(topology: Topology, site: str, told: bool | None) -> Wanted:
-    """What a site is to have: a certificate of its own wherever it has TLS at all; as before where nobody says."""
+    """Return a site's TLS: off if ``told`` is False, else its own certificate, if any; None leaves it as it is."""
     own = topology.sites[site].certificate
     if told is False:
         return False
@@ -216,7 +216,7 @@ def _named(context: Context, sites: Sequence[str] | None, also: Iterable[str] = 
 
 @contextmanager
 def _progress(names: Sequence[str], *, quiet: bool) -> Iterator[Tell]:
-    """A line per site that says what it is doing; plain lines when nobody watches."""
+    """Yield a function that shows each site's progress on its line; without a terminal it prints plain lines."""
     if not errors.is_terminal or quiet:
         yield lambda name, text: None if quiet else errors.print(escape(f"{name}: {text}" if name else text))
         return
@@ -238,7 +238,7 @@ def _progress(names: Sequence[str], *, quiet: bool) -> Iterator[Tell]:
 
 @contextmanager
 def _ending_is_interrupting() -> Iterator[None]:
-    """SIGTERM and a closed terminal end a start as Ctrl-C does: what was started half is stopped."""
+    """Treat SIGTERM and a closed terminal as Ctrl-C, so that whatever a start has half started is stopped."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

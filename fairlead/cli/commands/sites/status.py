@@ -1,4 +1,4 @@
-"""What ``fairlead status`` shows: processes, each site's Kafka, links, bridges and certificates."""
+"""The output of ``fairlead status``: processes, each site's Kafka, links, bridges and certificates."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from topologies.model import Site, Topology
 from topologies.users import ADMIN
 from topologies.values import parse_bootstrap
 
-_TIMEOUT = 15.0  # seconds for one site's logs
+_TIMEOUT = 15.0  # seconds to wait for one site's logs
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
-OVERTAKEN: Final = "overtaken"  # the alarm about what a source has deleted while its link was not up
+OVERTAKEN: Final = "overtaken"  # the alarm for records that a source deleted while its link was not up
 _OVERTAKEN_REMEDY = (
     "let the link go on and keep the source's retention longer than any pause; ask whether another site still has "
     "them before you resolve the log"
 )
 Offsets = dict[str, tuple[int, int]]  # by topic: start and end
 LOSS = frozenset(LogState) - {LogState.MIRRORING, LogState.PAUSED, LogState.UNAVAILABLE}
-"""States that end only when somebody resolves them: something is lost, or would be."""
+"""States that end only when an operator resolves them, because records are lost, or would be."""
 
 
 def look(topology: Topology, folder: Path, local: LocalSiteRegistry, resolver: EndpointResolver) -> dict[str, Any]:
-    """The state of a topology, JSON-ready. Errors of one site are in its ``error``; the others are still told.
+    """Return the state of a topology, JSON-ready. One site's errors are in its ``error``; the other sites are complete.
 
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
-    links which are up have still to bring, or null while none is. ``overtaken`` are logs of which sources have deleted
-    records that the site does not have, over links that are not up. ``logs_in_trouble`` are those that are not
-    mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is what the
-    site's bridge wrote last, with its ``alarms``. ``certificates`` are those that its servers show, and its
-    authority's.
+    the links in state up still have to copy, or null while no link is up. ``overtaken`` are logs whose sources have
+    deleted records that the site does not have, over links that are not up. ``logs_in_trouble`` are the logs that are
+    not mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is the last
+    status that the site's bridge wrote, with its ``alarms``. ``certificates`` are those of its servers and of its
+    authority.
     """
     processes = local.status()
     counts, certificates = asyncio.run(_ask_all(topology, folder, processes, resolver))
@@ -156,15 +156,15 @@ def _is_up(link: Mapping[str, Any]) -> bool:
 def overtaken(
     topology: Topology, site: str, kept: Mapping[str, Offsets], up: Collection[str]
 ) -> list[dict[str, str | int]]:
-    """Logs of a site whose sources have deleted what the site does not have yet, each with the source that has most.
+    """Return logs of a site whose sources have deleted records that the site lacks, each with the source that has most.
 
-    Over a link that is up the replicator says so itself (``behind-retention``); one that is paused, closed or has no
-    replicator asks nothing of its source. Logs that come aboard with their boxes are left out: a copy that is not
-    followed any more stays behind for good.
+    Over a link that is up the replicator itself reports this (``behind-retention``); over a link that is paused, closed
+    or has no replicator nothing asks the source. Leaves out logs that come aboard with their boxes: a copy that is no
+    longer followed stays behind for good.
 
     Args:
         kept: Start and end of each log at the sites that answer.
-        up: Names of the links that are.
+        up: Names of the links that are up.
     """
     here = kept.get(site, {})
     best: dict[str, tuple[int, str]] = {}
@@ -184,18 +184,18 @@ def overtaken(
 
 
 def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
-    """What a site's replicator wrote last, and whether it still runs; None when there is no such file."""
+    """Return a site's replicator's last status, and whether it still runs; None when there is no status file."""
     status = read_status(folder, site)
     if status is None:
         return None
     links = status.snapshot["links"]
-    if not status.running:  # its last words on links and lag say nothing about now
+    if not status.running:  # its last values of links and lag do not apply any more
         links = [{**link, "state": "stopped", "lag": None} for link in links]
     return {**status.snapshot, "running": status.running, "links": links}
 
 
 def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Logs that are not mirrored, with the very commands that help."""
+    """Return the logs that are not mirrored, with the exact commands that help."""
     logs: Mapping[str, dict[str, Any]] = replicator["logs"] if replicator else {}
     return {
         log: {**each, "what_to_do": remedy(LogState(each["state"]), log, site)} for log, each in sorted(logs.items())
@@ -203,8 +203,11 @@ def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict
 
 
 def loses(found: Mapping[str, Any]) -> bool:
-    """Whether any log of any site is in a state that means loss (``LOSS``), a source has deleted what a site does not
-    have, or a site's way in has an alarm."""
+    """Whether records are lost, or would be, at any site.
+
+    That is: a log is in a state of ``LOSS``, a source has deleted records that a site does not have, or a site's bridge
+    has an alarm.
+    """
     return any(
         LOSS & set(site["logs_by_state"]) or site["overtaken"] or (site["bridge"] and site["bridge"]["alarms"])
         for site in found["sites"]
@@ -252,11 +255,11 @@ def _show_links(links: list[dict[str, Any]], console: Console) -> None:
     console.print(table)
 
 
-_SHOWN = 20  # logs in trouble of one site; --json has all
+_SHOWN = 20  # logs in trouble to show per site; --json has all
 
 
 def _show_troubles(sites: list[dict[str, Any]], console: Console) -> None:
-    """Counts by state per site, then each log with its cause, since when, and what to do."""
+    """Print counts by state per site, then each log with its cause, since when, and what to do."""
     for site in sites:
         troubled = site["logs_in_trouble"]
         if not troubled:
@@ -275,7 +278,7 @@ def _show_troubles(sites: list[dict[str, Any]], console: Console) -> None:
 
 
 def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
-    """What went wrong at the sites' ways in and behind links that are not up, each with what to do."""
+    """Print the alarms of the sites' bridges and of links that are not up, each with what to do."""
     for site in sites:
         for log in site["overtaken"][:_SHOWN]:
             lost = f"{log['from']} has deleted {log['records']:,} records of {log['log']} that are not here yet"
@@ -307,7 +310,7 @@ def _number(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
 
 
-_PATIENCE = 3.0  # seconds for one server
+_PATIENCE = 3.0  # seconds to wait for one server
 
 
 class Server(NamedTuple):
@@ -320,8 +323,10 @@ class Server(NamedTuple):
 
 
 async def shown(topology: Topology, folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """By site the certificates that its servers show, and of sites on this machine the authority's; those that do not
-    answer are left out."""
+    """Return by site the certificates that its servers present, and the authority's for sites on this machine.
+
+    Leaves out servers that do not answer.
+    """
     known = read_state(folder / "state.json").sites
     servers = [each for name, site in topology.sites.items() for each in _servers(name, site, known.get(name))]
     answers = await asyncio.gather(*(asyncio.to_thread(_ask, each) for each in servers))
@@ -330,7 +335,7 @@ async def shown(topology: Topology, folder: Path) -> dict[str, list[dict[str, An
         if answer is not None:
             found[server.site].append(answer)
     if any(state.tls is not None and state.tls.issued for state in known.values()):
-        from fairlead.local.certificates import Certificates  # late, as cryptography is slow and few sites speak TLS
+        from fairlead.local.certificates import Certificates  # late: cryptography is slow and few sites use TLS
 
         for each in Certificates(folder).all():
             if each.site is None:
@@ -357,8 +362,8 @@ def _ask(server: Server) -> dict[str, Any] | None:
     try:
         certificate = served(server.host, server.port, patience=_PATIENCE)
     except UnavailableError:
-        return None  # that it is down stands elsewhere
-    from fairlead.certs.facts import facts  # late as well
+        return None  # another part of the output says that it is down
+    from fairlead.certs.facts import facts  # late, too
 
     return {
         "service": server.service,
@@ -368,12 +373,12 @@ def _ask(server: Server) -> dict[str, Any] | None:
 
 
 def days_left(site: Mapping[str, Any]) -> int | None:
-    """Days until the first of a site's certificates ends; None without any."""
+    """Return the days until the first of a site's certificates expires; None without any."""
     return min((each["days"] for each in site["certificates"]), default=None)
 
 
 def show_certificates(sites: list[dict[str, Any]], console: Console) -> None:
-    """What is soon to end or has ended, with what to do."""
+    """Print the certificates that expire soon or have expired, with what to do."""
     for site in sites:
         for each in site["certificates"]:
             if each["warning"] is None:

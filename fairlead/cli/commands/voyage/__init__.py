@@ -1,1 +1,1 @@
-"""``fairlead voyage``: sail a scenario, and report. Open ``app`` first."""
+"""``fairlead voyage``: run a scenario, and report. Open ``app`` first."""

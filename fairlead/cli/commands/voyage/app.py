@@ -1,4 +1,4 @@
-"""``fairlead voyage``: sail a scenario on real sites, from sensor to Delta table, and report what became of it."""
+"""``fairlead voyage``: run a scenario on real sites, from sensor to Delta table, and report the outcome."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def planned(
     with_bad: bool,
     scale: int | None = None,
 ) -> tuple[Context, Voyage]:
-    """A voyage from a scenario, and where it sails.
+    """Return the topology and a voyage made from a scenario.
 
     Args:
-        scale: In place of ``containers``: for how many boxes a fleet is to be sized; fewer are modelled.
+        scale: Replaces ``containers``: the number of boxes for which to size a fleet; fewer are modelled.
     """
     from simulators.fleet.scenario_file import load, topology_source
     from simulators.scale.sizing import modelled
@@ -65,7 +65,7 @@ def planned(
 
 
 def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, ReplayedVoyage]:
-    """A recorded voyage, read to its end, and where it sails."""
+    """Return the topology and a recorded voyage, read to its end."""
     from simulators.voyage.recording import ReplayedVoyage, read_header
 
     context = open_topology(topology or read_header(path).topology)
@@ -73,7 +73,7 @@ def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, 
 
 
 def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bool) -> None:
-    """Write every message of a voyage to a file, by the model alone. An interrupted voyage leaves no file."""
+    """Write every message of a voyage to a file, from the model alone. An interrupted voyage leaves no file."""
     from simulators.voyage.recording import recording
 
     with recording(trip, file, with_bad=with_bad) as written, _modelling(written, quiet=as_json) as progress:
@@ -87,7 +87,7 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
 
 
 def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
-    """The size of a fleet, by the model alone."""
+    """Compute the size of a fleet from the model alone."""
     import msgspec
 
     from simulators.scale.sizing import size
@@ -99,7 +99,7 @@ def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
 
 
 def show_scenarios(*, as_json: bool) -> None:
-    """The shipped scenarios."""
+    """Print the shipped scenarios."""
     from simulators.fleet.scenario_file import as_table, described
 
     found = described()
@@ -115,7 +115,7 @@ def _modelling(trip: VoyageSource, *, quiet: bool) -> Iterator[Any]:
 
 
 def _default_scenario(context: Context) -> str:
-    """The shipped scenario that sails on this topology: its first story where it has several."""
+    """Return the shipped scenario for this topology; the main one if there are several."""
     from simulators.fleet.scenario_file import FIRST, load, shipped
 
     fitting = [name for name in shipped() if load(name).topology == context.topology.name]
@@ -127,11 +127,11 @@ def _default_scenario(context: Context) -> str:
     return min(fitting, key=lambda name: (name not in FIRST, name))
 
 
-_PATIENCE = 60.0  # seconds for what was published to be acknowledged, and for a barrier that it waits at
+_PATIENCE = 60.0  # seconds for published messages to be acknowledged, and for a barrier that the voyage waits at
 
 
 def steer_voyage(verb: Literal["pause", "resume"], topology: str | None, *, as_json: bool) -> None:
-    """Pause the voyage that is under way, or let it go on.
+    """Pause the running voyage, or resume it.
 
     Raises:
         UnavailableError: there is none. ConfigurationError: there are several, and none was named.
@@ -152,7 +152,7 @@ def steer_voyage(verb: Literal["pause", "resume"], topology: str | None, *, as_j
 
 
 def _only_one() -> Path:
-    """The state folder of the one voyage of this machine."""
+    """Return the state folder of the one voyage of this machine."""
     from simulators.voyage.control import read_underway
 
     found = [
@@ -410,7 +410,7 @@ def _speed(speed: float | None, *, realtime: bool) -> float | None:
 
 
 def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: bool) -> None:
-    """What a voyage would start and publish."""
+    """Print what a voyage would start and publish."""
     plan = [f"start what does not run yet: {', '.join(context.topology.sites)}"]
     plan += ["start a bridge and a replicator for all sites; stop them at the end"] if workers else []
     plan += [
@@ -425,7 +425,7 @@ def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: 
 def _sail(
     context: Context, trip: VoyageSource, settings: SailSettings, *, live: bool, quiet: bool
 ) -> tuple[Report, str]:
-    """Start what is missing, sail, and report; the workers that were started are stopped."""
+    """Start missing sites and workers, run the voyage, and report; then stop the workers started here."""
     from fairlead.cli.commands.voyage.display import telling, terminal_display
     from simulators.sail import make_report, sail_watched
     from simulators.voyage.run import check_clock
@@ -448,7 +448,7 @@ def _sail(
 
 
 def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:
-    """Write the report and print it; end with 1 when a line of it is false."""
+    """Write the report and print it; end with 1 when one of its lines is false."""
     from simulators.report.model import as_table
 
     folder.mkdir(parents=True, exist_ok=True)

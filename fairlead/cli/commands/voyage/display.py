@@ -1,4 +1,4 @@
-"""How a voyage is shown in the terminal, and the keys that steer it."""
+"""Show a voyage in the terminal, and read the keys that control it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from topologies.context import Context
 
 
 def terminal_display(context: Context, trip: VoyageSource, *, speed: float | None, live: bool, quiet: bool) -> Display:
-    """A progress bar or, with ``live``, the whole screen; plain lines where there is no terminal."""
+    """Show a progress bar or, with ``live``, the whole screen; print plain lines where there is no terminal."""
 
     @asynccontextmanager
     async def display(control: VoyageControl) -> AsyncIterator[VoyageListeners]:
@@ -42,7 +42,7 @@ def terminal_display(context: Context, trip: VoyageSource, *, speed: float | Non
 
 @contextmanager
 def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Show what is being done: on one line of a terminal, or on lines of their own."""
+    """Yield a function that shows progress: on one line of a terminal, or on lines of their own."""
     if quiet:
         yield lambda text: None
     elif errors.is_terminal:
@@ -54,7 +54,7 @@ def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
 @contextmanager
 def sailing(trip: VoyageSource, *, quiet: bool, steerable: bool) -> Iterator[Callable[[Sailing], None]]:
-    """Show where the voyage is; with ``steerable``, which keys there are."""
+    """Show the voyage's position; with ``steerable``, also the keys."""
     if quiet:
         yield lambda _: None
         return
@@ -83,13 +83,13 @@ def sailing(trip: VoyageSource, *, quiet: bool, steerable: bool) -> Iterator[Cal
 
 
 def usable() -> bool:
-    """Whether this process may read keys: its terminal is there, and it is not in the background."""
+    """Whether this process may read keys: it has a terminal and is in the foreground."""
     return sys.stdin.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
 
 
 @contextmanager
 def keys(control: VoyageControl) -> Iterator[bool]:
-    """Read keys in the running event loop; the terminal is as before afterwards. False where there are none."""
+    """Read keys in the running event loop; restore the terminal afterwards. Yield False where no keys can be read."""
     if not usable():
         yield False
         return
@@ -108,7 +108,7 @@ def keys(control: VoyageControl) -> Iterator[bool]:
                 control.quit()
 
     listen()
-    control.on_continued = listen  # after Ctrl-Z the shell has had the terminal
+    control.on_continued = listen  # after Ctrl-Z the shell has used the terminal
     loop.add_reader(stdin, pressed)
     try:
         yield True
@@ -120,7 +120,7 @@ def keys(control: VoyageControl) -> Iterator[bool]:
 
 @contextmanager
 def _steered(control: VoyageControl, *, quiet: bool) -> Iterator[bool]:
-    """Read keys where somebody watches."""
+    """Read keys if a person watches: on a terminal, and not ``quiet``."""
     if quiet or not errors.is_terminal:
         yield False
         return
