@@ -95,7 +95,7 @@ async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int])
 
 
 def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
-    """Whether two stored batches show that both copies are the same at ``offset``.
+    """Return whether two stored batches show that both copies are the same at ``offset``.
 
     Equal bytes do. A batch that was rebuilt on its way has other bytes: then both must contain the offset, in one term
     with one marker, and must not contradict each other. The last alone is no proof, since a filler agrees with every
@@ -113,7 +113,7 @@ def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
 
 
 def offsets_only(found: Mapping[TP, int | BrokerError]) -> dict[TP, int]:
-    """The offsets in an answer, without logs that have an error."""
+    """Return the offsets in an answer, without logs that have an error."""
     return {tp: each for tp, each in found.items() if isinstance(each, int)}
 
 
@@ -155,7 +155,7 @@ class Rebuilder:
         return [topic for topic in self._custody.seized() if topic in topics]
 
     def rebuild_links(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
-        """The links over which a log is rebuilt: not every source has its whole past."""
+        """Return the links over which a log is rebuilt: not every source has its whole past."""
         links, until = self._begin.get(tp, (frozenset(), 0))
         chosen = [source_link for source_link in source_links if source_link.name in links]
         if end > until:
@@ -347,11 +347,11 @@ class Rebuilder:
         return self._custody.seizures(tp.topic)[-1]
 
     def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure | None:
-        """The seizure that cut this copy off; None if the copy was never the log."""
+        """Return the seizure that cut this copy off; None if the copy was never the log."""
         return next((each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut), None)
 
     def _is_reported(self, tp: TopicPartition, stale: Stale) -> bool:
-        """Whether this site's bridge reported that it kept everything beyond the cut."""
+        """Return whether this site's bridge reported that it kept everything beyond the cut."""
         entry = self._ledger.returned.get(tp.topic)
         return entry is not None and (entry.term, entry.marker_offset, entry.end_offset) == (
             stale.newest,

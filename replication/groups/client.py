@@ -79,7 +79,7 @@ class _Meter:
         self._counted = 0
 
     def on_stats(self, statistics: str) -> None:
-        """The client's ``stats_cb``."""
+        """Return the client's ``stats_cb``."""
         found = _traffic(statistics)
         total = found.tx_bytes + found.rx_bytes
         if total > self._counted:
@@ -107,7 +107,7 @@ class GroupClient:
             raise explain(error, endpoint, "connect") from None
 
     async def groups(self) -> Groups:
-        """All groups that the user may see.
+        """Return all groups that the user may see.
 
         Raises:
             UnavailableError: the cluster does not answer. RefusedError: it refused the login, or a right is missing.

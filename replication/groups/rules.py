@@ -107,20 +107,20 @@ class CommitDecision(NamedTuple):
 
 
 def copy_metadata(position: GroupPosition, metadata: str = "") -> str:
-    """The metadata of a copy: the mark, then the consumer's own ``metadata`` unless that is too long."""
+    """Return the metadata of a copy: the mark, then the consumer's own ``metadata`` unless that is too long."""
     head = f"fairlead:{position.site}:{position.stamp}:{position.offset}"
     whole = f"{head} {metadata}" if metadata else head
     return whole if len(whole.encode()) <= METADATA_LIMIT else head
 
 
 def copied_position(commit: Commit) -> GroupPosition | None:
-    """The position that a commit is a copy of; None for a commit of a consumer or tool."""
+    """Return the position that a commit is a copy of; None for a commit of a consumer or tool."""
     found = _MARK.fullmatch(commit.metadata)
     return GroupPosition(found[1], int(found[3]), int(found[2])) if found else None
 
 
 def own_metadata(commit: Commit) -> str:
-    """A commit's metadata without the mark."""
+    """Return a commit's metadata without the mark."""
     found = _MARK.fullmatch(commit.metadata)
     return (found[4] or "") if found else commit.metadata
 
@@ -166,7 +166,7 @@ def decide_commit(
 
 
 def _wanted(source: Commit, target: Commit | None, at: str, now_ms: int) -> GroupPosition:
-    """The position to copy: the one that the source's commit is a copy of, else the source's own.
+    """Return the position to copy: the one that the source's commit is a copy of, else the source's own.
 
     An own position that the target already has keeps its stamp; a new one gets a stamp above the target's, whatever the
     clocks show.
@@ -182,14 +182,14 @@ def _wanted(source: Commit, target: Commit | None, at: str, now_ms: int) -> Grou
 
 
 def _due(source: tuple[str, int], target: Commit | None, seen: SeenCommit | None) -> bool:
-    """Whether the source's position counts as later than the target's."""
+    """Return whether the source's position counts as later than the target's."""
     if seen is None or seen.source != source:
         return True
     return seen.due and seen.target == target
 
 
 def _known(target: Commit | None, now_ms: int) -> GroupPosition | None:
-    """The position that the target's commit is a copy of; one with a future time counts as oldest."""
+    """Return the position that the target's commit is a copy of; one with a future time counts as oldest."""
     there = copied_position(target) if target is not None else None
     return there if there is None or there.stamp <= now_ms + CLOCKS else there._replace(stamp=0)
 
@@ -223,13 +223,13 @@ def _reached(wanted: GroupPosition, reach: int) -> GroupLogState:
 
 
 def select_groups(patterns: Iterable[str], groups: Iterable[str]) -> list[str]:
-    """The groups that any of the shell-style patterns names, sorted."""
+    """Return the groups that any of the shell-style patterns names, sorted."""
     patterns = tuple(patterns)
     return sorted(group for group in groups if any(fnmatch.fnmatchcase(group, pattern) for pattern in patterns))
 
 
 def unmatched_patterns(patterns: Iterable[str], groups: Collection[str]) -> list[str]:
-    """The patterns that name none of the groups."""
+    """Return the patterns that name none of the groups."""
     return [pattern for pattern in patterns if not select_groups((pattern,), groups)]
 
 
@@ -253,7 +253,7 @@ def probe_name(pattern: str) -> str:
 
 
 def summarize_states(states: Iterable[GroupLogState]) -> tuple[bool, str]:
-    """Whether anything of a group is copied, and which of its logs have special states."""
+    """Return whether anything of a group is copied, and which of its logs have special states."""
     counts = Counter(states)
     special = [state for state in GroupLogState if counts[state] and REASON[state]]
     if len(counts) == 1:

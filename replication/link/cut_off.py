@@ -29,28 +29,28 @@ class SourceRules:
         self._overrides = overrides
 
     def may_carry(self, topic: str) -> bool:
-        """Whether the link may carry a log at all."""
+        """Return whether the link may carry a log at all."""
         return self._catalog.may_carry(self._link, topic)
 
     def priority(self, topic: str) -> Priority:
-        """The class in which a log travels over the link."""
+        """Return the class in which a log travels over the link."""
         return self._catalog.priority_on(self._link, topic)
 
     def is_origin(self, topic: str) -> bool:
-        """Whether the source is the log's fixed holder, where its records are first written."""
+        """Return whether the source is the log's fixed holder, where its records are first written."""
         facts = self._catalog.facts(topic)
         return facts is not None and facts.fixed_holder == self._link.from_
 
     def reach(self, topic: str) -> SourceReach:
-        """How far the source may extend a log."""
+        """Return how far the source may extend a log."""
         return self._catalog.reach(self._custody, self._link, topic)
 
     def seizures(self, topic: str) -> Sequence[Seizure]:
-        """The seizures of a log in this site's ledgers."""
+        """Return the seizures of a log in this site's ledgers."""
         return self._custody.seizures(topic)
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
+        """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
 
 

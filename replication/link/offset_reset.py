@@ -66,7 +66,7 @@ class FetchPositions(Feed, Protocol):
     """The fetcher whose positions are reset."""
 
     def is_followed(self, state: PartitionFetchState) -> bool:
-        """Whether the fetcher still follows the log with this state."""
+        """Return whether the fetcher still follows the log with this state."""
 
     def seek(self, state: PartitionFetchState, offset: int) -> None:
         """Fetch a log from another offset on."""

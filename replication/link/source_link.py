@@ -200,7 +200,7 @@ class SourceLink:
         return await self._elsewhere(logs) if self._elsewhere is not None else ()
 
     def may_give(self, tp: TopicPartition) -> bool:
-        """Whether a log that this link carries can be copied from here now."""
+        """Return whether a log that this link carries can be copied from here now."""
         known = self.beyond.get(tp)
         if known is not None and self.rules.reach(tp.topic) != known[0]:
             del self.beyond[tp]

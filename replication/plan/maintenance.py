@@ -273,7 +273,7 @@ class Upkeep:
                 await asyncio.sleep(wait)
 
     def _shaping(self, tp: TopicPartition) -> list[SourceLink]:
-        """The links from which a log's settings may be copied, of those over which it is followed, by name."""
+        """Return the links from which a log's settings may be copied, of those over which it is followed, by name."""
         over = self._followed().get(tp, ())
         source_links = [
             source_link

@@ -167,7 +167,7 @@ class Planner:
         return found
 
     def _would_follow(self, source_link: SourceLink, tp: TopicPartition) -> bool:
-        """Whether a log would also be followed over this link, as far as is known now."""
+        """Return whether a log would also be followed over this link, as far as is known now."""
         if not self.overrides.would_allow(source_link.name, tp) or not self._catalog.carries(
             self._ledger.custody, source_link.link, tp.topic
         ):
@@ -298,7 +298,7 @@ class Planner:
         logs: Sequence[TopicPartition],
         carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     ) -> dict[TopicPartition, frozenset[str]]:
-        """The links over which to follow each of these logs; stopped and complete ones are left out."""
+        """Return the links over which to follow each of these logs; stopped and complete ones are left out."""
         replicas = {tp: self._replica(appender, tp) for tp in logs}
         for tp, each in replicas.items():
             each.limit = self._catalog.limit(self._ledger.custody, self._site, tp.topic)
@@ -333,7 +333,7 @@ class Planner:
     def _routes(
         self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
     ) -> dict[str, dict[TopicPartition, MirrorPartition]]:
-        """The replicas to follow over each link."""
+        """Return the replicas to follow over each link."""
         out: dict[str, dict[TopicPartition, MirrorPartition]] = {
             source_link.name: {} for source_link in self._source_links
         }
@@ -362,7 +362,7 @@ class Planner:
         ]
 
     def _wanted_partitions(self, source_link: SourceLink, topic: str, partitions: int) -> int:
-        """How many partitions of a topic to follow if the link's source has ``partitions``."""
+        """Return how many partitions of a topic to follow if the link's source has ``partitions``."""
         if partitions == 1 or self._catalog.copies_settings(source_link.link, topic):
             return partitions
         return min(partitions, self._here.get(topic, 1))

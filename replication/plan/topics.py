@@ -43,7 +43,7 @@ Settings = Mapping[str, str]
 
 
 def followed_settings(source: Settings) -> dict[str, str]:
-    """The settings that a replica copies from its source."""
+    """Return the settings that a replica copies from its source."""
     return {name: source[name] for name in FOLLOWED if name in source}
 
 
@@ -62,7 +62,7 @@ def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
 
 
 def comparing_pace(topics: int, rate: int | None) -> tuple[int, float]:
-    """How many of ``topics`` to compare at a time, and how many seconds to pause after that."""
+    """Return how many of ``topics`` to compare at a time, and how many seconds to pause after that."""
     if rate is not None:
         step = max(COMPARE_LEAST_AT_ONCE, rate // BYTES_PER_TOPIC)
         return step, step * BYTES_PER_TOPIC / (rate * THIN_SHARE)
@@ -75,7 +75,7 @@ def _at_once(cluster: Cluster) -> int:
 
 
 async def read_settings(cluster: Cluster, topics: list[str]) -> dict[str, dict[str, str]]:
-    """The copied settings of topics at a cluster; topics that may not be described are left out."""
+    """Return the copied settings of topics at a cluster; topics that may not be described are left out."""
     found: dict[str, dict[str, str]] = {}
     step = _at_once(cluster)
     for start in range(0, len(topics), step):

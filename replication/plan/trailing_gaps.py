@@ -124,7 +124,7 @@ class TrailingGaps:
                 await self._close(source_link, source, replica, source_link.ends[replica.tp])
 
     def _may_wait(self, source_link: SourceLink, replica: MirrorPartition) -> bool:
-        """Whether a log is behind its source and has nothing in flight."""
+        """Return whether a log is behind its source and has nothing in flight."""
         if not 0 <= replica.end < source_link.ends.get(replica.tp, -1) or not self._is_idle(replica):
             return False
         facts = self._catalog.facts(replica.tp.topic)
