@@ -37,35 +37,35 @@ from topologies.model import Topology
 from topologies.users import is_reserved
 
 ROUND_PAUSE: Final = 5.0  # seconds between two rounds
-_PATIENCE = 3.0  # seconds to note a failure: most often the site is gone
+_PATIENCE = 3.0  # seconds to write a failure to the audit log: usually the site does not answer
 Progress = Callable[[str, str], None]
 
 
 class AccessIncomplete(UnavailableError):
-    """Rules could not be read or changed at some sites; the others are done. Applying again finishes."""
+    """Rules could not be read or changed at some sites; the other sites are done. Apply again to finish."""
 
 
 class AccessRefused(RefusedError):
-    """Rules were not changed at some sites, because it would be unsafe or is not permitted; the others are done."""
+    """Rules were not changed at some sites, because that is unsafe or not permitted; the other sites are done."""
 
 
 class NotPlanned(UnavailableError):
-    """A site that could not be read when a saved plan was made: the plan has nothing for it."""
+    """A saved plan has nothing for this site, because the site could not be read when the plan was made."""
 
     retriable = False
 
 
 class UserSuspended(RefusedError):
-    """A saved plan gives rules to a suspended user; nothing of it was done at this site."""
+    """A saved plan gives rules to a suspended user; nothing was changed at this site."""
 
 
 @dataclass(frozen=True, slots=True)
 class SiteResult:
-    """What was done at one site.
+    """The result of applying a plan at one site.
 
     Args:
-        error: Why not all of the plan was done; None when it was.
-        state: How far a saved plan was done already.
+        error: The reason why not all of the plan was carried out; None if it was.
+        state: How much of a saved plan had been carried out before.
         suspended: Users that got no rules, because their old sessions may still be open.
     """
 
@@ -80,7 +80,7 @@ class SiteResult:
 
 
 Work = Callable[[Sequence[str]], Sequence[SiteResult]]
-"""Applies at these sites."""
+"""Applies rules at these sites; returns their results."""
 
 
 def apply_sites(
@@ -93,13 +93,13 @@ def apply_sites(
     max_removals: float = SHARE,
     readmit: Collection[str] = (),
 ) -> tuple[SiteResult, ...]:
-    """Make the rules of each site what the topology says: read, compare, add, then remove. Errors are in the results.
+    """Change the rules of each site to those of the topology: read, compare, add, then remove. Results have the errors.
 
-    Idempotent: applying again changes nothing; after an error it does the rest. Each change is in the site's audit
-    log, before and after.
+    Idempotent: applying again changes nothing; after an error it does the rest. The site's audit log gets an entry
+    before and after each change.
 
     Args:
-        saved: Apply this plan where it is still true (``acl.saved``); without one, plan now.
+        saved: The plan to apply at the sites where it is still valid (``acl.saved``); None to plan now.
         max_removals: The share of a site's rules beyond which removing is refused (``check_removals``).
         readmit: Suspended users whose old sessions are known to have ended (``acl.history``). Other suspended users
             get no rules; a saved plan that would give them some is refused.
@@ -154,10 +154,11 @@ def apply_topology(
     sites: Collection[str] | None = None,
     on_progress: Progress | None = None,
 ) -> tuple[SiteResult, ...]:
-    """``apply_sites`` on the topology's clusters, all sites unless some are named.
+    """Call ``apply_sites`` for the topology's clusters, all sites unless some are named, and check the results.
 
     Raises:
-        AccessIncomplete: some site could not be done; the others are.
+        FairleadError: the error of the only site that failed.
+        AccessIncomplete, AccessRefused: several sites failed (``check_complete``); the other sites are done.
     """
     results = apply_sites(topology, admin_stores(resolver), sites, on_progress)
     check_complete(results)
@@ -165,8 +166,13 @@ def apply_topology(
 
 
 def check_complete(results: Iterable[SiteResult]) -> None:
-    """Raise unless every site is done: the error itself where there is only one, ``AccessRefused`` where no site would
-    succeed at a second try, else ``AccessIncomplete``."""
+    """Raise unless every site is done.
+
+    Raises:
+        FairleadError: the error itself if only one site failed.
+        AccessRefused: all the failed sites refused, so a second try would not help.
+        AccessIncomplete: in all other cases.
+    """
     failed = [result for result in results if result.error is not None]
     errors = [result.error for result in failed if result.error is not None]
     if len(errors) == 1:
@@ -183,10 +189,10 @@ def check_complete(results: Iterable[SiteResult]) -> None:
 
 
 def change_site(run: AccessRun, topology: str, identity: str, plan: SitePlan) -> None:
-    """Carry out one site's plan, with each change in the audit log before and after.
+    """Carry out one site's plan, with an entry in the audit log before and after each change.
 
     Args:
-        identity: The plan's, for the log.
+        identity: The plan's identity, for the log.
     """
     store = run.store
     if plan.add or plan.remove:
@@ -206,7 +212,7 @@ def change_site(run: AccessRun, topology: str, identity: str, plan: SitePlan) ->
 def _without_suspended(
     topology: Topology, site: str, store: RuleStore, todo: Remaining, saved: bool, readmit: Collection[str]
 ) -> tuple[Remaining, SuspendedUsers]:
-    """What is left to do without the rules of suspended users, and who they are.
+    """Return the remaining plan without the rules of suspended users, and these users.
 
     Raises:
         UserSuspended: a saved plan would give them rules.
@@ -216,7 +222,7 @@ def _without_suspended(
     for user in sorted(set(readmit) & set(users)):
         intent = UserChange(**stamp(topology.name, site), user=user, action="readmit", detail={"because": "asked for"})
         with noting(store.note, intent):
-            pass  # the rules are given by the plan
+            pass  # the plan itself creates the rules
     users = {user: until for user, until in users.items() if user not in readmit and user in people}
     if saved and users:
         raise _refuse_suspended(site, users)
@@ -234,13 +240,13 @@ def _not_planned(site: Unread) -> NotPlanned:
 def left_to_do(
     topology: Topology, site: str, store: RuleStore, held: frozenset[Binding], planned: SitePlan | None
 ) -> Remaining:
-    """What is left to do of a saved plan, or of a plan made now.
+    """Return the rest of a saved plan, or a new plan if there is none.
 
     Args:
         held: The rules that the cluster holds.
 
     Raises:
-        StalePlan: the saved plan is no longer true at this site.
+        StalePlan: the saved plan is no longer valid at this site.
     """
     if planned is None:
         plan = plan_site(topology, site, store, held)
@@ -250,10 +256,10 @@ def left_to_do(
 
 
 def _with_quotas(rules: Remaining, fresh: tuple[SetQuota, ...], planned: SitePlan) -> Remaining:
-    """The rest of a saved plan, with the quotas that are not set yet.
+    """Return the rest of a saved plan, with the quotas that are not set yet.
 
     Raises:
-        StalePlan: something else would have to be set by now.
+        StalePlan: the site now needs quotas that are not in the plan.
     """
     both = replace(rules, plan=replace(rules.plan, quotas=fresh))
     if not set(fresh) <= set(planned.quotas):
@@ -269,18 +275,18 @@ def _with_quotas(rules: Remaining, fresh: tuple[SetQuota, ...], planned: SitePla
 
 
 def _without_rules_of(plan: SitePlan, users: Container[str]) -> SitePlan:
-    """The plan without the rules that it would give to these users."""
+    """Return the plan without the rules that it would give to these users."""
     return replace(plan, add=tuple(rule for rule in plan.add if rule.user not in users))
 
 
 def _suspended_since(user: str, until: dt.datetime | None) -> str:
-    """Until when a user is suspended, and why, in one line."""
+    """Describe in one line until when a user is suspended, and why."""
     when = f"until {until:%H:%M:%S} UTC" if until else "until its brokers are restarted"
     return f"{user} is suspended {when}, since its password leaked"
 
 
 def _refuse_suspended(site: str, users: SuspendedUsers) -> UserSuspended:
-    """The error for a saved plan that gives suspended users rules: it is applied as it is or not at all."""
+    """Return the error for a saved plan that gives rules to suspended users. Such a plan is not applied in part."""
     return UserSuspended(
         f"the plan gives rules at site {site} to users who are suspended there: "
         + "; ".join(_suspended_since(user, until) for user, until in sorted(users.items())),
@@ -291,7 +297,7 @@ def _refuse_suspended(site: str, users: SuspendedUsers) -> UserSuspended:
 
 
 def _suspended_hint(users: Iterable[str]) -> str:
-    """How to end a suspension."""
+    """Return the hint how to end a suspension."""
     options = " ".join(f"--readmit {user}" for user in sorted(users))
     return (
         "wait until fairlead acl rotate --now has ended, or run it again where it was cut off; when all brokers of the "
@@ -307,12 +313,12 @@ def until_done(
     on_waiting: Callable[[tuple[str, ...]], None] | None = None,
     pause: float = ROUND_PAUSE,
 ) -> tuple[SiteResult, ...]:
-    """Apply again at the sites whose error is retriable, until there is none or the time is over.
+    """Apply again at the sites whose error is retriable, until none is left or the time is over.
 
     Args:
         first: The results of the first round.
-        seconds: How long at most; None is for ever.
-        on_waiting: Receives the sites that are waited for, before each pause.
+        seconds: Maximum time; None for no limit.
+        on_waiting: Called before each pause with the sites that are not done.
 
     Returns:
         All results, in the order of ``first``; added and removed rules are the sums of all rounds.
@@ -325,7 +331,7 @@ def until_done(
             break
         if on_waiting:
             on_waiting(away)
-        time.sleep(left)  # there is no event for a site that comes back
+        time.sleep(left)  # nothing signals that a site is back
         for result in work(away):
             before = results[result.site]
             results[result.site] = dataclasses.replace(

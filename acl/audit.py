@@ -1,9 +1,9 @@
-"""Who can read a log at each site: by the topology, and by the rules that the cluster really holds.
+"""List who can read a log at each site: by the topology, and by the rules that the cluster really holds.
 
 ``audit_logs`` asks the clusters; the rest is pure.
 
 ``acl.compile`` gives the topology's answer, ``acl.rules.reach`` the cluster's, which also covers rules that Fairlead
-never writes. Everybody whom either one names is asked about.
+never writes. The list has every user whom either one names.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _USER = "User:"
 
 
 class ReaderKind(StrEnum):
-    """Who somebody is."""
+    """The kind of a reader."""
 
-    SERVICE = "service"  # Fairlead's own
+    SERVICE = "service"  # one of Fairlead's own services
     CUSTOMER = "customer"
     USER = "user"
     ADMIN = "admin"  # the super user: no rule binds it
-    EVERYBODY = "everybody"  # whoever can log in and is named by no other rule
+    EVERYBODY = "everybody"  # every user who can log in and whom no other rule names
     UNKNOWN = "unknown"  # the topology has no such user at this site
 
 
 class ReadVerdict(StrEnum):
-    """Whether the cluster does what the topology says."""
+    """The comparison of the cluster's rules with the topology."""
 
     AGREED = "agreed"
     EXTRA = "extra"  # the cluster allows it, the topology does not
@@ -47,15 +47,15 @@ class ReadVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicReader:
-    """Somebody who can read the log at a site by the topology, by the cluster's rules, or by both.
+    """A user who can read the log at a site by the topology, by the cluster's rules, or by both.
 
     Args:
-        because: The topology's reasons; empty when it does not allow it.
-        rules: The topology's rules that allow it.
-        held: The cluster's rules that allow it.
-        against: The cluster's rules that deny it.
-        anywhere: The answer for all hosts that no rule names.
-        hosts: The hosts with the other answer.
+        because: The topology's reasons; empty if it does not allow reading.
+        rules: The topology's rules that allow reading.
+        held: The cluster's rules that allow reading.
+        against: The cluster's rules that deny reading.
+        anywhere: Whether the cluster allows reading from the hosts that no rule names.
+        hosts: The hosts with the opposite answer.
     """
 
     user: str
@@ -73,7 +73,7 @@ class TopicReader:
 
 @dataclass(frozen=True, slots=True)
 class LogReaders:
-    """Who can read one log at one site."""
+    """The readers of one log at one site."""
 
     log: str
     site: str
@@ -83,7 +83,7 @@ class LogReaders:
 def audit_logs(
     topology: Topology, open_store: OpenStore, logs: Collection[str], sites: Collection[str] | None = None
 ) -> tuple[tuple[LogReaders, ...], tuple[Unread, ...]]:
-    """Everybody who can read these logs, log by log and site by site, and the sites whose rules could not be read.
+    """Return the readers of these logs, log by log and site by site, and the sites whose rules could not be read.
 
     Args:
         sites: All sites unless some are named.
@@ -101,10 +101,10 @@ def audit_logs(
 
 
 def log_of_container(topology: Topology, container: str) -> str:
-    """The name of a container's log.
+    """Return the name of a container's log.
 
     Raises:
-        ConfigurationError: it is no container number by ISO 6346; the hint has the right check digit.
+        ConfigurationError: this is not a container number by ISO 6346; the hint has the right check digit.
     """
     if not is_container_number(container):
         right = len(container) == 11 and container[:10].isalnum() and container.isupper() and container.isascii()
@@ -118,10 +118,10 @@ def log_of_container(topology: Topology, container: str) -> str:
 
 
 def readers(topology: Topology, site: str, log: str, held: Collection[Binding] | None) -> tuple[TopicReader, ...]:
-    """Everybody who can read ``log`` at ``site``; users of the topology come first.
+    """Return everybody who can read ``log`` at ``site``; users of the topology come first.
 
     Args:
-        held: All rules of the cluster; None when they could not be read.
+        held: All rules of the cluster; None if they could not be read.
 
     Raises:
         ConfigurationError, ExpressionError: the topology's expressions or names cannot be compiled.

@@ -1,13 +1,13 @@
-"""From a topology to the ACLs and client quotas of each site, with the reason for each ACL. Pure.
+"""Compile a topology to the ACLs and client quotas of each site, with the reason for each ACL. Pure.
 
-Access expressions become clauses (``Clause``), then the rules that each user of a site needs and why (``RuleGrant``),
-then the smallest set of rules. Links, and the logs that a site may hold, decide what Fairlead's services need; which
-right an operation needs was tried on a broker (docs/access.md). The streams' access expressions and feeds decide what
-customers and users need.
+Access expressions become clauses (``Clause``), then the rules that each user of a site needs, with their reasons
+(``RuleGrant``), then the smallest set of rules. The rights of Fairlead's services follow from the links and from the
+logs that a site may hold; the right that each operation needs was found by trial on a broker (docs/access.md). The
+rights of customers and users follow from the streams' access expressions and feeds.
 
 A Kafka ACL names topics in two ways: one name, or a prefix (``ResourcePattern``). A stream's prefix ends with its dot
-(``red.``), so it never covers a stream ``reds``. What neither can express is rounded up to the next prefix within the
-stream; docs/access.md lists those cases.
+(``red.``), so it never covers a stream ``reds``. A pattern that neither way can express is rounded up to the next
+prefix within the stream; docs/access.md lists those cases.
 
 Kafka counts a quota per broker: a site of three brokers gives a user up to three times its quota.
 """
@@ -51,48 +51,48 @@ class ResourcePattern:
     pattern: Pattern = Pattern.PREFIXED
 
     def covers(self, other: ResourcePattern) -> bool:
-        """Whether every topic of ``other`` is covered."""
+        """Return whether every topic of ``other`` is covered."""
         if self.pattern is Pattern.LITERAL:
             return self == other
         return other.name.startswith(self.name)
 
     def intersect(self, other: ResourcePattern) -> ResourcePattern | None:
-        """The topics that both match; None where no topic can."""
+        """Return the topics that both patterns match; None if no topic can match both."""
         if self.covers(other):
             return other
         return self if other.covers(self) else None
 
 
 def whole_stream(stream: str) -> ResourcePattern:
-    """Every log of a stream."""
+    """Return the pattern of all logs of a stream."""
     return ResourcePattern(f"{stream}.")
 
 
 def one_log(stream: str, key: str) -> ResourcePattern:
-    """One log."""
+    """Return the pattern of one log."""
     return ResourcePattern(f"{stream}.{key}", Pattern.LITERAL)
 
 
 def logs_with_key(stream: str, pattern: str) -> ResourcePattern:
-    """The log with this key or, where the pattern ends with ``*``, all logs whose keys begin with its text."""
+    """Return the pattern of the log with this key or, if ``pattern`` ends with ``*``, of all keys with this prefix."""
     return ResourcePattern(f"{stream}.{pattern[:-1]}") if pattern.endswith("*") else one_log(stream, pattern)
 
 
 def without_covered(extents: Iterable[ResourcePattern]) -> tuple[ResourcePattern, ...]:
-    """The same topics without patterns that another one covers, sorted."""
+    """Return the patterns without those that another one covers, sorted."""
     unique = sorted(set(extents))
     return tuple(e for e in unique if not any(other.covers(e) for other in unique if other != e))
 
 
 def intersect_all(some: Iterable[ResourcePattern], others: Iterable[ResourcePattern]) -> tuple[ResourcePattern, ...]:
-    """The topics that both sets of patterns match."""
+    """Return the topics that both sets of patterns match."""
     others = tuple(others)
     return without_covered(both for a in some for b in others if (both := a.intersect(b)))
 
 
 def selected_logs(stream: str, selection: Selection) -> tuple[ResourcePattern, ...]:
-    """The logs that a link may carry of a stream. ``aboard`` is the whole stream, because custody changes at run time;
-    a key pattern is rounded up to the text before its first wildcard."""
+    """Return the logs of a stream that a link may carry. ``aboard`` is the whole stream, because custody changes at run
+    time; a key pattern is rounded up to the text before its first wildcard."""
     if isinstance(selection, str):
         return (whole_stream(stream),)
     return without_covered(_matching(stream, pattern) for pattern in selection)
@@ -106,8 +106,8 @@ def _matching(stream: str, pattern: str) -> ResourcePattern:
 
 
 def pattern_of_glob(pattern: str) -> ResourcePattern | None:
-    """The names that a shell-style pattern matches; None where neither a name nor a prefix matches the same. ``*``
-    alone is None: Kafka accepts no empty prefix."""
+    """Return the equivalent of a shell-style pattern; None if neither a name nor a prefix matches the same names.
+    ``*`` alone gives None, because Kafka accepts no empty prefix."""
     if _WILDCARD.search(pattern) is None:
         return ResourcePattern(pattern, Pattern.LITERAL) if pattern else None
     head = pattern[:-1]
@@ -115,15 +115,15 @@ def pattern_of_glob(pattern: str) -> ResourcePattern | None:
 
 
 def takes(selection: Selection, key: str) -> bool:
-    """Whether a link's selection may carry one log; ``aboard`` counts as yes."""
+    """Return whether a link's selection may carry one log; ``aboard`` counts as yes."""
     return isinstance(selection, str) or any(fnmatch.fnmatchcase(key, pattern) for pattern in selection)
 
 
 def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
-    """The logs that ``site`` may append to: its own, or those whose custody it can get.
+    """Return the logs that ``site`` may append to: its own, or those whose custody it can get.
 
-    A stream that moves is one pattern, whatever the site holds now, because a rule cannot follow custody. The append
-    convention fences there (docs/append-convention.md).
+    A stream that moves is one pattern, whatever the site holds now, because a rule cannot follow custody. There the
+    append convention keeps out sites without custody (docs/append-convention.md).
     """
     here = topology.sites[site]
     match topology.streams[stream].insert_point:
@@ -134,13 +134,13 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
         case InsertPoint.SHORE:
             return (whole_stream(stream),) if topology.shore and topology.shore.at == site else ()
         case InsertPoint.SITE:
-            # Nothing enters at a customer's site, and bookings are taken at an office ashore.
+            # No records enter at a customer's site, and bookings are made at an office ashore.
             none = here.kind is SiteKind.CUSTOMER or (stream == "bookings" and here.kind is SiteKind.SHIP)
             return () if none else _logs_of(stream, site)
 
 
 def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
-    """The logs of a stream that ``site`` can have as replicas: all but its own, or all where the stream moves."""
+    """Return the logs of a stream that ``site`` can have as replicas: all but its own, or all if the stream moves."""
     others = [other for other in topology.sites if other != site]
     own = held_at(topology, stream, site)
     insert_point = topology.streams[stream].insert_point
@@ -150,8 +150,8 @@ def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[Resource
 
 
 def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
-    """Whether this site can have custody of a stream's boxes: a port or headquarters always, a ship when a link brings
-    the stream there, a customer's site never."""
+    """Return whether this site can have custody of a stream's boxes: a port or headquarters always, a ship if a link
+    carries the stream there, a customer's site never."""
     kind = topology.sites[site].kind
     if kind is SiteKind.SHIP:
         return any(stream in link.streams for link in topology.links_to(site))
@@ -159,12 +159,12 @@ def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
 
 
 def exists_at(topology: Topology, stream: str, site: str) -> bool:
-    """Whether a site can have logs of a stream: it may hold them, or a link brings them there."""
+    """Return whether a site can have logs of a stream: it may hold them, or a link carries them there."""
     return bool(held_at(topology, stream, site)) or any(stream in link.streams for link in topology.links_to(site))
 
 
 def log_exists_at(topology: Topology, stream: str, key: str, site: str) -> bool:
-    """Whether a site can have one log: it may hold it, or a link brings it there."""
+    """Return whether a site can have one log: it may hold it, or a link carries it there."""
     one = one_log(stream, key)
     return any(extent.covers(one) for extent in held_at(topology, stream, site)) or any(
         stream in link.streams and takes(link.streams[stream], key) for link in topology.links_to(site)
@@ -177,11 +177,11 @@ def _logs_of(stream: str, site: str) -> tuple[ResourcePattern, ...]:
 
 
 KEYS = {"consume": "consumer_byte_rate", "produce": "producer_byte_rate", "requests": "request_percentage"}
-"""Kafka's key of each limit of the topology."""
+"""Kafka's quota key for each limit of the topology."""
 _WORDS = {kafka: word for word, kafka in KEYS.items()}
 
 Quotas = Mapping[str, Mapping[str, float]]
-"""Limits by user and Kafka's key."""
+"""Limits by user and Kafka's quota key."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -195,7 +195,7 @@ class SetQuota:
 
 
 def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]:
-    """The quotas of the users that exist at a site."""
+    """Return the quotas of the users that exist at a site."""
     people: dict[str, Quota] = {name: customer.quota for name, customer in topology.customers.items()}
     people |= {name: user.quota for name, user in topology.users.items()}
     found: dict[str, dict[str, float]] = {}
@@ -208,16 +208,19 @@ def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]
 
 
 def managed_users(topology: Topology, site: str) -> Callable[[str], bool]:
-    """Whether Fairlead may change a user's quotas: on its own clusters those of everybody but its services, elsewhere
-    those of the topology's customers and users."""
+    """Return a predicate that selects the users whose quotas Fairlead may change.
+
+    On clusters that Fairlead started it may change those of everybody but its services, elsewhere those of the
+    topology's customers and users.
+    """
     if topology.sites[site].is_local:
         return lambda user: not is_reserved(user)
     return lambda user: user in topology.customers or user in topology.users
 
 
 def diff_quotas(actual: Quotas, desired: Quotas, managed: Callable[[str], bool]) -> tuple[SetQuota, ...]:
-    """The changes that make ``actual`` equal ``desired`` for the users that are ``managed``. Other users, and keys that
-    the topology does not know, stay."""
+    """Return the changes that make ``actual`` equal ``desired`` for the users that are ``managed``. Other users, and
+    keys that the topology does not know, stay."""
     changes = [
         SetQuota(user, key, have, want)
         for user in {*actual, *desired}
@@ -229,7 +232,7 @@ def diff_quotas(actual: Quotas, desired: Quotas, managed: Callable[[str], bool])
 
 
 def together(changes: Collection[SetQuota]) -> dict[str, dict[str, float | None]]:
-    """Changes by user and key, as the request needs them."""
+    """Return the changes by user and key, in the form of the request."""
     found: dict[str, dict[str, float | None]] = {}
     for change in changes:
         found.setdefault(change.user, {})[change.key] = change.new
@@ -237,7 +240,7 @@ def together(changes: Collection[SetQuota]) -> dict[str, dict[str, float | None]
 
 
 def quota_lines(changes: Collection[SetQuota]) -> Iterator[PlanLine]:
-    """One line for each change."""
+    """Yield one line for each change."""
     for change in changes:
         word = _WORDS.get(change.key, change.key)
         old, new = _shown(change.key, change.old), _shown(change.key, change.new)
@@ -256,12 +259,12 @@ def _shown(key: str, value: float | None) -> str:
 
 
 def compile_site(topology: Topology, site: str) -> frozenset[Rule]:
-    """All rules that a site should have: ALLOW only, none implied by another."""
+    """Return all rules that a site should have: ALLOW only, none implied by another."""
     return frozenset(reasons(topology, site))
 
 
 def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
-    """The same rules with their reasons. A rule that covers others also has their reasons."""
+    """Return the same rules with their reasons. A rule that covers others also has their reasons."""
     users = service_users(topology, site).values()
     stated = all_clauses(topology)
     everyone = [grant for user in users for grant in grants(topology, user, stated)]
@@ -269,7 +272,7 @@ def reasons(topology: Topology, site: str) -> dict[Rule, tuple[str, ...]]:
 
 
 def all_left_out(topology: Topology, site: str) -> tuple[LeftOut, ...]:
-    """The permissions at a site that get no rule, or less than they say."""
+    """Return the permissions at a site that get no rule, or only a part of what they permit."""
     stated, users = all_clauses(topology), service_users(topology, site).values()
     return tuple(item for user in users for item in all_left_out_of(topology, user, stated))
 
@@ -305,7 +308,7 @@ class Clause:
 
     Args:
         key: The pattern in the topology, or None for the whole stream.
-        extent: The logs that it covers.
+        extent: The logs that the permission covers.
     """
 
     stream: str
@@ -316,26 +319,26 @@ class Clause:
 
     @property
     def expression(self) -> Expression:
-        """The access expression: whom the permission is for.
+        """The access expression that selects the users of the permission.
 
         Raises:
-            ExpressionError: the text cannot be understood.
+            ExpressionError: the text cannot be parsed.
         """
         return parse(self.text)
 
     @property
     def where(self) -> str:
-        """Its place in the topology."""
+        """The permission's place in the topology."""
         between = "permissions" if self.key is None else f"keys.{self.key}"
         return f"streams.{self.stream}.{between}.{self.permission}"
 
     def includes(self, subject: Subject) -> bool:
-        """Whether the expression includes this user."""
+        """Return whether the expression includes this user."""
         return evaluate(self.expression, subject)
 
 
 def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
-    """Every permission of a stream, also empty ones: first those of the whole stream, then those of its keys."""
+    """Yield every permission of a stream, also empty ones: first those of the whole stream, then those of its keys."""
     spec = topology.streams[stream]
     yield from _five(stream, None, spec.permissions, whole_stream(stream))
     for key, permissions in spec.keys.items():
@@ -343,7 +346,7 @@ def clauses(topology: Topology, stream: str) -> Iterator[Clause]:
 
 
 def all_clauses(topology: Topology) -> tuple[Clause, ...]:
-    """The clauses of every stream that include somebody."""
+    """Return the clauses of all streams, without empty ones."""
     return tuple(clause for stream in topology.streams for clause in clauses(topology, stream) if clause.text)
 
 
@@ -355,7 +358,7 @@ def _five(stream: str, key: str | None, permissions: Permissions, extent: Resour
 _OWN_LOG = (Operation.CREATE, Operation.READ, Operation.WRITE, Operation.DESCRIBE_CONFIGS)
 _REPLICA = (*_OWN_LOG, Operation.DELETE, Operation.ALTER_CONFIGS)
 _SOURCE = (Operation.READ, Operation.DESCRIBE_CONFIGS)
-_ORDERS = ResourcePattern("fairlead.orders", Pattern.LITERAL)  # no log of any stream: written by the site's admin
+_ORDERS = ResourcePattern("fairlead.orders", Pattern.LITERAL)  # not in any stream; the site's admin writes it
 _CUSTODY_ORDERS = ResourcePattern(CUSTODY_ORDERS, Pattern.LITERAL)
 _ALERT_ORDERS = ResourcePattern(ALERT_ORDERS, Pattern.LITERAL)
 _SHORE_READS = ("custody", "alerts", "events", "ships", "bookings")
@@ -371,27 +374,28 @@ class RuleGrant:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A permission of the topology that gets no rule, or less than it says, and why."""
+    """A permission of the topology that gets no rule, or only a part of what it permits, and the reason."""
 
     user: str
     stream: str
     permission: str
     why: str
-    where: str  # in the topology
+    where: str  # its place in the topology
 
 
 def subject_of(user: ServiceUser) -> Subject:
-    """A site's user as the subject of access expressions."""
+    """Return a site's user as the subject of access expressions."""
     return Subject(user.name, frozenset(user.groups), frozenset(user.roles))
 
 
 def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[RuleGrant]:
-    """Everything one user needs at its site. ``stated`` are the topology's clauses; give them for many users.
+    """Yield the rules that one user needs at its site. ``stated`` are the topology's clauses; pass them when compiling
+    for many users.
 
     Raises:
-        ConfigurationError: a customer or user has a service's name, or one whose prefix covers another's groups; or a
-            link's pattern of groups is neither a name nor a prefix.
-        ExpressionError: a permission that cannot be understood.
+        ConfigurationError: a customer or user has a service's name, or a name whose prefix covers another's groups; or
+            a link's pattern of groups is neither a name nor a prefix.
+        ExpressionError: a permission cannot be parsed.
     """
     match user.role:
         case Role.BRIDGE:
@@ -409,14 +413,14 @@ def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | Non
 
 
 def public_grants(topology: Topology, site: str) -> Iterator[RuleGrant]:
-    """The rules for everybody who can log in at a site: the permissions that are ``p``."""
+    """Yield the rules for everybody who can log in at a site: the permissions that are ``p``."""
     for clause in all_clauses(topology):
         if isinstance(clause.expression, Public):
             yield from _permitted(topology, EVERYBODY, site, clause)
 
 
 def all_left_out_of(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | None = None) -> Iterator[LeftOut]:
-    """The permissions of a customer or user that no rule can or may express. ``stated``: see ``grants``."""
+    """Yield the permissions of a customer or user that no rule can or may express. ``stated``: see ``grants``."""
     if user.role not in (Role.CUSTOMER, Role.USER):
         return
     subject = subject_of(user)
@@ -439,7 +443,7 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
         moves = stream.insert_point is InsertPoint.MOVES
         if not (moves or name in ONE_LOG_PER_SITE or name == "ships"):
             continue
-        # A ship never creates a container's log, its replicator does: otherwise two sites could create one each.
+        # A ship's bridge never creates a container's log, only its replicator does; else two sites could create one.
         makes = not (moves and topology.sites[site].kind is SiteKind.SHIP)
         operations = tuple(o for o in _OWN_LOG if makes or o is not Operation.CREATE)
         held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
@@ -532,7 +536,7 @@ def _person(topology: Topology, user: ServiceUser, stated: Sequence[Clause]) -> 
 
 
 def _permitted(topology: Topology, user: str, site: str, clause: Clause) -> Iterator[RuleGrant]:
-    """The grants of a permission: reading and settings on all its logs, changes only on logs that this site holds."""
+    """Yield the rules of a permission: reading and settings on all its logs, changes only on logs of this site."""
     if not exists_at(topology, clause.stream, site):
         return
     why = f"{clause.where}: {clause.text!r}"
@@ -568,7 +572,7 @@ def _follow(user: str, link: Link, operation: Operation, why: str) -> Iterator[R
 
 
 def _check_name(user: ServiceUser) -> None:
-    # A dot would put one user's groups below another's prefix: ducks.evil begins with "ducks.".
+    # A dot would put a user's groups under another user's prefix: ducks.evil begins with "ducks.".
     if is_reserved(user.name) or not SITE_NAME.fullmatch(user.name):
         raise ConfigurationError(
             f"{user.name!r} cannot be the name of a customer or user",
@@ -578,7 +582,7 @@ def _check_name(user: ServiceUser) -> None:
 
 
 class _Index:
-    """Finds the rules that imply a rule, by its name and each prefix of the name: quick also among many rules."""
+    """Find the rules that imply a rule by looking up its name and each prefix of it. Fast with many rules, too."""
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._named: dict[tuple[str, Resource, Operation], dict[Pattern, dict[str, Rule]]] = {}
@@ -587,7 +591,7 @@ class _Index:
             about[rule.pattern][rule.name] = rule
 
     def wider(self, rule: Rule) -> list[Rule]:
-        """Every other rule that implies this one (``acl.rules.implies``)."""
+        """Return every other rule that implies this one (``acl.rules.implies``)."""
         names = [rule.name[:length] for length in range(len(rule.name) + 1)]
         found = []
         for user in {rule.user, EVERYBODY}:
@@ -607,7 +611,7 @@ def _about(rule: Rule) -> tuple[str, Resource, Operation]:
 
 
 def _widest(rule: Rule, wider: list[Rule]) -> Rule:
-    """The rule that implies this one and that no other rule implies; the rule itself where none implies it."""
+    """Return the rule that implies this one and that no other rule implies; the rule itself if none implies it."""
     if not wider:
         return rule
     return min(other for other in wider if not any(o != other and implies(o, other) for o in wider))

@@ -1,4 +1,4 @@
-"""Which devices may log in at each site's MQTT broker; give their passwords to the brokers on this machine."""
+"""Decide which devices may log in at each site's MQTT broker, and give their passwords to local brokers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from topologies.model import SiteKind, Topology
 
 
 def sites_of_device(topology: Topology, name: str) -> tuple[str, ...]:
-    """The sites whose MQTT broker must know a device.
+    """Return the sites whose MQTT broker must know a device.
 
     A box may come to every site that can have custody of its stream's boxes. A ship's instruments stay on that ship. A
     terminal (``terminal-tokyo``, ``terminal-tokyo-gate-2``) and an office (``office-tokyo``) belong to the site in
     their name. Offices are ashore.
 
     Raises:
-        ConfigurationError: no device can have this name, or the topology does not have its box or ship.
+        ConfigurationError: this is not a device's name, or the topology does not have its box or ship.
     """
     match device_kind(name):
         case DeviceKind.CONTAINER:
@@ -47,17 +47,17 @@ def sites_of_device(topology: Topology, name: str) -> tuple[str, ...]:
 
 
 def has_devices(topology: Topology, site: str) -> bool:
-    """Whether a site has an MQTT broker for devices."""
+    """Return whether a site has an MQTT broker for devices."""
     return topology.sites[site].kind is not SiteKind.CUSTOMER
 
 
 def device_book(folder: Path) -> DeviceBook:
-    """The devices of a topology, by its state folder."""
+    """Return the devices of a topology, stored in its state folder."""
     return DeviceBook(folder / "devices.json")
 
 
 def by_site(topology: Topology, devices: Iterable[MqttDevice]) -> dict[str, list[MqttDevice]]:
-    """The devices that each site must know, without those whose box or ship is no longer in the topology."""
+    """Return the devices that each site must know, without those whose box or ship is no longer in the topology."""
     found: dict[str, list[MqttDevice]] = {site: [] for site in topology.sites if has_devices(topology, site)}
     for device in devices:
         try:
@@ -70,19 +70,19 @@ def by_site(topology: Topology, devices: Iterable[MqttDevice]) -> dict[str, list
 
 
 def local_sites(topology: Topology) -> list[str]:
-    """The sites whose MQTT broker runs on this machine."""
+    """Return the sites whose MQTT broker runs on this machine."""
     return [name for name in topology.sites if has_devices(topology, name) and _is_local(topology, name)]
 
 
 def outside_sites(topology: Topology) -> list[str]:
-    """The other sites with an MQTT broker for devices; their operators get files."""
+    """Return the other sites with an MQTT broker for devices; their operators get files."""
     return [name for name in topology.sites if has_devices(topology, name) and not _is_local(topology, name)]
 
 
 def push(topology: Topology, folder: Path, sites: Collection[str] | None = None) -> dict[str, bool]:
-    """Give local sites their devices. True for sites that run: they accept them at once, without a restart.
+    """Give local sites their devices. Return True for sites that run: they accept the devices without a restart.
 
-    Call it while holding ``locked``, as the change of the book does.
+    Hold the lock ``locked`` while calling this, the same one as for the change of the book.
     """
     wanted = [site for site in local_sites(topology) if sites is None or site in sites]
     known = by_site(topology, device_book(folder).read().values())

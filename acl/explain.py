@@ -1,7 +1,7 @@
-"""Why a user may or may not do something with a topic, site by site, from the topology alone. Pure.
+"""Explain why a user may or may not use a topic, site by site, from the topology alone. Pure.
 
 The answer is the chain from the access expression, feed or link to the Kafka rule. For a refusal it lists every place
-in the topology that could have allowed it, and why it does not.
+in the topology that could have allowed the operation, and why it does not.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from topologies.users import ADMIN, Role, ServiceUser, service_users
 
 @dataclass(frozen=True, slots=True)
 class AccessAnswer:
-    """The answer for one operation at one site; ``because`` has the reasons, in order."""
+    """The answer for one operation at one site. ``because`` has the reasons, in order."""
 
     site: str
     operation: str
@@ -43,7 +43,7 @@ class AccessAnswer:
 def explain(
     topology: Topology, user: str, topic: str, operation: Operation | None = None, site: str | None = None
 ) -> tuple[AccessAnswer, ...]:
-    """One answer per site and operation; without an operation READ and WRITE are explained.
+    """Return one answer per site and operation; without an operation, answers for READ and WRITE.
 
     Raises:
         UnknownNameError: the topology has no such user or site.
@@ -73,7 +73,7 @@ def _answers(
         elif here is None:
             because = (f"user {user} does not exist at site {site}",)
         elif rules:
-            # Not the reasons of the kept rules: those may also cover other logs.
+            # Take the reasons of the grants: those of the merged rules may be about other logs.
             because = dict.fromkeys(g.because for g in given if g.rule.allows(user, operation, Resource.TOPIC, topic))
         else:
             because = _refusal(topology, here, topic, operation)

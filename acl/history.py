@@ -1,12 +1,12 @@
-"""The audit log of access: what was changed at a site, when, by whom, and with which result.
+"""Define the audit log of access: every change at a site, its time, its author and its result.
 
-Each site keeps its own in the topic ``fairlead.access``, which no rule names: its administrator alone writes and reads
-it. Entries are only appended. Every change has two, an intent before it is made and an outcome after;
-an intent without outcome is a change that was interrupted. Passwords are never part of an entry.
+Each site has its own log in the topic ``fairlead.access``. No rule names the topic, so only the site's administrator
+writes and reads it. Entries are only appended. Every change has two entries, an intent before the change and an outcome
+after it. An intent without outcome is an interrupted change. Entries never have passwords.
 
-The log also says which users are suspended because a password leaked: ``acl rotate --now`` revokes a user's ACLs and
-restores them when no old session can be left (``acl.rotate``). Until then nobody else may restore them: the thief's
-open sessions would read again.
+The log also shows which users are suspended because a password leaked: ``acl rotate --now`` revokes a user's ACLs and
+restores them when no old session can be open any more (``acl.rotate``). Nothing else may restore them earlier, because
+a thief's open sessions could read again.
 
 Pure; ``acl.kafka`` appends and reads entries.
 """
@@ -29,11 +29,11 @@ from acl.rules import Binding
 from fairlead.errors import FairleadError
 
 TOPIC: Final = "fairlead.access"
-PART: Final = 2000  # rules in one entry, so that a record stays well below what a topic takes
+PART: Final = 2000  # rules in one entry; keeps a record well below the topic's size limit
 
 
 class Phase(StrEnum):
-    """``INTENT`` is written before a change, the others after it."""
+    """The phase of an entry: ``INTENT`` is written before a change, the others after it."""
 
     INTENT = "intent"
     DONE = "done"
@@ -41,7 +41,7 @@ class Phase(StrEnum):
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """What all entries have. ``change`` is the same in a change's intent and outcome; ``by`` is the user of the
+    """The fields of all entries. ``change`` is the same in a change's intent and outcome; ``by`` is the user of the
     operating system, ``host`` its machine."""
 
     at: Annotated[dt.datetime, msgspec.Meta(tz=True)]
@@ -55,8 +55,8 @@ class Noted(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class RulesChange(Noted, frozen=True, kw_only=True, tag="rules"):
-    """Access rules were added and removed. The intent has the rules, in ``parts`` entries where they are many; the
-    outcome has the number that were certainly done, counted from the first."""
+    """Access rules were added and removed. The intent has the rules, split into ``parts`` entries if there are many.
+    The outcome has the number of rules that were certainly changed, counted from the first."""
 
     plan: str
     add: tuple[Binding, ...] = ()
@@ -68,7 +68,7 @@ class RulesChange(Noted, frozen=True, kw_only=True, tag="rules"):
 
 
 class UserChange(Noted, frozen=True, kw_only=True, tag="user"):
-    """A user was made, changed or removed: ``action`` in one word (``create``, ``rotate``, ``delete``)."""
+    """A user was created, changed or removed. ``action`` is one word (``create``, ``rotate``, ``delete``)."""
 
     user: str
     action: str
@@ -76,7 +76,7 @@ class UserChange(Noted, frozen=True, kw_only=True, tag="user"):
 
 
 class QuotaChange(Noted, frozen=True, kw_only=True, tag="quota"):
-    """A user's quotas were set; null is a quota that was removed."""
+    """A user's quotas were set; null means that the quota was removed."""
 
     user: str
     quotas: dict[str, float | None]
@@ -89,12 +89,12 @@ _decoder: msgspec.json.Decoder[Entry] = msgspec.json.Decoder(Entry)
 
 
 def encode_entry(entry: Entry) -> bytes:
-    """The record of an entry."""
+    """Encode an entry as a record's value."""
     return _encoder.encode(entry)
 
 
 def decode_entry(record: bytes) -> Entry:
-    """The entry of a record.
+    """Decode a record's value.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: this version of Fairlead cannot read it.
@@ -111,17 +111,17 @@ class Change:
 
     @property
     def first(self) -> Entry:
-        """The entry that the change begins with."""
+        """The first entry of the change."""
         return self.intent[0]
 
     @property
     def state(self) -> str:
-        """``done``, ``failed``, or ``interrupted`` when no outcome was ever written."""
+        """``done``, ``failed``, or ``interrupted`` if the change has no outcome."""
         return self.outcome.phase.value if self.outcome else "interrupted"
 
 
 def stamp(topology: str, site: str) -> dict[str, Any]:
-    """The fields of every intent: ``RulesChange(**stamp(…), plan=…)``, with the present time, user and host."""
+    """Return the common fields of an intent, with the current time, user and host: ``RulesChange(**stamp(…), …)``."""
     return {
         "at": dt.datetime.now(dt.UTC),
         "by": getpass.getuser(),
@@ -134,7 +134,7 @@ def stamp(topology: str, site: str) -> dict[str, Any]:
 
 
 def outcome(intent: Entry, error: str = "", **facts: Any) -> Entry:
-    """The entry that ends a change, without the rules that its intent has."""
+    """Return the entry that ends a change. It does not repeat the rules of the intent."""
     if isinstance(intent, RulesChange):
         facts = {"add": (), "remove": (), "part": 1, "parts": 1, **facts}
     phase = Phase.FAILED if error else Phase.DONE
@@ -144,7 +144,7 @@ def outcome(intent: Entry, error: str = "", **facts: Any) -> Entry:
 def rules_intent(
     topology: str, site: str, plan: str, add: tuple[Binding, ...], remove: tuple[Binding, ...]
 ) -> list[Entry]:
-    """The intent to change rules, in entries of at most ``PART`` rules."""
+    """Return the intent to change rules, in entries of at most ``PART`` rules."""
     common = stamp(topology, site)
     both = [*((True, b) for b in add), *((False, b) for b in remove)]
     cut = [both[start : start + PART] for start in range(0, len(both), PART)] or [[]]
@@ -172,9 +172,9 @@ def noting(
 
     Args:
         write: Appends entries: ``functools.partial(acl.kafka.note, endpoint)``.
-        facts: Further fields of the outcome, asked for when the change has ended.
-        failed: Appends the outcome of a change that failed, where ``write`` would wait too long for a site that is
-            gone. If it cannot, the intent without outcome shows that the change was interrupted.
+        facts: Returns further fields of the outcome; called when the change has ended.
+        failed: Appends the outcome of a failed change instead of ``write``, which would wait too long for a site that
+            does not answer. If it fails, too, the intent without outcome shows that the change was interrupted.
     """
     write(intent)
     try:
@@ -188,7 +188,7 @@ def noting(
 
 
 def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:
-    """Entries of one or several sites as changes, in the order of their first entries."""
+    """Group the entries of one or several sites into changes, in the order of their first entries."""
     intents: dict[str, list[Entry]] = {}
     outcomes: dict[str, Entry] = {}
     for entry in entries:
@@ -204,11 +204,11 @@ def changes(entries: Iterable[Entry]) -> tuple[Change, ...]:
 LEAKED: Final = {"because": "leaked"}
 UNTIL: Final = "until"
 SuspendedUsers = Mapping[str, dt.datetime | None]
-"""By user, until when; None where it is not known: sessions never end there, or the rotation was interrupted."""
+"""The end of each user's suspension; None if unknown: sessions never end there, or the rotation was interrupted."""
 
 
 def suspended_users(entries: Iterable[Entry], now: dt.datetime) -> dict[str, dt.datetime | None]:
-    """The users that are suspended at a site, by its whole audit log, and until when."""
+    """Return the users that are suspended at a site, and until when. ``entries`` is the site's whole audit log."""
     found: dict[str, dt.datetime | None] = {}
     for entry in entries:
         if not isinstance(entry, UserChange):

@@ -1,11 +1,11 @@
-"""All requests to a site's Kafka about access: rules, quotas, the audit log, and reading as a user.
+"""Send all requests about access to a site's Kafka: rules, quotas, the audit log, and reading as a user.
 
-``AdminStore`` is a cluster as its administrator, behind the protocol ``RuleStore``; ``admin_stores`` opens those of a
-topology. ``UserConsumer`` reads as any user. Blocking; not for an event loop.
+``AdminStore`` manages a cluster as its administrator, behind the protocol ``RuleStore``; ``admin_stores`` opens the
+stores of a topology. ``UserConsumer`` reads as any user. Blocking; do not call it in an event loop.
 
-Errors are translated into Fairlead's words. confluent-kafka 2.16.1 retries a wrong password without end; here the first
-refusal ends the wait. Reading rules without the right to do so gives an empty list and no error there, so the right is
-asked for first.
+Client errors are translated into Fairlead's errors. confluent-kafka 2.16.1 retries a wrong password forever; here the
+first refusal ends the wait. It also returns an empty list of rules, and no error, to a user who may not read them, so
+that right is checked first.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ from topologies.endpoints import EndpointResolver
 from topologies.users import ADMIN
 
 T = TypeVar("T")
-QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # librdkafka would write to standard error by itself
-REQUEST_TIMEOUT = 60.0  # seconds; a machine that stands still for half a minute is no failure
+QUIET = {"log_level": 0, "reconnect.backoff.max.ms": 500}  # otherwise librdkafka writes to standard error
+REQUEST_TIMEOUT = 60.0  # seconds; long enough for a machine that is suspended for half a minute
 DOWN_TIMEOUT = 3.0  # seconds until a cluster counts as down when none of its brokers accepts a connection
 CONNECTIONS = 3  # tries of the first request, each over a new connection
 # librdkafka's own error codes have a leading underscore, though they are public.
@@ -91,11 +91,11 @@ class WrongPassword(RefusedError):
 
 
 class NotAuthorised(RefusedError):
-    """The site's Kafka refused a request of a user that is logged in."""
+    """The site's Kafka refused a request of a logged-in user."""
 
 
 def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> FairleadError:
-    """Translate an error of the client; the server's own long text is left out, its name is kept."""
+    """Translate an error of the client. Keep the error's name, leave out the server's long text."""
     fields = {"site": endpoint.site, "user": endpoint.user, "code": error.name()}
     where = f"site {endpoint.site} ({endpoint.bootstrap_servers})"
     code = error.code()
@@ -117,7 +117,7 @@ def translate(error: KafkaError, endpoint: KafkaEndpoint, doing: str) -> Fairlea
 
 
 class Client:
-    """One user's AdminClient, kept alive as long as its requests run. Use as a context manager; not thread safe."""
+    """One user's AdminClient, kept alive while its requests run. A context manager; not thread-safe."""
 
     def __init__(self, endpoint: KafkaEndpoint, *, timeout: float = REQUEST_TIMEOUT) -> None:
         self.endpoint = endpoint
@@ -134,7 +134,7 @@ class Client:
         self.admin.poll(0)
 
     def wait(self, future: Future[T], doing: str) -> T:
-        """The result of a request, or the error translated; a refused login ends the wait at once."""
+        """Return the result of a request, or raise its error translated. A refused login ends the wait at once."""
         stopwatch = SuspendAwareStopwatch()
         while True:
             waited = stopwatch.seconds()
@@ -151,13 +151,13 @@ class Client:
                     raise translate(KafkaError(_TIMED_OUT), self.endpoint, doing) from None
 
     def cluster_operations(self) -> frozenset[str]:
-        """The operations on the cluster that the broker allows this user."""
+        """Return the operations on the cluster that the broker allows this user."""
         for left in reversed(range(CONNECTIONS)):
             future = self.admin.describe_cluster(include_authorized_operations=True, request_timeout=self.timeout)
             try:
                 described = self.wait(cast("Future[Any]", future), "asking for the cluster")
             except UnavailableError as error:
-                # librdkafka does not repeat a request whose connection ends. This one changes nothing: repeat it.
+                # librdkafka does not retry a request whose connection ends. This one changes nothing, so retry it.
                 if not left or self._client_errors.down is not None or error.fields["code"] == "_TIMED_OUT":
                     raise
             else:
@@ -166,12 +166,12 @@ class Client:
 
 
 _EOF = KafkaError._PARTITION_EOF  # noqa: SLF001 a public code of librdkafka
-_MADE_WITHIN = 2.0  # seconds until a new topic is known everywhere
+_MADE_WITHIN = 2.0  # seconds until all brokers know a new topic
 _NOT_YET = (KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)  # answers about a new topic
 
 
 class StartAt(StrEnum):
-    """Where reading begins. ``GROUP``: where the consumer group stopped, else at the beginning."""
+    """The position where reading begins. ``GROUP``: the group's committed offset, else the beginning."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -183,7 +183,7 @@ _OFFSETS = {StartAt.BEGINNING: OFFSET_BEGINNING, StartAt.END: OFFSET_END, StartA
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One record as a client gets it; ``timestamp_ms`` is the device's time, since 1970, UTC."""
+    """One record as a client receives it. ``timestamp_ms`` is the device's time, in ms since 1970, UTC."""
 
     topic: str
     offset: int
@@ -194,15 +194,15 @@ class Received:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is a record for readers, and not a marker of a term or a filler."""
+        """Whether this is a data record, and not a marker of a term or a filler."""
         return not any(name == KIND and value in (MARKER, FILLER) for name, value in self.headers)
 
 
 class UserConsumer:
-    """One consumer of one user. Use as a context manager; not thread safe.
+    """One consumer of one user. A context manager; not thread-safe.
 
     Args:
-        group: Consumer group; Kafka lets a user have groups that begin with its name and a dot only.
+        group: The consumer group. Rules allow a user only groups that begin with its name and a dot.
         timeout: Seconds to wait for the first answer of the site.
     """
 
@@ -236,15 +236,15 @@ class UserConsumer:
         self._consumer.close()
 
     def visible(self) -> tuple[str, ...]:
-        """The topics that the cluster shows this user, without Kafka's own."""
+        """Return the topics that the cluster shows this user, without Kafka's own."""
         return tuple(sorted(name for name in self._metadata(None) if not name.startswith("__")))
 
     def partitions(self, topic: str) -> tuple[int, ...]:
-        """The partitions of a topic.
+        """Return the partitions of a topic.
 
         Raises:
-            NotAuthorised: the user may not describe it, whether or not it exists.
-            UnavailableError: the user may read it, and it does not exist yet.
+            NotAuthorised: the user may not describe the topic, whether or not it exists.
+            UnavailableError: the user may read the topic, but it does not exist yet.
         """
         stopwatch = SuspendAwareStopwatch()
         while True:
@@ -262,10 +262,10 @@ class UserConsumer:
                 )
 
     def read(self, topics: Collection[str], *, start: StartAt, follow: bool) -> Iterator[Received | None]:
-        """Yield records, each topic's in order, up to where the topics ended at the beginning of the call.
+        """Yield records, in order per topic, up to the topics' ends at the time of the call.
 
         Args:
-            follow: Never end; yield None when nothing came for a while.
+            follow: Never end; yield None when no record has arrived for a while.
 
         Raises:
             NotAuthorised, WrongPassword, UnavailableError: see ``translate``.
@@ -291,7 +291,7 @@ class UserConsumer:
             elif error.code() == _EOF:
                 left.discard((str(message.topic()), message.partition() or 0))
             elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED and start is not StartAt.GROUP:
-                continue  # the client asks for its group's coordinator even when it needs none
+                continue  # the client looks up its group's coordinator even if it needs none
             elif not error.retriable() and error.code() not in AWAY:
                 raise translate(error, self.endpoint, f"reading {message.topic()}")
 
@@ -345,11 +345,11 @@ class NoAuditLog(RefusedError):
 
 
 def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
-    """Append entries to the audit log of a site, as its administrator. The first one creates the topic.
+    """Append entries to the audit log of a site, as its administrator. The first entry creates the topic.
 
     Raises:
-        NoAuditLog: the user may not write there. LoginRefusedError: wrong password. UnavailableError: the site does not
-            answer, or has not confirmed all of them.
+        NoAuditLog: the user may not write the log. LoginRefusedError: wrong password. UnavailableError: the site does
+            not answer, or has not confirmed all entries.
     """
     records: list[tuple[bytes | None, bytes]] = [(None, encode_entry(entry)) for entry in entries]
     try:
@@ -373,7 +373,7 @@ def note(endpoint: KafkaEndpoint, entries: Iterable[Entry], patience: float = TI
 
 
 def read_history(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[DamagedEntry, ...]]:
-    """The whole audit log of a site, oldest first, and its records that cannot be read.
+    """Return the whole audit log of a site, oldest first, and its unreadable records.
 
     Raises:
         NotAuthorised, WrongPassword, UnavailableError: see ``translate``.
@@ -394,38 +394,38 @@ def read_history(endpoint: KafkaEndpoint) -> tuple[tuple[Entry, ...], tuple[Dama
 
 
 R = TypeVar("R")
-_LONGEST: Final = 200  # characters; with a suffix the name is still one of a topic
+_LONGEST: Final = 200  # characters; the name is still a valid topic name with a suffix
 _CLIENT: Final = "fairlead-access"
 _TIMEOUT: Final = 10.0  # seconds for a request
 _REFUSED: Final = "CLUSTER_AUTHORIZATION_FAILED"
-# What the protocol calls CLUSTER is BROKER "kafka-cluster" in confluent-kafka.
+# confluent-kafka has BROKER "kafka-cluster" for the protocol's CLUSTER.
 _CLUSTER = {"BROKER": "CLUSTER"}
 _BROKER = {"CLUSTER": "BROKER"}
 
 
 class RuleStore(Protocol):
-    """Where a site's rules and quotas are kept."""
+    """A site's rules, quotas and audit log."""
 
     def read(self) -> frozenset[Binding]:
-        """All rules of the cluster."""
+        """Return all rules of the cluster."""
 
     def add(self, bindings: Iterable[Binding]) -> None:
-        """Create rules; those that exist already stay."""
+        """Create rules; ignore rules that exist already."""
 
     def remove(self, bindings: Iterable[Binding]) -> None:
-        """Remove exactly these rules; those that are gone already do not matter."""
+        """Remove exactly these rules; ignore rules that do not exist."""
 
     def standing(self, held: frozenset[Binding]) -> Standing:
-        """How rules bind the administrator of a cluster that holds the rules ``held``."""
+        """Return how rules bind the administrator of a cluster that holds the rules ``held``."""
 
     def note(self, entries: Iterable[Entry], patience: float = TIMEOUT) -> None:
         """Append to the site's audit log, within ``patience`` seconds."""
 
     def suspended_users(self) -> SuspendedUsers:
-        """The users that may get no rules for now, because their old sessions may still be open."""
+        """Return the users that may get no rules for now, because their old sessions may still be open."""
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
-        """The quotas of users, by user and Kafka's key."""
+        """Return the quotas of users, by user and Kafka's quota key."""
 
     def set_quotas(self, changes: Collection[SetQuota]) -> None:
         """Make these changes."""
@@ -442,10 +442,10 @@ class KafkaRules:
         self._client = client
 
     def read(self) -> frozenset[Binding]:
-        """All rules of the cluster.
+        """Return all rules of the cluster.
 
         Raises:
-            NotAuthorised: the user may not read them (the request itself would answer that there are none).
+            NotAuthorised: the user may not read them. (The request itself would return an empty list.)
         """
         endpoint = self._client.endpoint
         if "DESCRIBE" not in self._client.cluster_operations():
@@ -455,7 +455,7 @@ class KafkaRules:
                 site=endpoint.site,
                 user=endpoint.user,
             )
-        nothing = cast("str", None)  # the stubs want text where the client takes None for "any"
+        nothing = cast("str", None)  # the stubs demand a str, but the client takes None for "any"
         everything = AclBindingFilter(
             ResourceType.ANY,
             nothing,
@@ -519,7 +519,7 @@ class AdminStore(KafkaRules):
     """The rules and audit log of a real cluster.
 
     Args:
-        local: Fairlead started it, so its administrator is a super user.
+        local: Whether Fairlead started the cluster; then its administrator is a super user.
     """
 
     def __init__(self, client: Client, *, local: bool) -> None:
@@ -527,7 +527,8 @@ class AdminStore(KafkaRules):
         self._local = local
 
     def standing(self, held: frozenset[Binding]) -> Standing:
-        """A local administrator is a super user; elsewhere asking for topics shows it (``find_standing``)."""
+        """Return how rules bind the administrator: on a local cluster it is a super user, elsewhere ask the cluster
+        (``find_standing``)."""
         if self._local:
             return Standing.SUPER
         return find_standing(held, self._may_describe)
@@ -537,12 +538,12 @@ class AdminStore(KafkaRules):
         note(self._client.endpoint, entries, patience)
 
     def suspended_users(self) -> SuspendedUsers:
-        """Who is suspended, by the site's audit log."""
+        """Return the suspended users, read from the site's audit log."""
         entries, _ = read_history(self._client.endpoint)
         return suspended_users(entries, dt.datetime.now(dt.UTC))
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
-        """The quotas of users."""
+        """Return the quotas of users."""
         return read_quotas(self._client.endpoint)
 
     def set_quotas(self, changes: Collection[SetQuota]) -> None:
@@ -556,23 +557,23 @@ class AdminStore(KafkaRules):
         except NotAuthorised:
             return False
         except FairleadError as error:
-            if error.fields.get("code") != "UNKNOWN_TOPIC_OR_PART":  # only who may describe it gets this answer
+            if error.fields.get("code") != "UNKNOWN_TOPIC_OR_PART":  # only sent to those who may describe it
                 raise
         return True
 
 
 def rules_of(store: RuleStore, user: str) -> tuple[Binding, ...]:
-    """The rules of a site that name a user."""
+    """Return the rules of a site that name a user."""
     return tuple(sorted(rule for rule in store.read() if rule.principal == f"User:{user}"))
 
 
 def find_standing(held: frozenset[Binding], may_describe: Callable[[str], bool]) -> Standing:
-    """Find out how rules bind the administrator, by asking for two topics that need not exist.
+    """Find out how rules bind the administrator, by describing two topics that need not exist.
 
-    A rule forbids the first one; no rule is about the second one. Kafka shows nobody the settings that decide this.
+    A rule forbids the first topic; no rule is about the second. Kafka does not show the settings that decide this.
 
     Args:
-        may_describe: Whether the cluster lets the administrator describe a topic.
+        may_describe: Returns whether the cluster lets the administrator describe a topic.
     """
     nobody = f"fairlead-nobody-{uuid.uuid4().hex}"
     named = sorted({b.name for b in held if b.resource == "TOPIC" and b.name != "*" and len(b.name) < _LONGEST})
@@ -597,7 +598,7 @@ def find_standing(held: frozenset[Binding], may_describe: Callable[[str], bool])
 
 
 def admin_stores(resolver: EndpointResolver) -> OpenStore:
-    """Stores of real clusters, as their super user."""
+    """Return a function that opens the store of a real cluster, as its super user."""
 
     @contextmanager
     def open_store(site: str) -> Iterator[RuleStore]:
@@ -608,7 +609,7 @@ def admin_stores(resolver: EndpointResolver) -> OpenStore:
 
 
 def at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
-    """Do the same work for several sites in threads; the results are in the order of ``sites``."""
+    """Do the same work for several sites in threads; return the results in the order of ``sites``."""
     if not sites:
         return []
     with ThreadPoolExecutor(max_workers=min(16, len(sites)), thread_name_prefix="acl") as pool:
@@ -616,7 +617,7 @@ def at_once(work: Callable[[str], R], sites: Collection[str]) -> list[R]:
 
 
 def read_quotas(endpoint: KafkaEndpoint) -> dict[str, dict[str, float]]:
-    """The quotas of users.
+    """Return the quotas of users, by user and Kafka's quota key.
 
     Raises:
         NotAuthorised: the user may not read them. WireError: the cluster does not answer.
@@ -627,10 +628,11 @@ def read_quotas(endpoint: KafkaEndpoint) -> dict[str, dict[str, float]]:
 
 
 def set_quotas(endpoint: KafkaEndpoint, changes: Collection[SetQuota]) -> None:
-    """Make these changes.
+    """Make these changes of quotas.
 
     Raises:
-        NotAuthorised: the user may not. WireError: the cluster does not answer. FairleadError: it refused one.
+        NotAuthorised: the user may not change quotas. WireError: the cluster does not answer. FairleadError: the
+            cluster refused a change.
     """
     for code in _ask(endpoint, alter_quotas_request(together(changes))).values():
         _check(endpoint, code, "set client quotas", "ALTER_CONFIGS")

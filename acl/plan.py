@@ -1,6 +1,6 @@
-"""Compare a site's rules with what the topology asks for: a frozen plan of steps, and when a plan is refused.
+"""Compare a site's rules with those of the topology; make a frozen plan of steps, and refuse unsafe plans.
 
-``plan_topology`` asks the sites. The rest is pure, but for the steps' ``carry_out``.
+``plan_topology`` asks the sites. The rest is pure, except the steps' ``carry_out``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from topologies.users import ADMIN, is_reserved, service_users
 BATCH: Final = 1000  # bindings per request; a controller takes at most 10,000 in one
 CONFIRM_TIMEOUT = 20.0  # seconds
 FEW: Final = 10
-"""A plan may remove this many rules, whatever their share is."""
+"""A plan may remove this many rules, whatever share of the site's rules they are."""
 SHARE: Final = 0.3
 """The share of a site's rules that a plan may remove without --max-removals."""
 Managed = Callable[[Binding], bool]
@@ -36,13 +36,13 @@ Managed = Callable[[Binding], bool]
 
 @dataclass(frozen=True, slots=True)
 class SitePlan:
-    """What would change at one site.
+    """The changes at one site.
 
     Args:
-        keep: How many rules are right already.
-        alone: Rules of users that Fairlead does not know, which it never touches.
+        keep: Number of rules that are right already.
+        alone: Rules of users that Fairlead does not know; it never changes them.
         held: Digest of the rules that the cluster held when the plan was made.
-        wanted: Digest of the rules that the topology asked for then.
+        wanted: Digest of the rules that the topology required then.
     """
 
     site: str
@@ -75,7 +75,7 @@ class SitePlan:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A site whose rules could not be read, so that nothing is planned for it."""
+    """A site without a plan, because its rules could not be read."""
 
     site: str
     why: str
@@ -84,7 +84,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Lockout:
-    """A change that is refused at a site, because ``admin`` would lose the rights in ``lost`` (``losses``)."""
+    """A refused change at a site: ``admin`` would lose the rights in ``lost`` (``losses``)."""
 
     site: str
     lost: tuple[str, ...]
@@ -94,9 +94,9 @@ class Lockout:
 
 @dataclass(frozen=True, slots=True)
 class AccessPlan:
-    """The plans of several sites. ``identity`` is a digest of all of it: two equal plans have the same.
+    """The plans of several sites. ``identity`` is a digest of the whole plan: equal plans have equal identities.
 
-    ``lockouts`` are the changes that would be refused now. Applying the plan judges them again.
+    ``lockouts`` are the changes that would be refused now. Applying the plan checks them again.
     """
 
     topology: str
@@ -117,25 +117,25 @@ class AccessPlan:
         return all(site.is_empty for site in self.sites)
 
     def to_builtins(self) -> dict[str, Any]:
-        """The plan for programs: JSON-ready, with its ``identity``."""
+        """Return the plan as JSON-ready data, with its ``identity``."""
         body: dict[str, Any] = msgspec.to_builtins(self)
         return {"plan": self.identity, **body}
 
     @property
     def steps(self) -> tuple[PlanStep[AccessRun], ...]:
-        """Site by site; the sites that could not be read last."""
+        """The steps, site by site; the sites that could not be read come last."""
         steps: list[PlanStep[AccessRun]] = [step for site in self.sites for step in site.steps]
         return (*steps, *(Skip(unread.site, unread.why, unread.hint) for unread in self.unread))
 
     def lines(self) -> Iterator[PlanLine]:
-        """The plan for a person, step by step; rules of the same user and topics are on one line."""
+        """Yield the plan for a person, step by step, with the rules of the same user and topics on one line."""
         for site in self.sites:
             if site.is_empty:
                 yield PlanLine(f"{site.site}: {site.keep} rules, nothing to change")
         yield from explain(self.steps, numbered=False)
 
     def drift_lines(self) -> Iterator[PlanLine]:
-        """The difference for a person: what is missing, what someone else made, what has an unknown user."""
+        """Yield the drift for a person: missing rules, rules that somebody else made, and rules of unknown users."""
         for each in self.sites:
             at = each.site
             if each.is_empty:
@@ -150,7 +150,7 @@ class AccessPlan:
             yield PlanLine(f"{unread.site}: not checked, {unread.why}", LineStyle.ERROR)
 
     def totals(self) -> str:
-        """One line at the end."""
+        """Return the totals of the plan as one line."""
         quotas = sum(len(site.quotas) for site in self.sites)
         limits = f", {quotas} quotas to set" if quotas else ""
         add, remove = sum(len(site.add) for site in self.sites), sum(len(site.remove) for site in self.sites)
@@ -177,7 +177,7 @@ def carry_out(steps: Iterable[PlanStep[AccessRun]], run: AccessRun) -> AccessRun
 
 @dataclass(frozen=True, slots=True)
 class AddRules(PlanStep[AccessRun]):
-    """Create these. Additions come before removals, so that nobody loses a right whose rule is only replaced."""
+    """Create these rules. Additions precede removals, so that nobody loses a right whose rule is only replaced."""
 
     site: str
     bindings: tuple[Binding, ...]
@@ -196,7 +196,7 @@ class AddRules(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class RemoveRules(PlanStep[AccessRun]):
-    """Remove exactly these."""
+    """Remove exactly these rules."""
 
     site: str
     bindings: tuple[Binding, ...]
@@ -215,8 +215,10 @@ class RemoveRules(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class Confirm(PlanStep[AccessRun]):
-    """Wait until the cluster shows what was added and no longer shows what was removed. The controller answers some
-    milliseconds before the brokers follow it; until then they may still refuse."""
+    """Wait until the cluster shows the added rules and no longer shows the removed ones.
+
+    The controller answers some milliseconds before the brokers apply a change; until then they may still refuse.
+    """
 
     site: str
     added: tuple[Binding, ...]
@@ -236,13 +238,13 @@ class Confirm(PlanStep[AccessRun]):
                     hint="its brokers may not follow their controller; see their logs, then fairlead acl apply again",
                     site=self.site,
                 )
-            await asyncio.sleep(pause)  # there is no event for it
+            await asyncio.sleep(pause)  # Kafka has no event for it
             pause = min(2 * pause, 0.5)
 
 
 @dataclass(frozen=True, slots=True)
 class SetQuotas(PlanStep[AccessRun]):
-    """Set these client quotas; a limit that is lifted is one as well."""
+    """Set or remove these client quotas."""
 
     site: str
     quotas: tuple[SetQuota, ...]
@@ -260,7 +262,7 @@ class SetQuotas(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class LeaveAlone(PlanStep[AccessRun]):
-    """Report these, and leave them as they are."""
+    """Report these rules, and leave them as they are."""
 
     site: str
     bindings: tuple[Binding, ...]
@@ -278,7 +280,7 @@ class LeaveAlone(PlanStep[AccessRun]):
 
 @dataclass(frozen=True, slots=True)
 class Skip(PlanStep[AccessRun]):
-    """Report that nothing is done at this site, because its rules could not be read."""
+    """Report that this site is skipped, because its rules could not be read."""
 
     site: str
     why: str
@@ -293,13 +295,13 @@ class Skip(PlanStep[AccessRun]):
 
 
 def plan_site(topology: Topology, site: str, store: RuleStore, held: frozenset[Binding]) -> SitePlan:
-    """The plan of one site. ``held`` are the rules that the cluster holds."""
+    """Make the plan of one site. ``held`` are the rules that the cluster holds."""
     rules = diff(site, held, compile_site(topology, site), managed_by(topology, site))
     return replace(rules, quotas=plan_quotas(topology, site, store))
 
 
 def plan_quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuota, ...]:
-    """The quotas to set at a site. Being refused to read them is an error only where the topology wants quotas."""
+    """Return the quotas to set at a site. If the user may not read quotas, raise only if the topology has quotas."""
     desired = compile_quotas(topology, site)
     try:
         actual = store.read_quotas()
@@ -311,7 +313,7 @@ def plan_quotas(topology: Topology, site: str, store: RuleStore) -> tuple[SetQuo
 
 
 def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> SitePlan:
-    """The plan that makes ``actual`` equal ``desired`` for the rules that are ``managed``; others are left alone."""
+    """Return the plan that makes ``actual`` equal ``desired`` for the rules that are ``managed``."""
     have, want = frozenset(actual), frozenset(map(Binding.of, desired))
     unwanted = have - want
     return SitePlan(
@@ -326,15 +328,15 @@ def diff(site: str, actual: Collection[Binding], desired: Collection[Rule], mana
 
 
 def digest(bindings: Iterable[Binding]) -> str:
-    """A digest of a set of rules, whatever their order."""
+    """Return a digest of a set of rules; their order does not matter."""
     return hashlib.sha256(msgspec.json.encode(sorted(set(bindings)))).hexdigest()[:32]
 
 
 def managed_by(topology: Topology, site: str) -> Managed:
-    """Which rules of a site are Fairlead's to change.
+    """Return a predicate that selects the rules of a site that Fairlead may change.
 
-    A cluster that Fairlead started is all Fairlead's, but for the super user's. On another's cluster it is the rules
-    of users that the topology or Fairlead's services name, and those for everybody about the topology's own streams.
+    On a cluster that Fairlead started these are all rules except the super user's. On other clusters these are the
+    rules of Fairlead's services and of users in the topology, and the rules for everybody about the topology's streams.
     """
     if topology.sites[site].is_local:
         return lambda binding: binding.user != ADMIN
@@ -352,7 +354,7 @@ def managed_by(topology: Topology, site: str) -> Managed:
 
 
 def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[str] | None = None) -> AccessPlan:
-    """Plan every site; nothing is changed. Sites that cannot be read are in ``unread``."""
+    """Plan every site; change nothing. Sites that cannot be read are in ``unread``."""
     named = check_sites(topology, sites)
 
     def plan_one(site: str) -> tuple[SitePlan, Lockout | None] | Unread:
@@ -376,11 +378,11 @@ def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[s
 
 
 CurrentAcls = frozenset[Binding] | Unread
-"""All rules of a site's cluster, or why they could not be read."""
+"""All rules of a site's cluster, or the error with which reading them failed."""
 
 
 def read_current_acls(open_store: OpenStore, sites: Collection[str]) -> dict[str, CurrentAcls]:
-    """All rules of each site's cluster."""
+    """Read all rules of each site's cluster."""
 
     def read(site: str) -> CurrentAcls:
         try:
@@ -393,7 +395,7 @@ def read_current_acls(open_store: OpenStore, sites: Collection[str]) -> dict[str
 
 
 def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
-    """The named sites, in the topology's order; all unless some are named.
+    """Return the named sites, in the topology's order; all unless some are named.
 
     Raises:
         UnknownNameError: the topology has no such site.
@@ -405,18 +407,18 @@ def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str,
 
 
 class TooManyRemovals(RefusedError):
-    """A plan removes more of a site's rules than is allowed; nothing of it was done at this site."""
+    """A plan removes more of a site's rules than is allowed; nothing was changed at this site."""
 
 
 def check_removals(plan: SitePlan, before: int, share: float = SHARE, removals: int | None = None) -> None:
-    """Refuse a plan that removes more than ``FEW`` rules and more than a share of those that are Fairlead's.
+    """Refuse a plan that removes more than ``FEW`` rules and more than a share of the rules that Fairlead manages.
 
     Args:
-        before: How many of the site's rules are Fairlead's before the change.
-        removals: How many the whole plan removes, where ``plan`` is only what is left of it.
+        before: Number of rules that Fairlead manages at the site before the change.
+        removals: Number of rules that the whole plan removes, if ``plan`` is only the rest of it.
 
     Raises:
-        TooManyRemovals: with the numbers.
+        TooManyRemovals: the plan removes too many; the error has the numbers.
     """
     count = len(plan.remove) if removals is None else removals
     if plan.remove and count > FEW and count > share * before:
@@ -431,10 +433,10 @@ def check_removals(plan: SitePlan, before: int, share: float = SHARE, removals: 
 
 
 def parse_share(text: str) -> float:
-    """``30%`` or ``0.3`` as a share.
+    """Parse a share: ``30%`` or ``0.3``.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: the text has another format.
     """
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -459,11 +461,11 @@ TOPIC_RIGHTS: tuple[Right, ...] = tuple(
 
 
 class LockedOut(RefusedError):
-    """After this change the administrator could no longer administer; nothing was changed at that site."""
+    """The change would take rights from the administrator that it needs; nothing was changed at that site."""
 
 
 def foresee_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing: Standing) -> Lockout | None:
-    """The refusal that ``check_lockout`` would raise for this change; None where it would raise nothing."""
+    """Return the refusal that ``check_lockout`` would raise for this change; None if it would not raise."""
     lost = losses(held, plan.add, plan.remove, standing)
     if not lost:
         return None
@@ -479,7 +481,7 @@ def check_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing:
     """Refuse a change by which the administrator loses rights that it needs.
 
     Raises:
-        LockedOut: with the rights that would be lost.
+        LockedOut: rights would be lost; the error lists them.
     """
     found = foresee_lockout(site, held, plan, standing)
     if found is not None:
@@ -494,10 +496,10 @@ def check_lockout(site: str, held: frozenset[Binding], plan: SitePlan, standing:
 def losses(
     held: frozenset[Binding], add: Iterable[Binding], remove: Iterable[Binding], standing: Standing
 ) -> tuple[Right, ...]:
-    """The rights that the administrator has now and would not have during or after the change, from any host.
+    """Return the rights that the administrator has now and would lose during or after the change, at any host.
 
-    Where its standing is not known, rights on topics are not judged: whoever keeps the rights on the cluster, which
-    are judged for either default, can restore them.
+    If its standing is unknown, rights on topics are not checked. Rights on the cluster are checked for either default
+    of the cluster, and with them the administrator can restore the others.
     """
     if standing is Standing.SUPER:
         return ()
@@ -523,7 +525,7 @@ def _told(right: Right) -> str:
 
 
 def in_words(bindings: Iterable[Binding]) -> Iterator[str]:
-    """Bindings that differ only in their operation, on one line each: ``ducks may READ topic feeds.ducks``."""
+    """Yield one line for bindings that differ only in their operation: ``ducks may READ topic feeds.ducks``."""
     groups: dict[tuple[str, ...], list[Binding]] = {}
     for b in bindings:
         groups.setdefault((b.principal, b.permission, b.resource, b.pattern, b.name, b.host), []).append(b)

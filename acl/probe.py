@@ -1,9 +1,9 @@
-"""Try what one customer can do with its own password at every site: read everything, and attempt what it may not.
+"""Test one customer's access with its own password at every site: read everything, and attempt forbidden operations.
 
-A separate reading of the topology (``entitlement``) judges the result, not the compiler whose ACLs are under test. An
-attempt raises ``NotAuthorised`` or ``WrongPassword`` when it is refused, and returns when it is possible. No
-attempt does harm: topics are only validated, records are deleted before offset 0, and nothing is written where the
-broker itself says that writing is allowed.
+The result is judged by a separate interpretation of the topology (``entitlement``), not by the compiler whose ACLs are
+under test. An attempt raises ``NotAuthorised`` or ``WrongPassword`` if it is refused, and returns if it is possible. No
+attempt does harm: topics are only validated, records are deleted before offset 0, and no record is written if the
+broker reports that writing is allowed.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from topologies.model import Customer, Permissions, Topology
 from topologies.users import ADMIN
 
 Attempt = tuple[str, Callable[[], None]]
-"""A description, and the call."""
+"""A description of a forbidden operation, and the call that attempts it."""
 
 PROBE = b"fairlead access probe"
 _SILENT = logging.getLogger("fairlead.librdkafka")  # without a logger librdkafka prints fatal errors at any log level
@@ -48,13 +48,13 @@ _SILENT.propagate = False
 
 
 def log_in(endpoint: KafkaEndpoint, user: str, password: SecretStr | None) -> None:
-    """Log in at a cluster as somebody (who should not exist there)."""
+    """Log in at a cluster as a user who should not exist there."""
     with Client(dataclasses.replace(endpoint, user=user, password=password or SecretStr("no-such-user"))) as client:
         client.cluster_operations()
 
 
 def append_record(client: Client, topic: str) -> None:
-    """Append one record, unless the broker says beforehand that this would succeed."""
+    """Append one record, unless the broker reports beforehand that this is allowed."""
     if "WRITE" in topic_operations(client, topic):
         return
     outcome: list[KafkaError | None] = []
@@ -67,7 +67,7 @@ def append_record(client: Client, topic: str) -> None:
 
 
 def topic_operations(client: Client, topic: str) -> frozenset[str]:
-    """The operations on a topic that the broker allows a user; empty when it may not describe the topic."""
+    """Return the operations on a topic that the broker allows a user; empty if it may not describe the topic."""
     futures = client.admin.describe_topics(
         TopicCollection([topic]), include_authorized_operations=True, request_timeout=client.timeout
     )
@@ -82,7 +82,7 @@ def topic_operations(client: Client, topic: str) -> frozenset[str]:
 
 
 def create_topic(client: Client, topic: str) -> None:
-    """Ask whether a topic could be created."""
+    """Check whether a topic could be created; creates none."""
     futures = client.admin.create_topics(
         [NewTopic(topic, num_partitions=1)], validate_only=True, request_timeout=client.timeout
     )
@@ -90,7 +90,7 @@ def create_topic(client: Client, topic: str) -> None:
 
 
 def delete_records(client: Client, topic: str) -> None:
-    """Delete the records before offset 0: none."""
+    """Request to delete the records before offset 0; this deletes none."""
     futures = client.admin.delete_records([TopicPartition(topic, 0, 0)], request_timeout=client.timeout)
     for future in futures.values():
         client.wait(future, f"deleting records of {topic}")
@@ -136,13 +136,13 @@ FOREIGN_PER_STREAM = 2
 
 @dataclass(frozen=True, slots=True)
 class CustomerAccess:
-    """What a customer could and could not do.
+    """The results of testing a customer's access.
 
     Args:
-        read: Data records (no markers, no fillers) by topic; of a topic that is read at several sites, the smallest.
+        read: Number of data records (no markers, no fillers) by topic; the smallest number if several sites have it.
         sites: The same by site and topic.
-        refused: What was tried beside, and refused.
-        wrongly_allowed: What was tried beside, and was possible; empty when access is right.
+        refused: Forbidden operations that were refused.
+        wrongly_allowed: Forbidden operations that were possible; empty if access is right.
     """
 
     customer: str
@@ -153,7 +153,7 @@ class CustomerAccess:
 
 
 def entitlement(topology: Topology, customer: str) -> tuple[str, ...]:
-    """What a customer may read: topic names, and beginnings of names, which end with a dot (whole streams) or ``*``."""
+    """Return what a customer may read: topic names, and prefixes that end with a dot (whole streams) or ``*``."""
     spec = _customer(topology, customer)
     subject = Subject(customer, frozenset(spec.groups), frozenset(spec.roles))
 
@@ -172,14 +172,14 @@ def entitlement(topology: Topology, customer: str) -> tuple[str, ...]:
 
 
 def entitles(entitled: Collection[str], topic: str) -> bool:
-    """Whether a topic is among names and beginnings of names as ``entitlement`` gives them."""
+    """Return whether a topic matches the names and prefixes that ``entitlement`` returns."""
     return any(
         topic.startswith(one.removesuffix("*")) if one.endswith((".", "*")) else topic == one for one in entitled
     )
 
 
 def sites_of(topology: Topology, customer: str) -> tuple[str, ...]:
-    """The sites where a customer's user exists, the site of its feed first."""
+    """Return the sites where a customer's user exists, the site of its feed first."""
     spec = _customer(topology, customer)
     return tuple(dict.fromkeys(site for site in (spec.feed_at, *spec.reads_at) if site is not None))
 
@@ -191,14 +191,14 @@ def probe_customer(
     *,
     on_record: OnRecord | None = None,
 ) -> CustomerAccess:
-    """Read everything a customer can read, and try what it must not be able to do, at every site of the topology.
+    """Read everything that a customer can read, and attempt forbidden operations, at every site of the topology.
 
     Args:
         on_record: Called for each data record read, with its site, from several threads.
 
     Raises:
-        UnknownNameError: no such customer.
-        UnavailableError: a site does not answer; nothing can be said about access then.
+        UnknownNameError: the topology has no such customer.
+        UnavailableError: a site does not answer, so the result would be incomplete.
     """
     may_read = entitlement(topology, customer)
     home = sites_of(topology, customer)
@@ -273,7 +273,7 @@ def _probe_at(
                         on_record(site, record)
 
     if readable:
-        with suppress(NotAuthorised):  # shown but not readable: what is missing shows in the counts
+        with suppress(NotAuthorised):  # topics that are shown but not readable are missing in the counts
             read(*readable)
     if hidden:
         findings.refused.append(f"{site}: listing {len(hidden)} topics of others")
@@ -295,7 +295,7 @@ def _forbidden(
     feeds = [topic for topic in own if topic.startswith("feeds.")][:1] or own[:1]
     for topic in [*feeds, *foreign]:
         yield f"writing {topic}", partial(append_record, client, topic)
-    for topic in feeds:  # the client cannot even ask for topics that it is not shown
+    for topic in feeds:  # the client cannot send requests for topics that it cannot see
         yield f"deleting records of {topic}", partial(delete_records, client, topic)
     for topic in (f"feeds.{customer}-probe", *(f"{stream}.probe" for stream in topology.streams)):
         yield f"creating {topic}", partial(create_topic, client, topic)
@@ -315,7 +315,7 @@ def _read_first(reader: UserConsumer, topic: str) -> None:
 
 
 def _some_of_each_stream(topics: list[str]) -> list[str]:
-    """A few of each stream: all logs of a stream are under the same rule. Every feed, because each has its own."""
+    """Return a few topics of each stream, whose logs have the same rule, and every feed, because each has its own."""
     taken: dict[str, list[str]] = {}
     for topic in topics:
         log = parse_log(topic)

@@ -1,13 +1,13 @@
 """Give a user a new password, site by site: open connections continue, new logins need the new password.
 
-Kafka keeps one SCRAM-SHA-512 credential per user, so it never accepts two passwords at once. Fairlead's services read
+Kafka stores one SCRAM-SHA-512 credential per user, so it never accepts two passwords at once. Fairlead's services read
 their password at each login and know both while it changes (``LocalSites.change_password``). At a site outside this
-machine the operator provides the new password: ``FAIRLEAD_SECRET_<SITE>_<USER>_NEXT``, or the usual variable or local
-override file where only the cluster is to follow.
+machine the operator provides the new password in ``FAIRLEAD_SECRET_<SITE>_<USER>_NEXT``, or in the usual variable or
+local override file if only the cluster still has the old one.
 
 A leaked password needs more. Kafka ends a session only when its broker stops, or when the client must log in again
 (``connections.max.reauth.ms``, counted from each login). But it checks every request against the current ACLs. So the
-user's ACLs are revoked, which stops open sessions at once, and restored when no session from before can be left.
+user's ACLs are revoked, which stops open sessions at once, and restored when no earlier session can be open any more.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class RevokedAcls:
     """Rules that were revoked, and how long sessions may live.
 
     Args:
-        seconds: How long a session lives; None where sessions never end by themselves.
+        seconds: Maximum life of a session; None if sessions never end by themselves.
         since: When the password changed (``time.monotonic``); before that, when the rules were revoked.
-        ends: When the last old session ends (UTC); None before the password has changed, or where sessions never end.
+        ends: When the last old session ends (UTC); None before the password has changed, or if sessions never end.
     """
 
     rules: tuple[Binding, ...]
@@ -58,20 +58,20 @@ class RevokedAcls:
     ends: dt.datetime | None = None
 
     def counted(self) -> RevokedAcls:
-        """The same, counted from now: the old password opens no session any more."""
+        """Return a copy that counts from now, when the old password stops opening sessions."""
         ends = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=self.seconds + MARGIN) if self.seconds else None
         return replace(self, since=time.monotonic(), ends=ends)
 
     @property
     def left(self) -> float | None:
-        """Seconds until the rules can be restored; None where sessions never end."""
+        """Seconds until the rules can be restored; None if sessions never end."""
         if self.seconds is None:
             return None
         return max(0.0, self.since + self.seconds + MARGIN - time.monotonic())
 
 
 def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
-    """Remove all rules that name a user, and return when the brokers follow."""
+    """Remove all rules that name a user; return when all brokers apply the change."""
     with Client(admin) as client:
         seconds = session_seconds(_settings(client))
         store = AdminStore(client, local=False)
@@ -88,7 +88,7 @@ def restore(admin: KafkaEndpoint, revoked: RevokedAcls) -> None:
 
 
 def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
-    """The longest life of a session by the brokers' settings; None is for ever (Kafka's default)."""
+    """Return the longest life of a session by the brokers' settings; None if unlimited (Kafka's default)."""
     longest = 0.0
     for settings in brokers.values():
         of_listeners = [
@@ -96,7 +96,7 @@ def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | 
             for name, value in settings.items()
             if name.startswith("listener.name.") and name.endswith(f".{_SETTING}")
         ]
-        # A listener without its own setting has the general one.
+        # A listener without its own setting uses the general one.
         own = [int(value or 0) for value in of_listeners] or [int(settings.get(_SETTING) or 0)]
         if 0 in own:
             return None
@@ -117,7 +117,7 @@ def _settings(client: Client) -> dict[str, dict[str, str | None]]:
 
 
 Progress = Callable[[str, str], None]
-MQTT_USERS = (mosquitto.DEVICE, mosquitto.REPLAY)  # of Mosquitto alone, where a site has them
+MQTT_USERS = (mosquitto.DEVICE, mosquitto.REPLAY)  # users of Mosquitto only, at sites that have them
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +125,9 @@ class Rotated:
     """The result at one site.
 
     Args:
-        password_in: Where the new password is, never the password itself. Empty where it was not changed.
+        password_in: The place of the new password, never the password itself. Empty if it was not changed.
         revoked: The user's rules, if they are revoked until its old sessions have ended.
-        by_hand: What the operator must do there; empty where nothing is left.
+        by_hand: The steps left for the operator; empty if there are none.
     """
 
     site: str
@@ -139,14 +139,14 @@ class Rotated:
 
 
 class RotationIncomplete(UnavailableError):
-    """The password could not be changed at some sites; the others are done. The same command does the rest."""
+    """The password could not be changed at some sites; the other sites are done. The same command does the rest."""
 
 
 def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
-    """The sites where a user has a password.
+    """Return the sites where a user has a password.
 
     Raises:
-        UnknownNameError: it has none anywhere. RefusedError: the brokers use it among themselves.
+        UnknownNameError: the user has none at any site. RefusedError: the brokers use it among themselves.
     """
     if user == CONTROLLER:
         raise RefusedError(
@@ -180,7 +180,7 @@ def rotate(
     """Change a user's password at these sites, one after another; errors are in the results.
 
     Args:
-        now: The password has leaked: first revoke the user's rules, so that open sessions get nothing more. ``readmit``
+        now: The password has leaked: first revoke the user's rules, so that open sessions lose access. ``readmit``
             restores them. Not for Fairlead's services and ``admin``.
 
     Raises:
@@ -204,7 +204,7 @@ def rotate(
                     on_progress(site, f"{len(revoked.rules)} ACLs of {user} revoked")
                 password_in = (_locally if topology.sites[site].is_local else _outside)(resolver, local, site, user)
                 if revoked:
-                    revoked = revoked.counted()  # before this the old password opened sessions
+                    revoked = revoked.counted()  # until now the old password could open sessions
         except FairleadError as error:
             on_progress(site, error.what)
             return Rotated(site, user, error=error, revoked=revoked)
@@ -215,7 +215,7 @@ def rotate(
 
 
 def check_may_revoke(user: str) -> None:
-    """Raise RefusedError for a user that Fairlead itself uses: its rules cannot be revoked for a while."""
+    """Raise RefusedError for a user that Fairlead itself uses, because its services cannot work without its rules."""
     if is_reserved(user):
         raise RefusedError(
             f"{user} is a user of Fairlead's own: without its rules the site would stop working",
@@ -234,7 +234,7 @@ def readmit(topology: Topology, resolver: EndpointResolver, done: Rotated) -> No
 
 
 def check_complete(results: Collection[Rotated]) -> None:
-    """Raise unless every site is done: the site's own error when there is only one, else ``RotationIncomplete``."""
+    """Raise unless every site is done: the site's own error if only one failed, else ``RotationIncomplete``."""
     failed = [(result.site, result.error) for result in results if result.error is not None]
     if len(failed) == 1 and len(results) == 1:
         raise failed[0][1]

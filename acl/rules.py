@@ -1,8 +1,8 @@
-"""Access rules: what Fairlead writes (``Rule``), what a cluster may hold (``Binding``), and how Kafka decides. Pure.
+"""Define the rules that Fairlead writes (``Rule``) and a cluster's ACLs (``Binding``), and decide as Kafka does. Pure.
 
 Fairlead writes only ALLOW, from any host, on one topic, group, transactional id or the cluster, by its name or by a
-prefix. What is not allowed is denied. A cluster may also hold rules of others, with DENY, hosts, or ALL; ``decide``
-judges all of them as Kafka's StandardAuthorizer does.
+prefix. Operations without a rule are denied. A cluster may also hold rules of others, with DENY, hosts, or ALL;
+``decide`` evaluates all of them like Kafka's StandardAuthorizer.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ EVERYBODY = "*"  # the user of a rule for everyone who can log in (Kafka's User:
 
 
 class Resource(StrEnum):
-    """What a rule is about."""
+    """The type of resource that a rule is about."""
 
     TOPIC = "TOPIC"
     GROUP = "GROUP"
@@ -24,7 +24,7 @@ class Resource(StrEnum):
 
 
 class Pattern(StrEnum):
-    """How a rule's name is compared."""
+    """The way in which a rule's name is matched."""
 
     LITERAL = "LITERAL"
     PREFIXED = "PREFIXED"
@@ -43,7 +43,7 @@ class Operation(StrEnum):
     ALTER_CONFIGS = "ALTER_CONFIGS"
 
 
-# StandardAuthorizer: whoever may do one of these may also do the operation on the left.
+# StandardAuthorizer: each operation on the right implies the one on the left.
 _IMPLIED_BY = {
     Operation.DESCRIBE: frozenset({Operation.READ, Operation.WRITE, Operation.DELETE, Operation.ALTER}),
     Operation.DESCRIBE_CONFIGS: frozenset({Operation.ALTER_CONFIGS}),
@@ -51,7 +51,7 @@ _IMPLIED_BY = {
 
 
 def implying(operation: Operation) -> frozenset[Operation]:
-    """The operations that allow this one: itself, and those that imply it."""
+    """Return the operations that allow this one: itself, and those that imply it."""
     return _IMPLIED_BY.get(operation, frozenset()) | {operation}
 
 
@@ -66,13 +66,13 @@ class Rule:
     operation: Operation
 
     def covers(self, resource: Resource, name: str) -> bool:
-        """Whether the rule is about this resource."""
+        """Return whether the rule is about this resource."""
         if self.resource is not resource:
             return False
         return name.startswith(self.name) if self.pattern is Pattern.PREFIXED else name == self.name
 
     def allows(self, user: str, operation: Operation, resource: Resource, name: str) -> bool:
-        """Whether this rule alone allows ``user`` to do this."""
+        """Return whether this rule alone allows ``user`` to do this."""
         return (
             self.user in (user, EVERYBODY)
             and (self.operation is operation or self.operation in _IMPLIED_BY.get(operation, ()))
@@ -85,12 +85,12 @@ class Rule:
 
 
 def allowing(rules: Iterable[Rule], user: str, operation: Operation, resource: Resource, name: str) -> tuple[Rule, ...]:
-    """The rules that allow this, sorted; Kafka refuses what no rule allows."""
+    """Return the rules that allow this operation, sorted. Kafka refuses it if there is none."""
     return tuple(sorted(rule for rule in rules if rule.allows(user, operation, resource, name)))
 
 
 def implies(wide: Rule, narrow: Rule) -> bool:
-    """Whether ``wide`` allows everything that ``narrow`` allows."""
+    """Return whether ``wide`` allows everything that ``narrow`` allows."""
     if wide.user not in (narrow.user, EVERYBODY) or wide.resource is not narrow.resource:
         return False
     if narrow.operation is not wide.operation and wide.operation not in _IMPLIED_BY.get(narrow.operation, ()):
@@ -122,11 +122,11 @@ class Binding:
 
     @classmethod
     def of(cls, rule: Rule) -> Binding:
-        """The binding of a rule."""
+        """Return the binding of a rule."""
         return cls(_USER + rule.user, rule.resource.value, rule.pattern.value, rule.name, rule.operation.value)
 
     def rule(self) -> Rule | None:
-        """The same as a rule; None where a rule cannot express it."""
+        """Return the same as a rule; None where a rule cannot express it."""
         if self.permission != "ALLOW" or self.host != "*" or not self.principal.startswith(_USER):
             return None
         try:
@@ -162,12 +162,12 @@ _ANY = "*"
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The hosts from which somebody may do something.
+    """The hosts from which a user may do an operation.
 
     Args:
-        anywhere: The answer for every host that no rule names.
-        hosts: The hosts with the other answer.
-        allowed_by: The rules that allow it, where it is possible at all.
+        anywhere: Whether it is allowed from the hosts that no rule names.
+        hosts: The hosts with the opposite answer.
+        allowed_by: The rules that allow it, if it is allowed from any host.
         denied_by: The rules that deny it.
     """
 
@@ -178,12 +178,12 @@ class Reach:
 
     @property
     def possible(self) -> bool:
-        """Whether any host may do it."""
+        """Whether it is allowed from any host."""
         return self.anywhere or bool(self.hosts)
 
 
 def covers(binding: Binding, resource: Resource, name: str) -> bool:
-    """Whether a rule is about a resource, whatever its user and operation."""
+    """Return whether a rule is about a resource, whatever its user and operation."""
     if binding.resource != resource.value:
         return False
     if binding.pattern == "PREFIXED":
@@ -194,7 +194,7 @@ def covers(binding: Binding, resource: Resource, name: str) -> bool:
 def decide(
     rules: Iterable[Binding], principal: str, host: str, operation: Operation, resource: Resource, name: str
 ) -> bool:
-    """Whether Kafka allows this from a host to somebody who is no super user: one ALLOW matches, and no DENY."""
+    """Return whether Kafka allows this from a host to a user who is not a super user: an ALLOW matches, and no DENY."""
     allowed = False
     for rule in rules:
         if rule.host in (_ANY, host) and _fits(rule, principal, operation, resource, name):
@@ -205,7 +205,7 @@ def decide(
 
 
 def reach(rules: Collection[Binding], principal: str, operation: Operation, resource: Resource, name: str) -> Reach:
-    """The hosts from which Kafka allows this, and the rules that decide it."""
+    """Return the hosts from which Kafka allows this, and the rules that decide it."""
     fitting = tuple(rule for rule in rules if _fits(rule, principal, operation, resource, name))
     anywhere = decide(fitting, principal, "", operation, resource, name)
     named = sorted({rule.host for rule in fitting} - {_ANY})
@@ -220,15 +220,15 @@ def _fits(rule: Binding, principal: str, operation: Operation, resource: Resourc
         return False
     if rule.operation in ("ALL", operation.value):
         return True
-    # A DENY of an operation that implies this one does not deny this one.
+    # A DENY of an operation does not deny the operations that it implies.
     return rule.permission != "DENY" and rule.operation in implying(operation)
 
 
 def authorize(rules: Iterable[Binding], user: str, right: Right, host: str, *, open_by_default: bool) -> bool:
-    """Whether Kafka allows a user who is no super user to do something from a host.
+    """Return whether Kafka allows a right, from a host, to a user who is not a super user.
 
-    The cluster's default (``allow.everyone.if.no.acl.found``) decides about resources without any rule. Where there is
-    one, whomever it names, everybody needs an ALLOW.
+    The cluster's default (``allow.everyone.if.no.acl.found``) decides about resources without any rule. If a resource
+    has a rule, whomever it names, everybody needs an ALLOW.
     """
     operation, resource, name = right
     about = [rule for rule in rules if covers(rule, resource, name)]
@@ -236,5 +236,5 @@ def authorize(rules: Iterable[Binding], user: str, right: Right, host: str, *, o
 
 
 def hosts(rules: Iterable[Binding]) -> tuple[str, ...]:
-    """Every host that a rule names, and one that none names (the empty text)."""
+    """Return every host that a rule names, and the empty text, which stands for a host that no rule names."""
     return tuple(sorted({rule.host for rule in rules} - {"*"} | {""}))

@@ -1,9 +1,9 @@
-"""Plans as files: what was reviewed is what is applied, later or by somebody else.
+"""Save plans to files, so that the reviewed plan can be applied later or by somebody else.
 
-A file has names and rules, no password. A plan is still true at a site while the cluster holds the rules that it was
-made from, or those that an interrupted apply of the same plan leaves: a part of what it adds; or all of that, without a
-part of what it removes. The topology must still ask for the same rules. Applying a file never does more than a
-new plan would.
+A file has names and rules, no password. A plan is still valid at a site in two cases: the cluster holds the rules that
+it held when the plan was made, or the rules that an interrupted apply of the same plan leaves (a part of the added
+rules; or all of them, and a part of the removals done). The topology must still require the same rules. Applying a file
+never does more than a new plan would.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fairlead.errors import ConfigurationError, RefusedError
 VERSION = 1
 
 
-_SHOWN = 5  # differences in a message; all are in its fields
+_SHOWN = 5  # differences in the message; the error's fields have all
 
 
 class PlanFileError(ConfigurationError):
-    """The file is no plan, or cannot be applied here."""
+    """The file is not a plan, or cannot be applied here."""
 
 
 class _Header(msgspec.Struct):
@@ -38,7 +38,7 @@ class _Header(msgspec.Struct):
 
 
 class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A plan with its identity and where it came from (``by``: ``user@host``)."""
+    """A plan with its identity and origin (``by``: ``user@host``)."""
 
     fairlead_plan: int
     plan: str
@@ -55,7 +55,7 @@ class SavedPlan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def save(plan: AccessPlan, file: Path) -> None:
-    """Write a plan; an older file is replaced as a whole or not at all.
+    """Write a plan. An older file is replaced atomically.
 
     Raises:
         ConfigurationError: the file cannot be written.
@@ -79,10 +79,10 @@ def save(plan: AccessPlan, file: Path) -> None:
 
 
 def load(file: Path, topology: str) -> SavedPlan:
-    """Read a plan back.
+    """Read a plan.
 
     Raises:
-        PlanFileError: it is damaged or edited, or belongs to another topology or a newer Fairlead.
+        PlanFileError: the file is damaged or edited, or belongs to another topology or a newer Fairlead.
     """
     try:
         data = file.read_bytes()
@@ -122,7 +122,7 @@ def _decode(data: bytes, kind: type[Any], file: Path) -> Any:
 
 
 class PlanState(StrEnum):
-    """How far a plan is done at a site."""
+    """The progress of a plan at a site."""
 
     NEW = "new"
     BEGUN = "begun"
@@ -131,7 +131,7 @@ class PlanState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """What is left of a site's plan; ``before`` counts the managed rules that the site had before it was begun."""
+    """The rest of a site's plan. ``before`` is the number of managed rules that the site had before the plan began."""
 
     plan: SitePlan
     state: PlanState
@@ -139,14 +139,14 @@ class Remaining:
 
 
 class StalePlan(RefusedError):
-    """A saved plan that is no longer true; nothing of it was done at this site."""
+    """A saved plan is no longer valid; nothing was changed at this site."""
 
 
 def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collection[Rule], managed: Managed) -> Remaining:
-    """What is left to do of a saved plan at its site.
+    """Return the rest of a saved plan at its site.
 
     Raises:
-        StalePlan: the topology, or the cluster in another way than by this plan, has changed since.
+        StalePlan: since the plan was made, the topology has changed, or the cluster was changed by something else.
     """
     fresh = diff(planned.site, actual, desired, managed)
     have, want = frozenset(actual), frozenset(map(Binding.of, desired))
@@ -154,11 +154,11 @@ def remaining(planned: SitePlan, actual: Collection[Binding], desired: Collectio
     if fresh.wanted != planned.wanted:
         raise _topology_changed(planned.site)
     begun_from = (have - add) | remove
-    in_order = add <= have or remove <= have  # nothing is removed before everything is added
+    in_order = add <= have or remove <= have  # all additions precede the first removal
     if digest(begun_from) != planned.held or not in_order:
         raise _cluster_changed(planned, have, base=(want - add) | remove | frozenset(planned.alone))
     if frozenset(fresh.add) != add - have or frozenset(fresh.remove) != remove & have:
-        raise _topology_changed(planned.site)  # other rules are Fairlead's to change now
+        raise _topology_changed(planned.site)  # Fairlead may now change other rules than then
     if fresh.is_empty and not planned.is_empty:
         state = PlanState.DONE
     else:

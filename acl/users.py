@@ -1,9 +1,9 @@
-"""SCRAM users: create those that are missing on clusters that Fairlead did not start, and remove departed ones.
+"""Create missing SCRAM users on clusters that Fairlead did not start, and remove departed users.
 
 New passwords come from the environment only, never from a file, plan or command line. Existing users keep theirs.
-Removing a user (``take_off``) deletes its ACLs, quotas and password, in this order, on clusters of others as well,
-where only the operator knows that the user was Fairlead's. Records stay: its feed ends with its retention, or when
-somebody deletes the topic.
+Removing a user (``take_off``) deletes its ACLs, quotas and password, in this order. It does so also on clusters that
+Fairlead did not start, where only the operator knows that the user was Fairlead's. Records stay: those of its feed
+until their retention ends or somebody deletes the topic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 from topologies.users import ADMIN, is_reserved, service_users
 
-if TYPE_CHECKING:  # what starts sites takes a second to load
+if TYPE_CHECKING:  # this import takes a second
     from fairlead.local.sites import LocalSites
 
 
@@ -46,7 +46,7 @@ def create_missing(topology: Topology, resolver: EndpointResolver, site: str) ->
     wanted = service_users(topology, site)
     with Client(resolver.kafka(site, ADMIN)) as client:
         if {"DESCRIBE", "ALTER"} - client.cluster_operations():
-            # Asking for users without DESCRIBE crashes the process in confluent-kafka 2.16.1.
+            # confluent-kafka 2.16.1 crashes the process if a user without DESCRIBE asks for users.
             raise NotAuthorised(
                 f"user {ADMIN!r} may not manage users at site {site}",
                 hint="it needs DESCRIBE and ALTER on the cluster",
@@ -67,7 +67,7 @@ def create_missing(topology: Topology, resolver: EndpointResolver, site: str) ->
 
 
 def existing(client: Client, users: list[str]) -> set[str]:
-    """The users among these that have SCRAM credentials in the cluster."""
+    """Return the users among these that have SCRAM credentials in the cluster."""
     futures = client.admin.describe_user_scram_credentials(users, request_timeout=client.timeout)
     found = set()
     for user, future in futures.items():
@@ -86,11 +86,11 @@ Progress = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What a site still has of a user.
+    """The traces of a user at a site: rules, quotas, login.
 
     Args:
-        login: Whether it can still log in there.
-        error: Why it could not be read or removed; None when it could.
+        login: Whether the user can still log in there.
+        error: The error with which reading or removing failed; None if it did not.
     """
 
     site: str
@@ -101,19 +101,19 @@ class Leftover:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing."""
+        """Whether the site has no trace of the user."""
         return not (self.rules or self.quotas or self.login)
 
 
 class OffboardingIncomplete(UnavailableError):
-    """Some sites could not be done; the others are. The same command does the rest."""
+    """The user could not be removed at some sites; the other sites are done. The same command does the rest."""
 
 
 def check_leaves(topology: Topology, user: str) -> None:
-    """Return when a user may be removed.
+    """Raise unless a user may be removed.
 
     Raises:
-        ConfigurationError: the topology still names it. RefusedError: Fairlead itself uses it.
+        ConfigurationError: the topology still names the user. RefusedError: Fairlead itself uses it.
     """
     if is_reserved(user):
         raise RefusedError(f"{user} is a user of Fairlead's own: no site works without it", user=user)
@@ -127,7 +127,7 @@ def check_leaves(topology: Topology, user: str) -> None:
 
 
 def look(resolver: EndpointResolver, user: str, sites: Collection[str]) -> tuple[Leftover, ...]:
-    """Read what each of these sites has of a user; a site's error is in its result."""
+    """Read the traces of a user at each of these sites; a site's error is in its result."""
     return tuple(at_once(partial(_look, resolver, user), sites))
 
 
@@ -139,10 +139,10 @@ def take_off(
     found: Iterable[Leftover],
     on_progress: Progress = lambda _site, _text: None,
 ) -> tuple[Leftover, ...]:
-    """Remove what was found, with each change in the site's audit log. Calling it again does what is left.
+    """Remove the traces that were found, with each change in the site's audit log. Call again to do the rest.
 
     Returns:
-        What is left at each site: nothing, or what was there before with the error.
+        The traces left at each site: none, or the ones from before with the error.
     """
 
     def one(leftover: Leftover) -> Leftover:

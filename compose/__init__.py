@@ -1,6 +1,6 @@
-"""Fairlead in containers: a topology as a Compose project, and what its containers run at their start.
+"""Run Fairlead in containers: render a topology as a Compose project, with entry points for its containers.
 
-In: a topology. Out: a folder with ``compose.yaml``, the brokers' settings, the topology with addresses, secrets as
-files. Open ``render`` first. ``entry`` is what runs inside: Kafka and Mosquitto made ready and replaced by the real
-programs. ``Dockerfile`` makes the images, ``kubernetes/`` has the same as manifests.
+In: a topology. Out: a folder with ``compose.yaml``, the brokers' settings, the topology with addresses, and secrets as
+files. Open ``render`` first. ``entry`` has the entry points: they prepare Kafka, Mosquitto or Spark and then ``exec``
+it. ``Dockerfile`` builds the images. ``kubernetes/`` has manifests for the same services.
 """

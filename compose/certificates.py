@@ -1,4 +1,4 @@
-"""Certificates of a Compose project, issued by its own authority and renewed before they expire."""
+"""Write the certificates of a Compose project, issued by its own authority, and renew them before they expire."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ RENEW_DAYS: Final = 60  # a certificate with fewer days left is renewed at the n
 
 def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     """Write ``certificates/ca.pem`` and ``certificates/<host>.pem`` (key, certificate, authority) of each broker and
-    Mosquitto; return the names of the new ones. Without TLS for clients, only brokers have one, as controllers.
+    Mosquitto; return the names of the new ones. Without TLS for clients, only brokers have one, for their controllers.
 
-    The authority's key is in ``authority``, which no container mounts. Certificates of your own authority are left
-    alone.
+    The authority's key is in ``authority``, which no container mounts. Certificates of the user's own authority are not
+    changed.
 
     Raises:
-        RefusedError: certificates of an authority of your own are missing or about to end; nothing was changed.
+        RefusedError: certificates of the user's own authority are missing or about to expire; nothing was changed.
         UnavailableError: the disk is full.
     """
     shown = folder / "certificates"
@@ -46,7 +46,7 @@ def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
         )
     for host in wanted:
         pair = issue(authority, host, [host, "localhost", "127.0.0.1"])
-        # Mounted as it is, so that the containers' user must be able to read it; the folder is its owner's only.
+        # Compose mounts the file with its mode, so the containers' user must be able to read it. The folder is private.
         write_file(shown / f"{host}.pem", pair.key + pair.certificate, mode=0o444)
     return wanted
 

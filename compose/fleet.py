@@ -1,8 +1,8 @@
-"""What containers a topology becomes, with their names, addresses and secrets. Pure.
+"""Plan the containers of a topology, with their names, addresses and secrets. Pure.
 
-Brokers of ports, headquarters and data centres are three (replication factor 3, min ISR 2), of ships and customers one.
-Each site has a network of its own for what runs beside its Kafka; brokers and replicators are in the network ``wan``,
-too, which is where a ship loses its link.
+Ports, headquarters and data centres have three brokers (replication factor 3, min ISR 2), ships and customers one. Each
+site has a network of its own for its services. Brokers and replicators are also in the network ``wan``; cutting a ship
+off from it cuts the ship's links.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ METRICS_PORT: Final = 9404
 SECRETS: Final = "/run/secrets"
 CERTIFICATES: Final = "/run/certificates"
 SINGLE: Final = (SiteKind.SHIP, SiteKind.CUSTOMER)
-_NAMESPACE: Final = uuid.UUID("6f2e1a52-7d5f-4c0e-9d1c-6f0b8f1f2a11")  # any; cluster ids follow from names
+_NAMESPACE: Final = uuid.UUID("6f2e1a52-7d5f-4c0e-9d1c-6f0b8f1f2a11")  # arbitrary; cluster ids follow from names
 
 
 @dataclass(frozen=True, slots=True)
 class Deployed:
-    """A site as containers. ``brokers`` are host names by node id, from 1."""
+    """The containers of one site. ``brokers`` are host names by node id, from 1."""
 
     name: str
     site: Site
@@ -53,9 +53,12 @@ class Deployed:
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """A topology as containers. ``tls``: clients of Kafka and of Mosquitto speak TLS; controllers always do, as their
-    password goes over the network as it is (SASL PLAIN). ``links``: replicators reach their sources over lines in a
-    container of its own (``compose.settings``)."""
+    """The containers of a topology.
+
+    ``tls``: clients of Kafka and of Mosquitto use TLS. Controllers always do, because they send their password in clear
+    text (SASL PLAIN). ``links``: replicators reach their sources through proxies in a container of its own
+    (``compose.settings``).
+    """
 
     topology: Topology
     sites: tuple[Deployed, ...]
@@ -64,7 +67,7 @@ class Fleet:
 
     @property
     def size(self) -> int:
-        """How many containers serve, those of shore left out."""
+        """The number of containers that run services, without those of shore."""
         ways_in = sum(site.has_devices for site in self.sites)
         replicators = sum(bool(self.topology.links_to(site.name)) for site in self.sites)
         return sum(len(site.brokers) for site in self.sites) + 2 * ways_in + replicators + self.links
@@ -75,7 +78,7 @@ class Fleet:
 
 
 def plan(topology: Topology, *, brokers: int = 3, tls: bool = True, links: bool = False) -> Fleet:
-    """The fleet of a topology. ``brokers``: how many a port has, 1 or 3."""
+    """Return the fleet of a topology. ``brokers``: number of brokers of a port, 1 or 3."""
     sites = []
     for name, site in topology.sites.items():
         number = 1 if site.kind in SINGLE else brokers
@@ -85,33 +88,33 @@ def plan(topology: Topology, *, brokers: int = 3, tls: bool = True, links: bool 
 
 
 def secrets_of_broker(site: Deployed) -> list[str]:
-    """Names of the secrets that a broker reads: the users that its log directory begins with."""
+    """Return the names of a broker's secrets: passwords of the users with which its log directory is formatted."""
     return [f"{site.name}.{ADMIN}", f"{site.name}.{CONTROLLER}"]
 
 
 def secrets_of_mqtt(fleet: Fleet, site: Deployed) -> list[str]:
-    """Those of a site's Mosquitto: the passwords of its users that are no devices' own."""
+    """Return the names of the secrets of a site's Mosquitto: passwords of its users, without the devices' own."""
     return [f"{site.name}.{mqtt_secret(user)}" for user in mqtt_users(fleet.topology, site.name)]
 
 
 def secrets_of_bridge(site: Deployed) -> list[str]:
-    """Those of a site's bridge."""
+    """Return the names of the secrets of a site's bridge."""
     return [f"{site.name}.bridge", f"{site.name}.{MQTT_BRIDGE}", f"{site.name}.{SESSION}"]
 
 
 def secrets_of_replicator(fleet: Fleet, site: Deployed) -> list[str]:
-    """Those of a site's replicator: its own, and what each source knows it by."""
+    """Return the names of the secrets of a site's replicator: its own password, and its password at each source."""
     sources = dict.fromkeys(link.from_ for link in fleet.topology.links_to(site.name))
     return [f"{site.name}.replicator", *(f"{source}.{upstream_user(site.name)}" for source in sources)]
 
 
 def secrets_of_spark(fleet: Fleet) -> list[str]:
-    """What Spark's machines and drivers know each other by."""
+    """Return the name of the secret that Spark's master, workers and drivers share."""
     return [f"{fleet.topology.shore.at}.{SPARK}"] if fleet.topology.shore else []
 
 
 def all_secrets(fleet: Fleet) -> list[str]:
-    """Every secret of the fleet, once."""
+    """Return the name of every secret of the fleet, once."""
     return list(dict.fromkeys(_each(fleet)))
 
 
@@ -125,5 +128,5 @@ def _each(fleet: Fleet) -> Iterable[str]:
 
 
 def _cluster_id(topology: str, site: str) -> str:
-    """The same each time, so that a project that is rendered again fits the volumes that are there."""
+    """Return a site's cluster id. It is always the same, so that a project rendered again fits its existing volumes."""
     return base64.urlsafe_b64encode(uuid.uuid5(_NAMESPACE, f"{topology}/{site}").bytes).rstrip(b"=").decode()

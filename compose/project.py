@@ -1,7 +1,7 @@
-"""``compose.yaml``: the services of a fleet, one function for each kind of container, and the project as text. Pure.
+"""Build ``compose.yaml``: the services of a fleet, with one function for each kind of container. Pure.
 
 Every service runs without root and capabilities, on a read-only root, with limits of memory and processes. Services
-restart when they end, but for those that do one thing and end.
+restart when they end, except one-off tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from topologies.endpoints import LINES
 Service = dict[str, Any]
 
 WAN: Final = "wan"
-SPARK_NETWORK: Final = "spark"  # Spark's machines and drivers; nothing of any other site is there
+SPARK_NETWORK: Final = "spark"  # Spark's master, workers and drivers; no container of another site
 STATE: Final = "state"  # tables, checkpoints, files of voyages and of the command line
 HOME: Final = "/var/lib/fairlead"
 HOMES: Final = "/var/lib/fairlead-sites"  # where the command line finds the files of bridges and replicators
@@ -40,7 +40,7 @@ _METRICS: Final = ("--metrics-port", str(METRICS_PORT), "--metrics-host", "0.0.0
 _IMAGE: Final = "${FAIRLEAD_IMAGE:-fairlead}"
 _SHORE_IMAGE: Final = "${FAIRLEAD_SHORE_IMAGE:-fairlead-shore}"
 _PYTHON: Final = "/opt/fairlead/bin/python"
-_MEMORY_OF_BROKER: Final = "640m"  # a heap of 256 MB and what the JVM needs beside it; the rest is page cache
+_MEMORY_OF_BROKER: Final = "640m"  # a heap of 256 MB and the JVM's other memory; the rest is page cache
 
 
 def _container(image: str, memory: str, **further: Any) -> Service:
@@ -60,12 +60,12 @@ def _container(image: str, memory: str, **further: Any) -> Service:
 
 
 def state_of(site: str) -> str:
-    """The volume of a site's bridge and replicator, which services of no other site have."""
+    """Return the name of the volume of a site's bridge and replicator. Services of other sites do not mount it."""
     return f"{site}-state"
 
 
 def _check(fleet: Fleet, *what: str) -> Service:
-    """Asking costs some 0.2 s of CPU with all that docker does for it: the larger the fleet, the more rarely."""
+    """Return a health check. A check costs about 0.2 s of CPU, mostly Docker's, so a larger fleet checks less often."""
     test = ["CMD", _PYTHON, "-m", "compose.entry.healthcheck", *what]
     interval = max(5, fleet.size * 4 // 5)
     return {"test": test, "interval": f"{interval}s", "timeout": "10s", "retries": 5, "start_period": "300s"}
@@ -77,13 +77,13 @@ def _certificates(*hosts: str) -> list[str]:
 
 
 def _topology(fleet: Fleet, *hosts: str) -> tuple[dict[str, str], list[str]]:
-    """Environment and volumes of what reads the topology; with the certificates of servers, ``hosts``."""
+    """Return environment and volumes of a service that reads the topology, with the certificates of ``hosts``."""
     environment = {"FAIRLEAD_TOPOLOGY": f"{TOPOLOGY_FOLDER}/{fleet.topology.name}.yaml"}
     return environment, [f"./topology:{TOPOLOGY_FOLDER}:ro", *(_certificates(*hosts) if fleet.tls else ())]
 
 
 def broker(fleet: Fleet, site: Deployed, node: int) -> Service:
-    """One broker of a site, by its node id."""
+    """Return the service of one broker of a site, by its node id."""
     host = site.brokers[node - 1]
     return _container(
         _IMAGE,
@@ -96,7 +96,7 @@ def broker(fleet: Fleet, site: Deployed, node: int) -> Service:
         volumes=[
             f"{host}:{DATA}",
             f"./brokers/{host}.properties:{SETTINGS}:ro",
-            *_certificates(host),  # controllers always speak TLS
+            *_certificates(host),  # controllers always use TLS
         ],
         networks=[site.name, WAN],
         healthcheck=_check(fleet, "kafka", *(("tls",) if fleet.tls else ())),
@@ -104,7 +104,7 @@ def broker(fleet: Fleet, site: Deployed, node: int) -> Service:
 
 
 def mqtt(fleet: Fleet, site: Deployed) -> Service:
-    """A site's Mosquitto."""
+    """Return the service of a site's Mosquitto."""
     environment, volumes = _topology(fleet, site.mqtt)
     return _container(
         _IMAGE,
@@ -121,12 +121,12 @@ def mqtt(fleet: Fleet, site: Deployed) -> Service:
 
 
 def has_state(fleet: Fleet, site: Deployed) -> bool:
-    """Whether a site has a service that keeps a status."""
+    """Return whether a site has a service that writes a status file."""
     return site.has_devices or bool(fleet.topology.links_to(site.name))
 
 
 def bridge(fleet: Fleet, site: Deployed) -> Service:
-    """A site's bridge."""
+    """Return the service of a site's bridge."""
     environment, volumes = _topology(fleet)
     return _container(
         _IMAGE,
@@ -142,7 +142,7 @@ def bridge(fleet: Fleet, site: Deployed) -> Service:
 
 
 def replicator(fleet: Fleet, site: Deployed) -> Service:
-    """What pulls to a site, over all links that lead there."""
+    """Return the service of a site's replicator, which copies over all links to the site."""
     environment, volumes = _topology(fleet)
     command = ["replicate", "--site", site.name, *_METRICS]
     if fleet.links:
@@ -162,7 +162,10 @@ def replicator(fleet: Fleet, site: Deployed) -> Service:
 
 
 def links(fleet: Fleet) -> dict[str, Service]:
-    """The proxies between replicators and their sources; voyages control them over a socket in the shared state."""
+    """Return the service of the proxies between replicators and their sources.
+
+    Voyages control the proxies over a socket in the shared state.
+    """
     if not fleet.links:
         return {}
     at = f"{HOME}/{fleet.topology.name}/run/{LINES}"
@@ -180,7 +183,7 @@ def links(fleet: Fleet) -> dict[str, Service]:
 
 
 def setup(fleet: Fleet) -> Service:
-    """Makes users and rules at all sites, waits for those that are not up yet, and is done."""
+    """Return the service that creates users and rules at all sites, waits for sites that are not up yet, and ends."""
     environment, volumes = _topology(fleet)
     brokers = [host for site in fleet.sites for host in site.brokers]
     return _container(
@@ -197,7 +200,7 @@ def setup(fleet: Fleet) -> Service:
 
 
 def command_line(fleet: Fleet) -> Service:
-    """``docker compose run --rm cli status``: the command line beside the fleet, where all sites can be reached."""
+    """Return the service of the command line, which can reach all sites: ``docker compose run --rm cli status``."""
     environment, volumes = _topology(fleet)
     homes = [f"{state_of(site.name)}:{HOMES}/{site.name}:ro" for site in fleet.sites if has_state(fleet, site)]
     spark_network = [SPARK_NETWORK] if fleet.topology.shore else []
@@ -216,7 +219,7 @@ def command_line(fleet: Fleet) -> Service:
 
 
 def spark(fleet: Fleet) -> dict[str, Service]:
-    """A standalone cluster of Spark: a master and a worker, and the jobs that run on it (profile ``shore``)."""
+    """Return a standalone cluster of Spark: a master and a worker, and the jobs that run on it (profile ``shore``)."""
     if fleet.topology.shore is None:
         return {}
     environment, volumes = _topology(fleet)
@@ -266,7 +269,7 @@ def spark(fleet: Fleet) -> dict[str, Service]:
 
 
 def monitoring(fleet: Fleet) -> dict[str, Service]:
-    """Prometheus with the alert rules, and Grafana with the dashboard (profile ``monitoring``)."""
+    """Return Prometheus with the alert rules, and Grafana with the dashboard (profile ``monitoring``)."""
     prometheus = _container(
         "${PROMETHEUS_IMAGE:-prom/prometheus:v3.7.3}",
         "512m",
@@ -274,7 +277,7 @@ def monitoring(fleet: Fleet) -> dict[str, Service]:
         user="65534:65534",
         command=["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/prometheus"],
         volumes=["./monitoring/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
-        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices)],  # bridges are in their sites' only
+        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices)],  # bridges are not in WAN
         ports=["127.0.0.1:9090:9090"],
     )
     grafana = _container(
@@ -301,7 +304,7 @@ _HEADER = """# Rendered from the topology {name} by `fairlead compose render`; c
 
 
 def project(fleet: Fleet) -> dict[str, Any]:
-    """``compose.yaml`` as data."""
+    """Return ``compose.yaml`` as data."""
     found: dict[str, Any] = {}
     volumes = [STATE, "prometheus", "grafana"]
     for site in fleet.sites:
@@ -331,6 +334,6 @@ def project(fleet: Fleet) -> dict[str, Any]:
 
 
 def text(fleet: Fleet) -> str:
-    """``compose.yaml``."""
+    """Return ``compose.yaml`` as text."""
     body = yaml.safe_dump(project(fleet), sort_keys=False, width=120, allow_unicode=True)
     return _HEADER.format(name=fleet.topology.name) + body

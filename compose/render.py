@@ -1,4 +1,4 @@
-"""Writes the folder of a Compose project. Secrets are made once: rendering again keeps them."""
+"""Write the folder of a Compose project. Secrets are generated once; rendering again keeps them."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from topologies.users import SESSION
 def render(fleet: Fleet, topology: Path, folder: Path) -> None:
     """Write the project of a fleet.
 
-    The folder ``secrets`` is its owner's only (0700); the files in it can be read by the containers' user, because
-    Compose mounts them as they are.
+    Only the owner can open the folder ``secrets`` (0700). The containers' user can read the files in it, because
+    Compose mounts them with their mode.
 
     Args:
         topology: The topology's own file, which is copied.
-        folder: Made where it is missing; other files in it are left alone.
+        folder: Created if it is missing; other files in it are not changed.
 
     Raises:
-        UnavailableError: the disk is full. RefusedError: nothing may be written there.
+        UnavailableError: the disk is full. RefusedError: the folder may not be written.
     """
     name = fleet.topology.name
     write_file(folder / "compose.yaml", text(fleet), mode=0o644)

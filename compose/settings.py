@@ -1,6 +1,6 @@
-"""The files beside ``compose.yaml``: brokers' settings, addresses of sites, proxies' ports, Prometheus' targets. Pure.
+"""Build the files beside ``compose.yaml``: brokers' settings, sites' addresses, proxies' ports, Prometheus' targets.
 
-Secrets stay out. Brokers read theirs from files by Kafka's own DirectoryConfigProvider (KIP-421).
+They have no secrets. Brokers read theirs from files by Kafka's own DirectoryConfigProvider (KIP-421). Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SETTINGS: Final = "/etc/kafka/server.properties"
 
 
 def properties(fleet: Fleet, site: Deployed, node: int) -> str:
-    """``server.properties`` of one broker of a site, by its node id."""
+    """Return ``server.properties`` of one broker of a site, by its node id."""
     host = site.brokers[node - 1]
     own = {
         "log.dirs": f"{DATA}/data",
@@ -30,7 +30,7 @@ def properties(fleet: Fleet, site: Deployed, node: int) -> str:
         "controller.quorum.voters": ",".join(
             f"{number}@{name}:{CONTROLLER_PORT}" for number, name in enumerate(site.brokers, 1)
         ),
-        # Of an embedded broker 3 s, for a quick return; here three share a site, and a fleet may share a machine.
+        # A local broker has 3 s, to return fast. Here three share a site, and a whole fleet may share a machine.
         "broker.session.timeout.ms": "9000",
         "broker.heartbeat.interval.ms": "2000",
         "config.providers": "directory",
@@ -57,7 +57,7 @@ SPARK_MASTER: Final = "spark://spark-master:7077"
 
 
 def overlay(fleet: Fleet) -> dict[str, Any]:
-    """``<name>.local.yaml`` beside the topology, as data; without a secret."""
+    """Return ``<name>.local.yaml``, the override file beside the topology, as data. It has no secret."""
     ca = {"ca": f"{CERTIFICATES}/ca.pem"} if fleet.tls else {}
     sites: dict[str, Any] = {}
     for site in fleet.sites:
@@ -70,13 +70,13 @@ def overlay(fleet: Fleet) -> dict[str, Any]:
     return {"sites": sites, **shore}
 
 
-# The driver's container is in several networks: bound to one address, it could not be reached by the others' name.
+# The driver's container is in several networks. Bound to one address, it would be unreachable by name in the others.
 SPARK_SETTINGS: Final = {
     "spark.driver.bindAddress": "0.0.0.0",  # noqa: S104 - its own networks
     "spark.executor.memory": "1g",
     "spark.executor.cores": "1",
     "spark.cores.max": "2",
-    "spark.sql.shuffle.partitions": "4",  # Spark's own 200 are for larger machines than these two cores
+    "spark.sql.shuffle.partitions": "4",  # Spark's default of 200 is too many for two cores
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 
@@ -86,7 +86,10 @@ _FIRST_PORT: Final = 20_001
 
 
 def address_overrides(fleet: Fleet) -> AddressOverrides:
-    """For ``fairlead replicate --detours`` and ``simulators.network.server``; the same fleet has the same ports."""
+    """Return the overrides for ``fairlead replicate --detours`` and ``simulators.network.server``.
+
+    The same fleet always gets the same ports.
+    """
     ports = count(_FIRST_PORT)
     brokers = {site.name: site.brokers for site in fleet.sites}
     found: dict[str, dict[str, tuple[tuple[Address, Address], ...]]] = {}
@@ -98,7 +101,7 @@ def address_overrides(fleet: Fleet) -> AddressOverrides:
 
 
 def prometheus(fleet: Fleet) -> dict[str, Any]:
-    """``prometheus.yaml`` as data: every replicator and bridge and shore, every 15 s, and the alert rules."""
+    """Return ``prometheus.yaml`` as data: scrape replicators, bridges and shore every 15 s; load the alert rules."""
     replicators = [
         f"{site.name}-replicator:{METRICS_PORT}" for site in fleet.sites if fleet.topology.links_to(site.name)
     ]

@@ -1,7 +1,8 @@
-"""Facts about logs from their name, the topology and custody: class, holder, what a source may give. Pure.
+"""Derive facts about logs from their name, the topology and custody: class, holder, how far a source may extend them.
 
-A ship gives the logs that it writes itself, and container logs as far as its custody goes (``SourceReach``). Settings
-and numbers of partitions are copied from a log's holder only, and never for logs that Fairlead's own services write.
+A ship may extend the logs that it writes itself, and container logs as far as its custody goes (``SourceReach``).
+Settings and numbers of partitions are copied from a log's holder only, and never for logs that Fairlead's own services
+write. Pure.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class CustodyLookup(Protocol):
 
 
 def is_always_whole(topic: str) -> bool:
-    """Whether a log is copied from its start whatever ``Link.start`` says: ledgers and strays are useless in part."""
+    """Return whether a log is copied from its start whatever ``Link.start`` is: ledgers and strays are needed whole."""
     return topic.partition(".")[0] in ALWAYS_WHOLE
 
 
@@ -44,7 +45,7 @@ class SourceReach(NamedTuple):
     stop: int | None = None
 
     def capped(self, end: int) -> int:
-        """The source's log end, capped at ``stop``."""
+        """Return the source's log end, capped at ``stop``."""
         return end if self.stop is None else min(end, self.stop)
 
 
@@ -53,7 +54,7 @@ NOTHING: Final = SourceReach(0, 0)
 
 
 class LogFacts(NamedTuple):
-    """What follows from a log's name, and never changes."""
+    """Facts that follow from a log's name and never change."""
 
     stream: str
     priority: Priority
@@ -73,7 +74,7 @@ class Catalog:
         self._same: dict[LogFacts, LogFacts] = {}  # equal facts of many logs are kept once
 
     def facts(self, topic: str) -> LogFacts | None:
-        """The facts of a log; None if the topology has no such log (``__consumer_offsets``)."""
+        """Return the facts of a log; None if the topology has no such log (``__consumer_offsets``)."""
         if topic not in self._known:
             found = self._look_up(topic)
             self._known[topic] = None if found is None else self._same.setdefault(found, found)
@@ -93,19 +94,19 @@ class Catalog:
         )
 
     def selects(self, link: Link, topic: str) -> bool:
-        """Whether a link's streams include a log, even if its source may not extend it."""
+        """Return whether a link's streams include a log, even if its source may not extend it."""
         log = parse_log(topic)
         return log is not None and self.facts(topic) is not None and link.takes(log)
 
     def may_carry(self, link: Link, topic: str) -> bool:
-        """Whether a link may carry a log at all."""
+        """Return whether a link may carry a log at all."""
         log = parse_log(topic)
         if log is None or self.facts(topic) is None or not link.takes(log):
             return False
         return link.from_ not in self._ships or self._topology.gives(link.from_, log)
 
     def copies_settings(self, link: Link, topic: str) -> bool:
-        """Whether a log's settings and number of partitions are copied over a link.
+        """Return whether a log's settings and number of partitions are copied over a link.
 
         Logs of Fairlead's own services have the same settings everywhere, so theirs are not copied. Others are copied
         from the log's holder, or from any site if the log has no fixed holder or no link from it leads here (a chain).
@@ -120,25 +121,25 @@ class Catalog:
         )
 
     def priority(self, topic: str) -> Priority:
-        """A log's class at the target, and on links that set no other."""
+        """Return a log's class at the target, and on links that set no other."""
         facts = self.facts(topic)
         return facts.priority if facts else Priority.NORMAL
 
     def priority_on(self, link: Link, topic: str) -> Priority:
-        """A log's class on a link."""
+        """Return a log's class on a link."""
         facts = self.facts(topic)
         return link.priority_of(facts.stream, facts.priority) if facts else Priority.NORMAL
 
     def holder(self, custody: CustodyLookup, topic: str) -> str | None:
-        """The site that appends to a log, by its name or by custody; None if unknown."""
+        """Return the site that appends to a log, by its name or by custody; None if unknown."""
         facts = self.facts(topic)
         return (facts.fixed_holder if facts else None) or custody.holder(topic)
 
     def limit(self, custody: CustodyLookup, site: str, topic: str) -> int | None:
-        """Offset at which the replicator of ``site`` must stop, exclusive; None for no limit.
+        """Return the offset at which the replicator of ``site`` must stop, exclusive; None for no limit.
 
         The replicator writes nothing to a log that the site holds (limit 0). A site that just took custody still needs
-        what the old holder wrote, up to and including the marker of its own term.
+        the old holder's records, up to and including the marker of its own term.
         """
         facts = self.facts(topic)
         if facts is not None and facts.fixed_holder == site:
@@ -149,10 +150,10 @@ class Catalog:
         return None
 
     def reach(self, custody: CustodyLookup, link: Link, topic: str) -> SourceReach:
-        """How far a link that may carry a log may extend it, by the newest entry of this site's ledgers.
+        """Return how far a link that may carry a log may extend it, by the newest entry of this site's ledgers.
 
-        A ship gives the log of a container that it holds. Of one that it gave away it gives everything up to and
-        including the marker by which it did so. Of any other container it gives nothing.
+        A ship may extend the log of a container that it holds without limit. The log of a container that it handed over
+        it may extend up to and including the marker of that handover. It may extend no other container's log.
         """
         facts = self.facts(topic)
         if facts is None or not facts.moves or link.from_ not in self._ships:
@@ -165,8 +166,8 @@ class Catalog:
         return SourceReach(grant.term, grant.marker + 1) if grant.from_site == link.from_ else NOTHING
 
     def carries(self, custody: CustodyLookup, link: Link, topic: str) -> bool:
-        """Whether a link carries a log now: not if its target holds it, ``aboard`` only with custody, and from a ship
-        only what it may give."""
+        """Return whether a link carries a log now: not if its target holds the log, ``aboard`` only with custody, and
+        from a ship only logs that the ship may extend."""
         facts = self.facts(topic)
         if facts is None or self.limit(custody, link.to, topic) == 0 or self.reach(custody, link, topic) == NOTHING:
             return False

@@ -1,7 +1,7 @@
-"""Prometheus metrics of replicators (from ``Replicator.snapshot``) and of their sites' brokers.
+"""Export Prometheus metrics of replicators (from ``Replicator.snapshot``) and of their sites' brokers.
 
-Only logs in trouble have series of their own, so ten thousand healthy logs cost nothing. Brokers are asked at each
-scrape, as any client may ask them: how many partitions have too few copies, or no leader.
+Only logs in trouble have series of their own, so ten thousand healthy logs cost nothing. Each scrape asks the brokers
+for metadata, which any client may request, and counts partitions with too few copies or without a leader.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from replication.states import LinkState, LogState
 
 
 class ReplicationCollector(Collector):
-    """Makes metrics of the snapshots at each scrape."""
+    """Collect metrics from the snapshots at each scrape."""
 
     def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
         self._snapshots = snapshots
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics of all replicators, as they are now."""
+        """Yield all current metrics of all replicators."""
         taken = list(self._snapshots())
         yield from _targets(taken)
         yield from _certificates(taken)
@@ -37,14 +37,14 @@ class ReplicationCollector(Collector):
         yield from _logs(taken)
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is collected just to be registered."""
+        """Return nothing, so that registering does not collect."""
         return ()
 
 
 def start_metrics(
     replicators: Sequence[Watched], port: int, address: str = ADDRESS, further: Sequence[Collector] = ()
 ) -> MetricsServer:
-    """Serve the metrics of replicators, see ``fairlead.scrape.serve``."""
+    """Serve the metrics of replicators; see ``fairlead.scrape.serve``."""
     return serve(ReplicationCollector, replicators, port, address, further)
 
 
@@ -73,7 +73,8 @@ def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:
 
 
 def _certificates(taken: Sequence[Snapshot]) -> Iterator[Metric]:
-    """Of targets and sources that speak TLS, each once; the earliest where links do not agree."""
+    """Yield when the certificates of targets and sources with TLS expire, each site once; the earliest if links
+    differ."""
     ends: dict[str, float] = {}
     for each in taken:
         seen = [(str(each["site"]), each["target"].get("certificate_ends"))]
@@ -155,17 +156,18 @@ _GAUGES: Final = (
 
 
 class MetadataClient(Protocol):
-    """What is asked of an admin client."""
+    """The method of an admin client that ``BrokersCollector`` needs."""
 
     def list_topics(self, *, timeout: float) -> Any: ...
 
 
 class BrokersCollector(Collector):
-    """Asks each site's brokers at each scrape; nothing of a site whose brokers do not answer.
+    """Ask each site's brokers at each scrape. A site whose brokers do not answer has no metrics.
 
     Args:
-        endpoints: By site, asked again after trouble: passwords change.
-        connect: Makes an admin client, which connects when it is used.
+        endpoints: By site, a function that returns its endpoint. It is called again after an error, because passwords
+            change.
+        connect: Creates an admin client, which connects when it is used.
     """
 
     def __init__(
@@ -177,7 +179,7 @@ class BrokersCollector(Collector):
         self._one_at_a_time = threading.Lock()
 
     def collect(self) -> Iterator[Metric]:
-        """The metrics of all sites, as their brokers say now."""
+        """Yield the current metrics of all sites' brokers."""
         families = {name: GaugeMetricFamily(f"fairlead_kafka_{name}", what, labels=["site"]) for name, what in _GAUGES}
         with self._one_at_a_time:
             for site in self._endpoints:
@@ -186,7 +188,7 @@ class BrokersCollector(Collector):
         yield from families.values()
 
     def describe(self) -> Iterable[Metric]:
-        """Nobody is asked just to be registered."""
+        """Return nothing, so that registering asks no broker."""
         return ()
 
     def _ask(self, site: str) -> dict[str, int]:
@@ -201,7 +203,7 @@ class BrokersCollector(Collector):
 
 
 def counted(metadata: Any) -> dict[str, int]:
-    """The figures of librdkafka's ``ClusterMetadata``."""
+    """Count partitions in librdkafka's ``ClusterMetadata``."""
     partitions = [each for topic in metadata.topics.values() for each in topic.partitions.values()]
     return {
         "brokers": len(metadata.brokers),

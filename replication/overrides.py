@@ -1,8 +1,8 @@
-"""Operators' orders at a site, which of them are in force, and what they mean for the site's logs. No I/O.
+"""Apply operators' orders at a site: find those in force, and their effect on the site's logs. No I/O.
 
 Orders are records of the site's topic ``fairlead.orders``. An administrator appends them; the replicator reads the
-topic from its start. So orders survive restarts, reach replicators that run elsewhere, and are their own history. The
-offset decides which order is newer, never a clock.
+topic from its start. So orders survive restarts, reach replicators that run elsewhere, and the topic is their history.
+The offset decides which order is newer, never a clock.
 
 A scope is a link, a stream, a log, or a stream or log on one link; without any of them it is the whole site. A topic's
 name stands for all its partitions, ``topic/3`` for one of them. (For the offsets of a skip ``topic`` is partition 0, as
@@ -26,11 +26,11 @@ ORDERS_TOPIC: Final = "fairlead.orders"
 
 
 class OverrideKind(StrEnum):
-    """What an order tells the site's replicator to do."""
+    """The action that an order demands of the site's replicator."""
 
     PAUSE = "pause"  # do not fetch
     RESUME = "resume"  # fetch again
-    PROMOTE = "promote"  # stop following the log: it is now written here, and nothing is missing
+    PROMOTE = "promote"  # stop following the log: from now on it is written here, and no record is missing
     FAILOVER = "failover"  # the same at once, with or without the source; ``stop`` is the end at that moment
     RESTORE = "restore"  # follow the log again
     RETRY = "retry"  # forget the log's trouble and read it again
@@ -41,14 +41,14 @@ RELEASING: Final = frozenset({OverrideKind.PROMOTE, OverrideKind.FAILOVER})
 
 
 class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One order, as it stands in the topic (JSON).
+    """One order, as stored in the topic (JSON).
 
     Args:
-        at: When it was given, with a time zone.
-        by: Who gave it: the user of the operating system.
+        at: The time of the order, with a time zone.
+        by: The user of the operating system who gave it.
         log: ``topic`` or ``topic/partition``.
         start: First offset of a skip.
-        stop: End (exclusive) of a skip; the log's end offset where it was promoted or failed over.
+        stop: End (exclusive) of a skip; for a promotion or failover the log's end offset at that moment.
     """
 
     kind: OverrideKind
@@ -77,19 +77,19 @@ _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Override)
 
 _Scope = tuple[str | None, str | None, str | None]  # link, stream, log
-_Placed = tuple[int, Override]  # with its place among all that were applied
+_Placed = tuple[int, Override]  # with its position among all applied orders
 
 
 def encode(order: Override) -> bytes:
-    """The JSON of an order."""
+    """Return the JSON of an order."""
     return _encoder.encode(order)
 
 
 def decode(data: bytes) -> Override:
-    """Read an order back.
+    """Decode an order.
 
     Raises:
-        msgspec.ValidationError, msgspec.DecodeError: it is not one.
+        msgspec.ValidationError, msgspec.DecodeError: the data are not an order.
     """
     return _decoder.decode(data)
 
@@ -103,7 +103,7 @@ class Overrides:
         self._pauses: dict[_Scope, Override] = {}
         self._releases: dict[_Scope, _Placed] = {}  # promotes, failovers and restores
         self._retries: dict[_Scope, _Placed] = {}
-        self._skips: dict[str, list[tuple[int, int]]] = {}  # per log, apart and in order
+        self._skips: dict[str, list[tuple[int, int]]] = {}  # per log, disjoint and ascending
 
     def apply(self, order: Override) -> bool:
         """Apply the next order; False if it changes nothing."""
@@ -132,7 +132,7 @@ class Overrides:
         return True
 
     def paused(self, link: str, stream: str, topic: str) -> Override | None:
-        """The widest order that pauses this log on this link, if any."""
+        """Return the widest order that pauses this log on this link, if any."""
         if not self._pauses:
             return None
         found = self.link_paused(link)
@@ -144,26 +144,26 @@ class Overrides:
         return next((self._pauses[each] for each in scopes if each in self._pauses), None)
 
     def link_paused(self, link: str) -> Override | None:
-        """The order that pauses a whole link, if any."""
+        """Return the order that pauses a whole link, if any."""
         return self._pauses.get((None, None, None)) or self._pauses.get((link, None, None))
 
     def released(self, topic: str) -> Override | None:
-        """The promotion or failover that released this log, if any; a later RESTORE ends it."""
+        """Return the promotion or failover that released this log, if any; a later RESTORE ends it."""
         newest = self._newest(self._releases, topic)
         return newest if newest is not None and newest.kind in RELEASING else None
 
     def retries(self, log: str) -> dt.datetime | None:
-        """Time of the newest order to retry this log: RETRY, RESTORE, SKIP, or RESUME of the log itself. Older troubles
-        are forgotten."""
+        """Return the time of the newest order to retry this log: RETRY, RESTORE, SKIP, or RESUME of the log itself.
+        The replicator forgets older troubles of the log."""
         newest = self._newest(self._retries, log)
         return newest.at if newest is not None else None
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
+        """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
         return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
 
     def pauses(self) -> Iterator[Override]:
-        """Every pause in force, oldest scope first."""
+        """Yield every pause in force, oldest scope first."""
         yield from self._pauses.values()
 
     def releases(self) -> Iterator[Override]:
@@ -187,7 +187,7 @@ class Overrides:
 
 
 def _covering(log: str) -> tuple[str, ...]:
-    """The names that cover a log: its topic, and the log itself if it is a partition."""
+    """Return the names that cover a log: its topic, and the log itself if it is a partition."""
     topic, slash, _ = log.partition("/")
     return (topic, log) if slash else (topic,)
 
@@ -204,7 +204,7 @@ def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class SiteOverrides:
-    """Applies a site's orders to logs while a plan is made."""
+    """Apply a site's orders to logs while a plan is made."""
 
     def __init__(self, orders: Overrides, catalog: Catalog) -> None:
         self._orders = orders
@@ -226,12 +226,12 @@ class SiteOverrides:
                             self._released[tp] = release
 
     def link_pause(self, link: str) -> str:
-        """Why a whole link is paused; empty if it is not."""
+        """Return the reason why a whole link is paused; empty if it is not."""
         order = self._orders.link_paused(link)
         return describe_order(order) if order is not None else ""
 
     def allows(self, link: str, tp: TopicPartition) -> bool:
-        """Whether a log may be followed over a link."""
+        """Return whether a log may be followed over a link."""
         if tp in self._released:
             return False
         pause = self._pause(link, tp)
@@ -240,7 +240,7 @@ class SiteOverrides:
         return pause is None
 
     def would_allow(self, link: str, tp: TopicPartition) -> bool:
-        """As ``allows``, but without showing the log as paused."""
+        """Return the result of ``allows`` without showing the log as paused."""
         return tp not in self._released and self._pause(link, tp) is None
 
     def _pause(self, link: str, tp: TopicPartition) -> Override | None:
@@ -252,7 +252,7 @@ class SiteOverrides:
         self._paused = {tp: pause for tp, pause in self._paused.items() if tp not in logs}
 
     def logs_to_retry(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
-        """Those of the stopped logs that an order since the last call tells to retry."""
+        """Return the stopped logs for which an order to retry has arrived since the last call."""
         again = set()
         for tp in stopped:
             order = self._orders.retries(str(tp))
@@ -264,12 +264,12 @@ class SiteOverrides:
     # ---- status
 
     def pauses(self) -> Iterator[tuple[TopicPartition, LogTrouble]]:
-        """Logs that are not mirrored only because of an order."""
+        """Yield the logs that are not mirrored only because of an order."""
         for tp, (link, order) in self._paused.items():
             yield tp, LogTrouble(LogState.PAUSED, describe_order(order), order.at, link)
 
     def releases(self, is_busy: Callable[[TopicPartition], bool]) -> dict[str, dict[str, Any]]:
-        """Logs that were promoted or failed over and have nothing in flight any more; JSON-ready."""
+        """Return the logs that were promoted or failed over and have nothing in flight any more; JSON-ready."""
         return {
             str(tp): {"verb": str(order.kind), "since": order.at.isoformat(), "by": order.by, "end": order.stop}
             for tp, order in self._released.items()

@@ -1,4 +1,4 @@
-"""One replicator: runs beside one target site and pulls over the links that lead there.
+"""Run one replicator: it runs at one target site and copies over the links that lead there.
 
 It keeps no state of its own: the target's log ends are the checkpoint. So it can be killed at any moment, started
 twice, or moved without harm.
@@ -41,18 +41,18 @@ STATUS_SECONDS: Final = 1.0
 STATUS_AT_LEAST: Final = 4.0  # seconds; readers treat a file older than 10 s as abandoned
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
-GARBAGE: Final = 20_000  # new objects between two searches for cycles; batches are many objects without cycles
+GARBAGE: Final = 20_000  # new objects between two garbage collections; batches are many objects without cycles
 
 
 class Replicator:
-    """Keeps one site's copies of other sites' logs up to date.
+    """Keep one site's copies of other sites' logs up to date.
 
     Args:
-        topology: Which links lead here and what they carry.
+        topology: The topology, with the links that lead here.
         site: The target.
         target: Its Kafka, as user ``replicator``; a callable is called at every attempt to connect.
         upstream: Returns another site's Kafka, as user ``replicator.<site>``; called at every attempt to connect.
-        status_file: Where ``snapshot()`` is written as JSON every second; None writes nothing.
+        status_file: The file for ``snapshot()`` as JSON, written every second; None writes nothing.
         memory: Bytes of fetched batches that may wait for the target.
     """
 
@@ -100,13 +100,13 @@ class Replicator:
         self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Replicate until ``stop`` is set. Waits for sites that are away.
+        """Replicate until ``stop`` is set. Retry sites that cannot be reached.
 
         Raises the process's threshold for garbage collection: with Python's default of 700 new objects, searches took a
         seventh of the CPU.
         """
         often, *others = gc.get_threshold()
-        if 0 < often < GARBAGE:  # 0 is never
+        if 0 < often < GARBAGE:  # 0 disables garbage collection
             gc.set_threshold(GARBAGE, *others)
         work = asyncio.ensure_future(self._forever())
         stopping = asyncio.ensure_future(stop.wait())
@@ -181,7 +181,7 @@ class Replicator:
     # ---- status
 
     def snapshot(self) -> dict[str, Any]:
-        """State and counters as JSON-ready values.
+        """Return state and counters as JSON-ready values.
 
         ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS). ``links`` has one entry
         per link (``SourceLink.snapshot``: records, batches and bytes appended since the start; lag in records, null

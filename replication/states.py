@@ -1,4 +1,4 @@
-"""Named states of links and logs, and what a person can do about each. Pure data.
+"""Define the named states of links and logs, and the remedy for each state. Pure data.
 
 A log that cannot be copied stops in one of these states, with its cause and time; every other log continues
 (docs/replication.md). ``mirroring`` is the normal state and is not listed anywhere.
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class LogState(StrEnum):
-    """What keeps a log from being mirrored."""
+    """The reason why a log is not mirrored."""
 
     MIRRORING = "mirroring"
     BEHIND_RETENTION = "behind-retention"  # the source deleted records that the target does not have yet
@@ -28,7 +28,7 @@ class LogState(StrEnum):
 
 
 class LinkState(StrEnum):
-    """What a link is doing."""
+    """The state of a whole link."""
 
     CONNECTING = "connecting"
     MIRRORING = "mirroring"
@@ -61,17 +61,17 @@ REMEDY: dict[LogState, str] = {
     f"drift', then {_RESOLVE} --retry'",
     LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' where the whole link or stream is paused",
 }
-"""What a person can do about each state; ``remedy`` inserts log and site."""
+"""The remedy for each state, with placeholders that ``remedy`` replaces by the log and the site."""
 
 
 def remedy(state: LogState, log: str = "LOG", site: str = "SITE") -> str:
-    """What to do about a log in this state, with the commands to type."""
+    """Return the remedy for a log in this state, with the commands to type."""
     return REMEDY[state].replace("LOG --site SITE", f"{log} --site {site}")
 
 
 @dataclass(frozen=True, slots=True)
 class LogTrouble:
-    """Why one log is not mirrored. ``link`` is set if only this source of the log is concerned."""
+    """The state of one log that is not mirrored. ``link`` is set if the trouble concerns only that link's source."""
 
     state: LogState
     cause: str
@@ -79,7 +79,7 @@ class LogTrouble:
     link: str | None = None
 
     def as_json(self, log: str = "LOG", site: str = "SITE") -> dict[str, Any]:
-        """For programs; ``what_to_do`` names ``log`` and ``site``."""
+        """Return the trouble as JSON-ready data; ``what_to_do`` is the remedy for ``log`` at ``site``."""
         return {
             "state": str(self.state),
             "cause": self.cause,
@@ -90,10 +90,10 @@ class LogTrouble:
 
 
 def now_ms() -> int:
-    """Wall time in milliseconds since 1970."""
+    """Return wall time in milliseconds since 1970."""
     return int(now().timestamp() * 1000)
 
 
 def now() -> dt.datetime:
-    """Wall time in UTC."""
+    """Return wall time in UTC."""
     return dt.datetime.now(dt.UTC)

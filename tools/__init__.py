@@ -1,1 +1,1 @@
-"""What those who work on Fairlead run by hand or through make. Nothing of it is in the wheel."""
+"""Tools for developers of Fairlead, run by hand or through make. They are not in the wheel."""

@@ -13,13 +13,13 @@ from fairlead.cli.lazy import load
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """MkDocs calls this with the files of the site."""
+    """Add the page to the files of the site; MkDocs calls this."""
     files.append(File.generated(config, "cli-reference.md", content=page()))
     return files
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     group = get_group(cli.app)
     for name, entry in cli.COMMANDS.items():
         group.add_command(load(name, entry), name)

@@ -1,10 +1,10 @@
-"""Makes ``simulators/live/land.txt``, the land of the terminal's world map, out of a shapefile of polygons.
+"""Generate ``simulators/live/land.txt``, the land of the terminal's world map, from a shapefile of polygons.
 
     python tools/land.py ne_110m_admin_0_countries.shp
 
-Natural Earth, 1:110m, is public domain (naturalearthdata.com). Every half degree is land when its middle is in a
-polygon (even-odd rule, so countries or land will do), rows from north to south, packed as bits, deflated, in base 85.
-Antarctica is left out.
+Natural Earth, 1:110m, is public domain (naturalearthdata.com). A cell of half a degree is land if its middle is in a
+polygon (even-odd rule, so polygons of countries work as well as polygons of land). The rows run from north to south.
+They are packed as bits, deflated, and encoded in base 85. Antarctica is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Points = npt.NDArray[np.float64]
 
 
 def rings(shapefile: bytes) -> list[Points]:
-    """All rings of a shapefile's polygons (ESRI Shapefile Technical Description, July 1998)."""
+    """Return all rings of a shapefile's polygons (ESRI Shapefile Technical Description, July 1998)."""
     found = []
     at = 100
     while at < len(shapefile):
@@ -40,7 +40,7 @@ def rings(shapefile: bytes) -> list[Points]:
 
 
 def land(polygons: list[Points]) -> npt.NDArray[np.bool_]:
-    """One row for each half degree of latitude, from north to south."""
+    """Return the grid of land cells, one row for each half degree of latitude, from north to south."""
     latitudes = np.arange(90 - STEP / 2, -90, -STEP)
     longitudes = np.arange(-180 + STEP / 2, 180, STEP)
     grid = np.zeros((len(latitudes), len(longitudes)), dtype=np.bool_)

@@ -1,10 +1,10 @@
-"""Renew ``fairlead/jars/jars.lock``: resolve what each set requests, download it, note the SHA-256 of what came.
+"""Renew ``fairlead/jars/jars.lock``: resolve the requests of each set, download the jars, record their SHA-256.
 
     .venv/bin/python tools/lock_jars.py [SET …]
 
-Run it after changing `requested` in the lock file; named sets are renewed, without a name all are. A new set begins
-with its `requested` and `transitive` and an empty table of jars. What it writes is trusted from then on, so read the
-difference.
+Run it after changing `requested` in the lock file. It renews the named sets, or all sets without a name. A new set
+begins with its `requested` and `transitive` and an empty table of jars. Fairlead trusts the new checksums from then on,
+so review the diff.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fairlead.jars.store import sha256_of
 
 
 def renewed(jar_set: JarSet) -> JarSet:
-    """The set with what its requested coordinates resolve to now."""
+    """Return the set with the jars that its requested coordinates resolve to now."""
     wanted = [parse_coordinates(text) for text in jar_set.requested]
     with tempfile.TemporaryDirectory() as folder:
         found = ivy.retrieve(wanted, Path(folder), transitive=jar_set.transitive)

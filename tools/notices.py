@@ -1,9 +1,9 @@
-"""Renew ``THIRD-PARTY-NOTICES.md`` from ``requirements-run.lock`` and ``jars.lock``; ``make lock`` does it too.
+"""Renew ``THIRD-PARTY-NOTICES.md`` from ``requirements-run.lock`` and ``jars.lock``; ``make lock`` calls it.
 
     .venv/bin/python -m tools.notices
 
-A licence comes from the installed package's metadata if it is an SPDX expression there, else from the file's present
-row. For a package or jar that has neither, read its licence and write its row into the file by hand.
+A licence comes from the installed package's metadata if that has an SPDX expression, else from the current row of the
+file. For a package or jar with neither, read its licence and write its row into the file by hand.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fairlead.jars.lock import Jar, read_lock
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "THIRD-PARTY-NOTICES.md"
 LOCK = ROOT / "requirements-run.lock"
-JAR_SETS = ("kafka", "delta")  # those that run Fairlead
+JAR_SETS = ("kafka", "delta")  # the sets that Fairlead needs at run time
 _HEAD = """# Third-party notices
 
 What Fairlead uses at run time, at the versions that were tested. None of it is part of Fairlead's wheel or sdist:
@@ -47,20 +47,20 @@ pyspark contains Apache Spark with several hundred jars, whose licences and noti
 
 
 class UnknownLicenceError(Exception):
-    """A locked package or jar whose licence nobody has read."""
+    """The licence of a locked package or jar is unknown."""
 
 
 def jars() -> list[Jar]:
-    """The jars that run Fairlead, each once."""
+    """Return the jars that Fairlead needs at run time, each once."""
     sets = read_lock()
     return sorted({jar for name in JAR_SETS for jar in sets[name].jars})
 
 
 def notices() -> str:
-    """The text that the file must have.
+    """Return the complete text of the file.
 
     Raises:
-        UnknownLicenceError: a package or jar needs a row by hand.
+        UnknownLicenceError: somebody must write the row of a package or jar by hand.
     """
     known = dict(re.findall(r"^\| (\S+) \| \S+ \| (.+?) \|", FILE.read_text(encoding="utf-8"), re.MULTILINE))
     locked = re.findall(r"^([a-z0-9-]+)==(\S+)(?: ; (.+?))? \\$", LOCK.read_text(encoding="utf-8"), re.MULTILINE)
@@ -87,7 +87,7 @@ def notices() -> str:
 def _licence(package: str, known: dict[str, str]) -> str:
     try:
         licence = metadata.metadata(package)["License-Expression"] or known.get(package)
-    except metadata.PackageNotFoundError:  # for other machines
+    except metadata.PackageNotFoundError:  # locked for other platforms only
         licence = known.get(package)
     if licence is None:
         raise UnknownLicenceError(package)

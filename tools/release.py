@@ -1,8 +1,8 @@
 """Make a release of the last commit in ``dist/``: ``python -m tools.release``, or ``make release``.
 
-``dist/`` gets the sdist, the wheel that is built from it, the bill of materials (CycloneDX, JSON: every package of
-``requirements-run.lock`` and every jar that runs Fairlead), the notices, the lock and ``SHA256SUMS``. The date of
-everything in the wheel and the bill is the commit's.
+``dist/`` gets the sdist, the wheel built from it, the bill of materials (CycloneDX, JSON: every package of
+``requirements-run.lock`` and every jar that Fairlead needs at run time), the notices, the lock and ``SHA256SUMS``. All
+dates in the wheel and the bill are the commit's.
 
 Refuses a working tree with changes, a version without its section in ``CHANGELOG.md``, and notices that do not match
 the locks.
@@ -35,7 +35,7 @@ def _module(name: str, *arguments: str, **environment: str) -> None:
 
 
 def _check(version: str) -> None:
-    """End the program if the working tree is not fit for a release."""
+    """End the program if the working tree cannot be released."""
     if changed := _run("git", "status", "--porcelain"):
         raise SystemExit(f"error: files differ from the last commit; commit or remove them:\n{changed}")
     if f"\n## [{version}]" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):

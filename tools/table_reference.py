@@ -20,7 +20,7 @@ CUSTOMER: Final = f"{CUSTOMERS}NAME"
 
 
 class Page(NamedTuple):
-    """One page of the reference: tables about one subject."""
+    """One page of the reference, with tables about one subject."""
 
     title: str
     tables: tuple[str, ...]
@@ -40,7 +40,7 @@ PAGES: Final = {
 
 
 def pages() -> dict[str, str]:
-    """Every page's Markdown, by the name of its file. Raises ``LookupError`` when a table is on no page."""
+    """Return every page's Markdown, by the name of its file. Raises ``LookupError`` if a table is on no page."""
     tables = {**TABLES, CUSTOMER: CUSTOMER_FEED}
     if missing := tables.keys() - {name for page in PAGES.values() for name in page.tables}:
         raise LookupError(f"no page of docs/tables has {', '.join(sorted(missing))}")
@@ -86,7 +86,7 @@ def _section(name: str, table: Table) -> list[str]:
 
 
 def _type(arrow: pa.DataType) -> str:
-    """The type's name in SQL, for Markdown."""
+    """Return the type's name in SQL, escaped for Markdown."""
     if pa.types.is_list(arrow):
         return f"array&lt;{_type(arrow.value_type)}>"
     if pa.types.is_struct(arrow):

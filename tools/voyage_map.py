@@ -28,11 +28,11 @@ COLOURS = {"duck-star": "#d9820f", "blue-marlin": "#1f6fb2"}
 DASHES = {"duck-star": [1, 0], "blue-marlin": [7, 9]}
 HEADQUARTERS = "los-angeles"
 LEFT = {HEADQUARTERS, "sydney"}
-"""Sites whose name stands to the left of its dot."""
+"""Sites whose label is to the left of the dot."""
 
 
 def draw(plan: VoyagePlan) -> bytes:
-    """The map as PNG."""
+    """Return the map as PNG."""
     tracks = [row for ship in plan.timetables for row in _track(plan, ship)]
     places = [_place(name, str(site.unlocode)) for name, site in plan.topology.sites.items() if site.unlocode]
     lost = _lost(plan)
@@ -75,7 +75,7 @@ def _place(name: str, unlocode: str) -> dict[str, Any]:
 
 
 def _way(rows: list[dict[str, Any]], dash: list[int]) -> Any:
-    """One ship's way; the second is dashed, because both follow one lane."""
+    """Return one ship's track. The second ship's is dashed, because both use the same lane."""
     scale = alt.Scale(domain=list(COLOURS), range=list(COLOURS.values()))
     return (
         _layer(rows)
@@ -90,7 +90,7 @@ def _way(rows: list[dict[str, Any]], dash: list[int]) -> Any:
 
 
 def _lost(plan: VoyagePlan) -> dict[str, Any]:
-    """Where the containers fall, with how many."""
+    """Return the place where the containers fall overboard, labelled with their number."""
     fallen = [box for box in plan.boxes if box.falls is not None]
     when = min(box.falls for box in fallen if box.falls is not None)
     ship = fallen[0].holder(when)
@@ -106,7 +106,7 @@ def _layer(rows: list[dict[str, Any]]) -> alt.Chart:
 
 
 def _names(rows: list[dict[str, Any]], colour: str, align: Literal["left", "right"]) -> list[Any]:
-    """Labels beside their places, on a white edge that keeps them readable above lines."""
+    """Return labels beside their places, with a white outline that keeps them readable over lines."""
     away = 12 if align == "left" else -12
     both: tuple[dict[str, Any], ...] = ({"stroke": PAPER, "strokeWidth": 5}, {})
     return [

@@ -1,6 +1,6 @@
-"""One topology with its state folder, its local sites and where each site is: where a Python program begins.
+"""Open a topology with its state folder, its local sites and their endpoints. Python programs start here.
 
-``open_topology("big-blue")`` gives all of it; nothing is started or created by opening it.
+``open_topology("big-blue")`` returns all of it. Opening starts and creates nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Context:
     """An opened topology.
 
     Args:
-        source: The topology's name, or its file with the whole path: workers that start elsewhere open it again.
+        source: The topology's name, or the absolute path of its file, so that workers in other folders can open it.
         folder: The state folder.
     """
 
@@ -51,12 +51,12 @@ def open_topology(name: str = DEFAULT_TOPOLOGY) -> Context:
 
 
 def running_kafka(context: Context, *, started: bool = True) -> Callable[[str], KafkaEndpoint]:
-    """Return a function from a site to its Kafka as administrator. A local site that does not run is not asked.
+    """Return a function from a site to its Kafka as administrator.
 
-    The function raises UnavailableError for a local site that does not run or was never started.
+    The function raises UnavailableError for a local site that does not run, without trying to connect.
 
     Args:
-        started: Whether a site that was never started on this machine counts as one that does not run.
+        started: Whether a local site that was never started counts as not running.
     """
     processes = context.local.status()
 

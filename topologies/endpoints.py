@@ -1,10 +1,15 @@
-"""Endpoints of a topology's sites for a user: addresses from the topology, else the local cluster's.
+"""Resolve the endpoints of a topology's sites for a user: the address in the topology, else the local cluster's.
 
-Passwords of sites with an address come from the environment, ``FAIRLEAD_SECRET_<SITE>_<USER>`` (upper case, every
-character that is no letter or digit written as ``_``), else from a file of the folder that ``FAIRLEAD_SECRETS`` names
-(``<site>.<user>``, as containers are given them; ``<site>.<user>.next`` while it is being changed), else from the local
-override file (``topologies.loader.load``). Files are read each time, so that a new password reaches programs that
-run. The bridge's password at the MQTT broker is apart from its password at Kafka, under the name ``bridge-mqtt``.
+The password for a site with an address comes from the first of these sources that has it:
+
+1. the environment variable ``FAIRLEAD_SECRET_<SITE>_<USER>`` (upper case; every character that is not a letter or digit
+   becomes ``_``);
+2. a file ``<site>.<user>`` in the folder that ``FAIRLEAD_SECRETS`` names, as containers have them
+   (``<site>.<user>.next`` while the password is being changed);
+3. the local override file (``topologies.loader.load``).
+
+Files are read each time, so that running programs get a new password. The bridge's password at the MQTT broker is
+separate from its password at Kafka and has the name ``bridge-mqtt``.
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ SECRETS_FOLDER = "FAIRLEAD_SECRETS"
 
 
 class EndpointResolver:
-    """Endpoints by site and user. Opens no connection and starts nothing."""
+    """Resolve endpoints by site and user. Opens no connection and starts nothing."""
 
     def __init__(self, topology: Topology, sites: LocalSiteRegistry, *, env: Mapping[str, str] = os.environ) -> None:
         self._topology = topology
@@ -38,11 +43,11 @@ class EndpointResolver:
         self._env = env
 
     def kafka(self, site: str, user: str) -> KafkaEndpoint:
-        """The site's Kafka for a user.
+        """Return the site's Kafka for a user.
 
         Raises:
             UnknownNameError: the topology has no such site.
-            ConfigurationError: the site has an address, and its password is not in the environment.
+            ConfigurationError: the site has an address, and no source has the password.
             FairleadError: the site is local and was never started, or has no such user.
         """
         address = self._site(site).kafka
@@ -59,7 +64,7 @@ class EndpointResolver:
         )
 
     def is_local(self, site: str) -> bool:
-        """Whether the site's cluster is one that Fairlead starts on this machine.
+        """Return whether Fairlead starts the site's cluster on this machine.
 
         Raises:
             UnknownNameError: the topology has no such site.
@@ -67,7 +72,7 @@ class EndpointResolver:
         return self._site(site).is_local
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
-        """The site's MQTT broker for a user; errors as ``kafka``."""
+        """Return the site's MQTT broker for a user. Raises the errors of ``kafka``."""
         address, profile = self._site(site).mqtt, self._site(site).mqtt_profile or Profile.DURABLE
         if address is None:
             return self._sites.mqtt(site, user)
@@ -85,18 +90,24 @@ class EndpointResolver:
         )
 
     def next_password(self, site: str, user: str) -> SecretStr | None:
-        """The password that is to count next at a site outside this machine, if the environment has one."""
+        """Return the new password of a user at a site outside this machine, while it is being changed; else None."""
         value = self._given(next_variable(site, user), f"{site}.{user}.next")
         return SecretStr(value) if value else None
 
     def mqtt_session(self, site: str) -> str | None:
-        """The client id of the bridge at a site's MQTT broker outside this machine, a secret like a password
-        (``FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION``, or the file ``<site>.bridge-session``); None for the usual one."""
+        """Return the bridge's client id at a site's MQTT broker outside this machine; None for the usual one.
+
+        It is a secret like a password, in ``FAIRLEAD_SECRET_<SITE>_BRIDGE_SESSION`` or the file
+        ``<site>.bridge-session``.
+        """
         return self._given(secret_variable(site, SESSION), f"{site}.{SESSION}")
 
     def spark_settings(self, site: str) -> dict[str, str]:
-        """The setting of Spark that topologies cannot have: what the standalone cluster of a site's shore authenticates
-        by, kept as the password of ``spark``. Empty where there is none; it holds a secret, so never log it."""
+        """Return the Spark setting with the secret by which the standalone cluster of a site's shore authenticates.
+
+        The secret is stored as the password of ``spark``, because topologies hold no secrets. Empty without one. Never
+        log the result.
+        """
         value = self._given(secret_variable(site, SPARK), f"{site}.{SPARK}")
         secret = SecretStr(value) if value else self._topology.secret(site, SPARK)
         return {} if secret is None else {"spark.authenticate.secret": secret.get_secret_value()}
@@ -130,11 +141,11 @@ class EndpointResolver:
         return SecretStr(value)
 
     def _given(self, variable: str, file: str) -> str | None:
-        """A secret by its variable, else by its file."""
+        """Return a secret from its variable, else from its file."""
         return self._env.get(variable) or self._filed(file)
 
     def _filed(self, name: str) -> str | None:
-        """A secret that is a file, without the line's end; None where there is no folder or no such file in it."""
+        """Read a secret from its file, without the newline at the end; None without the folder or the file."""
         folder = self._env.get(SECRETS_FOLDER)
         if not folder:
             return None
@@ -156,7 +167,7 @@ class EndpointResolver:
 #     {"los-angeles": {"duck-star": {"10.0.0.7:9092": "127.0.0.1:40001"}}}
 
 LINES: Final = "links.sock"
-"""Unix socket in the folder ``run`` of a topology's state, where a process that holds all proxies takes requests."""
+"""Unix socket, in the folder ``run`` of a topology's state, of the process that runs all proxies."""
 
 AddressOverrides = Mapping[str, Mapping[str, tuple[tuple[Address, Address], ...]]]
 """By target and source: pairs for ``KafkaEndpoint.address_overrides``."""
@@ -165,10 +176,10 @@ _FILE = TypeAdapter(dict[str, dict[str, dict[str, str]]])
 
 
 def read_address_overrides(file: Path) -> AddressOverrides:
-    """Read a file of address overrides, as ``fairlead replicate --detours`` takes it.
+    """Read a file of address overrides, the format of ``fairlead replicate --detours``.
 
     Raises:
-        ConfigurationError: it cannot be read, or is not of this form.
+        ConfigurationError: the file cannot be read, or has another format.
     """
     try:
         content = _FILE.validate_json(file.read_bytes())

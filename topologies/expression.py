@@ -1,9 +1,9 @@
-"""Access expressions in MapR's grammar: what they are, what they mean, how they are written. Pure.
+"""Parse, evaluate and format access expressions in MapR's grammar. Pure.
 
-An expression says which users a permission is for: ``u:`` a user, ``g:`` a group, ``r:`` a role, ``p`` everybody,
-``!`` not, ``&`` and, ``|`` or, parentheses. The empty text is nobody. As with MapR, ``p`` stands alone. MapR does not
-document whether ``&`` binds stronger than ``|``; so mixing them needs parentheses here, see
-``topologies.expression``.
+An expression selects the users that have a permission: ``u:`` a user, ``g:`` a group, ``r:`` a role, ``p`` everybody,
+``!`` not, ``&`` and, ``|`` or, parentheses. The empty text selects nobody. As in MapR, ``p`` cannot be combined with
+anything else. MapR does not document whether ``&`` binds stronger than ``|``, so here an expression that mixes them
+needs parentheses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_LENGTH = 65536  # MapR's own limit, in characters here
 
 
 class Kind(StrEnum):
-    """What a name in an expression stands for."""
+    """The kind of a name in an expression."""
 
     USER = "u"
     GROUP = "g"
@@ -30,7 +30,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom an expression is asked about: a user with its groups and roles."""
+    """A user with its groups and roles, for whom an expression is evaluated."""
 
     user: str
     groups: frozenset[str] = frozenset()
@@ -44,7 +44,7 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class Public:
-    """``p``: everybody who can log in."""
+    """``p``: every user who can log in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of two or more operands, none of them an ``And`` itself."""
+    """All of two or more operands, none of which is an ``And`` itself."""
 
     operands: tuple[Term, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """One of two or more operands, none of them an ``Or`` itself."""
+    """At least one of two or more operands, none of them an ``Or`` itself."""
 
     operands: tuple[Term, ...]
 
@@ -81,7 +81,7 @@ Expression = Nobody | Public | Term
 
 
 class ExpressionError(ConfigurationError):
-    """An expression that cannot be understood. ``position`` counts characters from 0."""
+    """An expression that cannot be parsed. ``position`` counts characters from 0."""
 
     def __init__(self, text: str, position: int, problem: str, hint: str) -> None:
         shown = text if len(text) <= 200 else text[:200] + "…"
@@ -97,7 +97,7 @@ class ExpressionError(ConfigurationError):
 
 
 def evaluate(expression: Expression, subject: Subject) -> bool:
-    """Whether the expression includes the subject."""
+    """Return whether the expression includes the subject."""
     match expression:
         case Nobody():
             return False
@@ -116,7 +116,7 @@ def evaluate(expression: Expression, subject: Subject) -> bool:
 
 
 def names(expression: Expression) -> Iterator[Name]:
-    """The names in an expression, from left to right, repeats included."""
+    """Yield the names in an expression, from left to right, with repeats."""
     match expression:
         case Name():
             yield expression
@@ -128,7 +128,7 @@ def names(expression: Expression) -> Iterator[Name]:
 
 
 def format_expression(expression: Expression) -> str:
-    """The one canonical way to write an expression: single blanks around ``&`` and ``|``, no needless parentheses.
+    """Return the canonical text of an expression: single blanks around ``&`` and ``|``, no needless parentheses.
 
     ``parse(format_expression(e)) == e`` for every expression.
     """
@@ -153,7 +153,7 @@ def _operand(term: Term) -> str:
 
 
 def every(operands: list[Term]) -> Term:
-    """``operands`` joined by ``&``, flattened: ``(a & b) & c`` is the same expression as ``a & b & c``."""
+    """Join ``operands`` by ``&``, flattened: ``(a & b) & c`` is the same expression as ``a & b & c``."""
     flat: list[Term] = []
     for operand in operands:
         flat.extend(operand.operands if isinstance(operand, And) else (operand,))
@@ -161,14 +161,14 @@ def every(operands: list[Term]) -> Term:
 
 
 def either(operands: list[Term]) -> Term:
-    """``operands`` joined by ``|``, flattened."""
+    """Join ``operands`` by ``|``, flattened."""
     flat: list[Term] = []
     for operand in operands:
         flat.extend(operand.operands if isinstance(operand, Or) else (operand,))
     return flat[0] if len(flat) == 1 else Or(tuple(flat))
 
 
-MAX_DEPTH = 100  # of parentheses and !, far beyond what a person writes, well within Python's stack
+MAX_DEPTH = 100  # nested parentheses and !; more than any person writes, well within Python's stack
 _TOKEN = re.compile(r"\s*(?:(?P<symbol>[&|!()])|(?P<word>[^\s&|!()]+))")
 _OPERATOR_WORDS = {"and": "&", "or": "|", "not": "!"}
 _LONG_PREFIXES = {"user": "u", "group": "g", "role": "r"}
@@ -181,12 +181,12 @@ class _Token(NamedTuple):
     is_word: bool
 
 
-@lru_cache(maxsize=16384)  # each user of a large topology is asked about every expression in turn
+@lru_cache(maxsize=16384)  # every expression of a topology is evaluated for every user
 def parse(text: str) -> Expression:
-    """The expression that ``text`` stands for.
+    """Parse an expression.
 
     Raises:
-        ExpressionError: with the position and what to write instead.
+        ExpressionError: the text is not an expression; the error has the position and the correct form.
     """
     if len(text) > MAX_LENGTH:
         raise ExpressionError(text, MAX_LENGTH, f"longer than {MAX_LENGTH:,} characters", "use groups")

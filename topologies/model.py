@@ -1,8 +1,8 @@
-"""The typed model of a topology: sites, streams, links, people, and the questions the rest of Fairlead asks of it.
+"""Define the typed model of a topology: sites, streams, links, people, and queries that the rest of Fairlead needs.
 
-A topology says who exists and what is permitted; it never holds a secret. Models are frozen and forbid unknown
-keys. Cross-references (a link to a site that is not there, a stream nobody declared) are checked in
-``topologies.loader.check``, so that the loader can report every mistake at once with its line.
+A topology lists sites and users and their permissions; it never holds a secret. Models are frozen and forbid unknown
+keys. ``topologies.loader.check`` checks cross-references (a link to an unknown site, an undeclared stream), so that the
+loader can report every mistake at once with its line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, Perc
 
 
 class Model(BaseModel):
-    """Common form: frozen, unknown keys are mistakes."""
+    """Base of all models: frozen, unknown keys are mistakes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -57,7 +57,7 @@ def _name(pattern: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-KEY_PATTERN = re.compile(r"[A-Za-z0-9._-]+\*?")  # what Kafka's rules can say within a stream: a name, or a prefix
+KEY_PATTERN = re.compile(r"[A-Za-z0-9._-]+\*?")  # a key, or the beginning of keys and *, as in Kafka ACLs
 Imo = Annotated[str, AfterValidator(_check_imo)]
 Unlocode = Annotated[str, AfterValidator(_check_unlocode)]
 OwnerCode = Annotated[str, AfterValidator(_check_owner)]
@@ -66,7 +66,7 @@ StreamName = Annotated[str, _name(STREAM_NAME.pattern)]
 
 
 class SiteKind(StrEnum):
-    """What a site is (docs/design.md). ``datacentre`` is a plain data centre, for topologies without shipping."""
+    """The kind of a site (docs/design.md). ``datacentre`` is a plain data centre, for topologies without shipping."""
 
     SHIP = "ship"
     PORT = "port"
@@ -76,10 +76,10 @@ class SiteKind(StrEnum):
 
 
 class InsertPoint(StrEnum):
-    """Where new records may enter the logs of a stream.
+    """The site where new records may enter the logs of a stream.
 
-    ``moves``: with the container, by custody. ``ship``: the key begins with an IMO number, that ship holds it.
-    ``site``: the key begins with a site's name, that site holds it. ``shore``: the site where shore runs.
+    ``moves``: the site that has custody of the container. ``ship``: the ship whose IMO number the key begins with.
+    ``site``: the site whose name the key begins with. ``shore``: the site where shore runs.
     """
 
     MOVES = "moves"
@@ -89,7 +89,7 @@ class InsertPoint(StrEnum):
 
 
 class Priority(StrEnum):
-    """Order on a link: everything of a class goes before anything of the next."""
+    """The priority class of a log on a link: all records of a class are copied before any record of the next."""
 
     CONTROL = "control"
     URGENT = "urgent"
@@ -98,13 +98,13 @@ class Priority(StrEnum):
 
 
 PERMISSIONS = ("admin", "produce", "consume", "topic", "copy")
-"""The five permissions of a stream, MapR's words."""
+"""The five permissions of a stream, with MapR's names."""
 
 
 class Permissions(Model):
     """The five permissions of a stream as access expressions (``topologies.expression``: u: g: r: p & | ! parentheses).
 
-    An empty expression means nobody. Fairlead's own services are not listed: what they need follows from the links.
+    An empty expression selects nobody. Fairlead's own services are not listed: their rights follow from the links.
     """
 
     admin: str = ""
@@ -114,7 +114,7 @@ class Permissions(Model):
     copy_: str = Field(default="", alias="copy")
 
     def text(self, permission: str) -> str:
-        """The expression of one of ``PERMISSIONS``."""
+        """Return the expression of one of ``PERMISSIONS``."""
         return str(getattr(self, "copy_" if permission == "copy" else permission))
 
 
@@ -131,15 +131,14 @@ KeyPattern = Annotated[str, AfterValidator(_check_key_pattern)]
 
 
 class Stream(Model):
-    """A named group of logs ``<stream>.<key>``, managed as one.
+    """A named group of logs ``<stream>.<key>`` with common settings.
 
-    ``keys`` gives permissions on some of its logs in addition to those of the stream: by key, or by the
-    beginning of keys and ``*``.
+    ``keys`` adds permissions on some of its logs to those of the stream: by key, or by the beginning of keys and ``*``.
     """
 
     title: str = ""
     insert_point: InsertPoint = InsertPoint.SITE
-    owners: tuple[OwnerCode, ...] = ()  # only for insert_point "moves": whose boxes are in this stream
+    owners: tuple[OwnerCode, ...] = ()  # only for insert_point "moves": owners of the boxes in this stream
     priority: Priority = Priority.NORMAL
     permissions: Permissions = Permissions()
     keys: dict[KeyPattern, Permissions] = Field(default_factory=dict)
@@ -154,7 +153,7 @@ class KafkaAddress(Model):
 
 
 class MqttAddress(Model):
-    """An existing MQTT broker beside the site. Clear text has to be asked for, and never at MQTT's port for TLS."""
+    """An existing MQTT broker of the site. The default is TLS; plaintext is refused at MQTT's port for TLS."""
 
     host: str
     port: int = Field(ge=1, le=65535)
@@ -163,9 +162,10 @@ class MqttAddress(Model):
 
 
 class SiteCertificate(Model):
-    """A certificate of one's own for a site that ``fairlead up`` starts, whose Kafka and Mosquitto then speak TLS only.
+    """The user's own certificate for a site that ``fairlead up`` starts. Its Kafka and Mosquitto then accept TLS only.
 
-    PEM files: the certificate with those between it and an authority of ``ca``, which is what clients trust; its key.
+    PEM files: the certificate, followed by the intermediate certificates up to an authority in ``ca``, which clients
+    trust; and the certificate's key.
     """
 
     file: str
@@ -174,11 +174,11 @@ class SiteCertificate(Model):
 
 
 class Site(Model):
-    """One Kafka cluster with what runs beside it.
+    """One Kafka cluster with its MQTT broker and services.
 
-    ``mqtt_profile``: whether its MQTT broker and devices see to it that nothing is lost when the broker is killed; null
-    for what ``fairlead up`` was told, and durable without that. ``mqtt_gateway``: whether the MQTT user ``device``
-    exists, a gateway that may publish for every box, ship and terminal; each device may have a user of its own.
+    ``mqtt_profile``: whether the MQTT broker and the devices lose no message when the broker is killed; null for the
+    option of ``fairlead up``, whose default is durable. ``mqtt_gateway``: whether the MQTT user ``device`` exists, a
+    gateway that may publish for every box, ship and terminal; each device may also have its own user.
     """
 
     kind: SiteKind
@@ -194,11 +194,11 @@ class Site(Model):
 
     @property
     def is_local(self) -> bool:
-        """Whether its cluster is one that ``fairlead up`` starts on this machine."""
+        """Whether ``fairlead up`` starts its cluster on this machine."""
         return self.kafka is None
 
     def retention_of(self, stream: str) -> dt.timedelta:
-        """How long this site keeps records of a stream; forever unless the topology says otherwise."""
+        """Return how long this site keeps records of a stream; forever unless the topology has another value."""
         return self.retention.get(stream, self.retention.get("default", dt.timedelta.max))
 
 
@@ -208,12 +208,12 @@ Selection = Literal["all", "aboard"] | tuple[str, ...]
 class Link(Model):
     """A directed permission: site ``to`` may pull these streams from site ``from``, under this policy.
 
-    ``streams`` maps a stream to ``all``, ``aboard`` (logs whose custody is, or is being given to, the target) or a
-    list of key patterns (shell style). ``when: berthed`` holds while the ship at either end is at the other end's port.
-    ``priority`` gives a stream another class on this link than it has elsewhere. ``start`` counts for logs that the
-    target does not have yet: ``earliest`` (all that the source has), ``latest`` (its newest record and what follows),
-    ``end`` (only what follows) or a time (the first record at or after it); offsets stay what they are.
-    ``groups`` are patterns of consumer groups whose committed offsets follow over the link.
+    ``streams`` maps a stream to ``all``, ``aboard`` (logs whose custody the target has or is being given) or a list of
+    key patterns (shell style). ``when: berthed`` opens the link while the ship at either end is at the other end's
+    port. ``priority`` gives a stream another class on this link than elsewhere. ``start`` applies to logs that the
+    target does not have yet: ``earliest`` (all records of the source), ``latest`` (its newest record and later ones),
+    ``end`` (later records only) or a time (the first record at or after it); offsets are the same in all cases.
+    ``groups`` are patterns of consumer groups whose committed offsets are copied over the link.
     """
 
     from_: SiteName = Field(alias="from")
@@ -224,19 +224,19 @@ class Link(Model):
     priority: dict[StreamName, Priority] = Field(default_factory=dict)
     start: Start = "earliest"
     groups: tuple[str, ...] = ()
-    both: bool = False  # the same link the other way round as well
+    both: bool = False  # there is the same link in the other direction as well
 
     @property
     def name(self) -> str:
         return f"{self.from_}->{self.to}" + (":berthed" if self.when == "berthed" else "")
 
     def priority_of(self, stream: str, usual: Priority) -> Priority:
-        """The class in which a stream travels on this link."""
+        """Return the priority class of a stream on this link; ``usual`` is its class elsewhere."""
         return self.priority.get(stream, usual)
 
     def takes(self, log: LogName) -> bool:
-        """Whether the link selects a log, ``aboard`` counted as yes (custody decides that at run time). What its
-        source may give is another question: ``Topology.takes``."""
+        """Return whether the link selects a log. ``aboard`` counts as yes, because custody decides it at run time.
+        ``Topology.takes`` also checks whether the source may extend the log."""
         selection = self.streams.get(log.stream)
         if selection is None:
             return False
@@ -249,10 +249,10 @@ Grain = Literal["detailed", "coarse", "movements"]
 
 
 class Quota(Model):
-    """What a user may ask of each broker of a site; no limit where there is none.
+    """The limits of a user at each broker of a site; None means no limit.
 
-    ``consume``, ``produce``: bytes per second. ``requests``: a share of one thread's time. Brokers delay the answers of
-    who asks for more; nothing fails.
+    ``consume``, ``produce``: bytes per second. ``requests``: a share of one thread's time. Brokers delay their answers
+    to a user above its limit; no request fails.
     """
 
     consume: BytesPerSecond | None = None
@@ -261,12 +261,12 @@ class Quota(Model):
 
 
 class Customer(Model):
-    """A party that reads what it is entitled to with its own Kafka user of the same name.
+    """A party that reads the logs that it is entitled to, with its own Kafka user of the same name.
 
-    ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null when it has no feed.
-    ``feed``: what it gets there. ``detailed``: every reading, alert and grant of custody; ``coarse``: milestones,
-    hourly conditions and alerts; ``movements``: what ships and boxes did at ``port``, of all lines, and nothing of the
-    cargo. ``table``: shore keeps the feed as a Delta table in a folder of its own as well (``customers/<customer>``).
+    ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null without a feed.
+    ``feed``: the content of the feed. ``detailed``: every reading, alert and grant of custody; ``coarse``: milestones,
+    hourly conditions and alerts; ``movements``: movements of ships and boxes of all lines at ``port``, without cargo
+    data. ``table``: shore also keeps the feed as a Delta table in a folder of its own (``customers/<customer>``).
     """
 
     title: str = ""
@@ -291,16 +291,16 @@ class User(Model):
 
 
 class Shore(Model):
-    """Where PySpark reads the logs and writes the customers' feeds.
+    """The site where PySpark reads the logs and writes the customers' feeds, and its settings.
 
     Args:
         master: Spark's master: ``local[2]``, ``spark://host:7077``.
-        storage: URL or folder of tables and checkpoints, which all of Spark's machines reach; the topology's state
-            folder when null.
-        settings: Settings of Spark that win over shore's usual ones.
-        packages: Jars beside Delta's, by Maven coordinates (for a storage such as S3).
-        activation_energy: kJ/mol, for the mean kinetic temperature; USP's value for want of the product's own. Another
-            one makes table ``mkt`` anew.
+        storage: URL or folder of tables and checkpoints, which all of Spark's machines can reach; null for the
+            topology's state folder.
+        settings: Spark settings that override shore's defaults.
+        packages: Jars besides Delta's, by Maven coordinates (for a storage such as S3).
+        activation_energy: kJ/mol, for the mean kinetic temperature. The default is USP's value, for use when the
+            product's own is unknown. Another value rebuilds table ``mkt``.
     """
 
     at: SiteName
@@ -321,20 +321,23 @@ DEFAULT_STREAMS: dict[str, Stream] = {
     "bookings": Stream(title="Changes to bookings"),
     "feeds": Stream(title="What each customer may read", insert_point=InsertPoint.SHORE),
 }
-"""Streams every topology with shipping has; a topology may declare one again to change it."""
+"""The streams of every topology with shipping; a topology may declare one again to change it."""
 
 ONE_LOG_PER_SITE = frozenset({"events", "alerts", "custody", "strays", "deadletters", "bookings"})
 """The bridge's own streams: exactly one log ``<stream>.<site>`` for each site that has a bridge."""
 
 WRITTEN_BY_SERVICES = ONE_LOG_PER_SITE | {"ships", "feeds"}
-"""Default streams whose records come from Fairlead's own services only; so do all streams that move by custody."""
+"""Default streams that only Fairlead's own services write. They also write all streams that move by custody."""
 
-_SHIP_LOGS = ("location", "environment")  # ships.<imo>.<one of these>: what a ship's bridge writes about the ship
+_SHIP_LOGS = ("location", "environment")  # ships.<imo>.<one of these>: logs that a ship's bridge writes
 
 
 class Topology(Model):
-    """A whole topology. ``name`` names its state folder; ``streams`` includes the default ones where sites are ships
-    or ports (``topologies.loader.load`` adds them). ``tls``: sites that ``fairlead up`` starts speak TLS only."""
+    """A whole topology.
+
+    ``name`` is also the name of its state folder. ``streams`` includes the default ones if there are ships or ports
+    (``topologies.loader.load`` adds them). ``tls``: sites that ``fairlead up`` starts accept TLS only.
+    """
 
     name: SiteName
     title: str = ""
@@ -347,20 +350,20 @@ class Topology(Model):
     shore: Shore | None = None
     tls: bool = False
 
-    _secrets: dict[tuple[str, str], SecretStr] = PrivateAttr(default_factory=dict)  # no part of the model's data
+    _secrets: dict[tuple[str, str], SecretStr] = PrivateAttr(default_factory=dict)  # never part of the model's data
 
     def with_secrets(self, secrets: Mapping[tuple[str, str], SecretStr]) -> Topology:
-        """The same topology that also knows passwords by (site, user), as a local override file gave them."""
+        """Return the same topology with passwords by (site, user) from a local override file."""
         copy = self.model_copy()
         copy._secrets = dict(secrets)  # noqa: SLF001 - of our own copy
         return copy
 
     def secret(self, site: str, user: str) -> SecretStr | None:
-        """The password that a local override file gave for a user at a site."""
+        """Return the password of a user at a site from a local override file; None if it has none."""
         return self._secrets.get((site, user))
 
     def directed_links(self) -> tuple[Link, ...]:
-        """Every link in one direction: those with ``both`` appear twice."""
+        """Return every link as one-directional links: a link with ``both`` becomes two."""
         out: list[Link] = []
         for link in self.links:
             one = link.model_copy(update={"both": False})
@@ -377,11 +380,11 @@ class Topology(Model):
 
     @property
     def moving_streams(self) -> tuple[str, ...]:
-        """The streams that have a log per container, whose insert point moves with it."""
+        """The streams that have a log per container and whose insert point moves with the container."""
         return tuple(name for name, stream in self.streams.items() if stream.insert_point is InsertPoint.MOVES)
 
     def container_stream(self, container_number: str) -> str | None:
-        """The stream of a box, by its ISO 6346 owner code; None when nobody here owns it."""
+        """Return the stream of a box, by its ISO 6346 owner code; None if no stream has this owner."""
         owner = owner_code(container_number)
         for name, stream in self.streams.items():
             if stream.insert_point is InsertPoint.MOVES and owner in stream.owners:
@@ -389,15 +392,15 @@ class Topology(Model):
         return None
 
     def is_box_log(self, topic: str) -> bool:
-        """Whether a log is a container's: its stream moves, and has a log of this name."""
+        """Return whether a log is a container's: its stream moves and can have a log of this name."""
         log = parse_log(topic)
         return log is not None and log.stream in self.moving_streams and self.has_log(log)
 
     def stream_of_container(self, container_number: str) -> str:
-        """The stream of a box, as ``container_stream``.
+        """Return the stream of a box, by its ISO 6346 owner code.
 
         Raises:
-            UnknownNameError: nobody here owns it.
+            UnknownNameError: no stream has this owner.
         """
         stream = self.container_stream(container_number)
         if stream is None:
@@ -406,22 +409,22 @@ class Topology(Model):
         return stream
 
     def written_by_services(self, stream: str) -> bool:
-        """Whether records of a stream come from Fairlead's services only, so that no user may be given WRITE."""
+        """Return whether only Fairlead's services write a stream, so that no user may get WRITE on it."""
         return stream in WRITTEN_BY_SERVICES or self.streams[stream].insert_point is InsertPoint.MOVES
 
     def has_log(self, log: LogName) -> bool:
-        """Whether a log of this name can exist: its stream is known, and in a stream that moves its key is the number
-        of a box (ISO 6346, with its check digit) of one of the stream's owners."""
+        """Return whether a log of this name can exist. Its stream must be known. In a stream that moves, its key must
+        be the number of a box (ISO 6346, with its check digit) of one of the stream's owners."""
         stream = self.streams.get(log.stream)
         if stream is None or stream.insert_point is not InsertPoint.MOVES:
             return stream is not None
         return is_container_number(log.key) and owner_code(log.key) in stream.owners
 
     def gives(self, site: str, log: LogName) -> bool:
-        """Whether other sites take records of a log from this one.
+        """Return whether other sites copy a log from this one.
 
-        From a ship they take the logs of boxes, as far as custody says, and those that the ship itself writes by their
-        name. A ship lies in foreign terminals: who steals its passwords must not speak for another site.
+        From a ship they copy the logs of boxes, as far as its custody goes, and the logs that belong to the ship by
+        their name. A ship berths in foreign terminals: a thief of its passwords must not write for another site.
         """
         if not self.has_log(log):
             return False
@@ -431,26 +434,27 @@ class Topology(Model):
         if self.fixed_holder(str(log)) != site:
             return False
         if log.stream in ONE_LOG_PER_SITE:
-            return log.key == site and log.stream != "bookings"  # those are taken at an office ashore
+            return log.key == site and log.stream != "bookings"  # bookings are made at an office ashore
         return log.stream != "ships" or log.key in {f"{spec.imo}.{each}" for each in _SHIP_LOGS}
 
     def takes(self, link: Link, log: LogName) -> bool:
-        """Whether a link may carry a log: it selects the log, and its source gives it. ``aboard`` counts as selected
-        (custody decides that at run time)."""
+        """Return whether a link may carry a log: the link selects the log, and other sites copy it from its source.
+        ``aboard`` counts as selected, because custody decides it at run time."""
         return link.takes(log) and self.gives(link.from_, log)
 
     def ship_with(self, imo: str) -> str | None:
-        """The site of the ship with this IMO number."""
+        """Return the site of the ship with this IMO number; None if there is none."""
         return next((n for n, s in self.sites.items() if s.kind is SiteKind.SHIP and s.imo == imo), None)
 
     def port_at(self, unlocode: str) -> str | None:
-        """The site of the port (or headquarters) at this UN/LOCODE; a port wins over a headquarters."""
+        """Return the site of the port at this UN/LOCODE, else the headquarters there; None if there is none."""
         at = [(n, s) for n, s in self.sites.items() if s.unlocode == unlocode]
         at.sort(key=lambda item: item[1].kind is not SiteKind.PORT)
         return next((n for n, s in at if s.kind in (SiteKind.PORT, SiteKind.HQ)), None)
 
     def fixed_holder(self, topic: str) -> str | None:
-        """The one site that appends to a log whose insert point never moves; None for container logs and strangers."""
+        """Return the one site that appends to a log whose insert point never moves; None for container logs and unknown
+        logs."""
         log = parse_log(topic)
         stream = self.streams.get(log.stream) if log else None
         if log is None or stream is None:

@@ -1,8 +1,8 @@
-"""Which entries of a site's ledger are believed (docs/custody.md, "Who is believed").
+"""Decide which entries of a site's ledger to believe (docs/custody.md, "Who is believed").
 
-A ship's machine stands in a container terminal, so its passwords may be stolen. Whoever has them writes what he likes
-into the ship's ledger, and every site gets it. Each reader of ledgers judges entries here before it acts on them, and
-all readers come to the same answer. Pure.
+A ship's machine stands in a container terminal, so its passwords may be stolen. A thief can write any entry into the
+ship's ledger, and every site gets a copy. So each reader of ledgers judges every entry here before it acts on it. All
+readers reach the same decision. Pure.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Mark
 from topologies.model import SiteKind, Topology
 
 STRAYS_PREFIX: Final = "strays."
-MOST_WAITING: Final = 100_000  # entries of one ledger; those of a ship that is honest wait only while news is late
+MOST_WAITING: Final = 100_000  # entries of one ledger; an honest ship's wait only while other sites' are late
 _marker = decoder(Marker)
 
 
 Aboard = dict[str, tuple[tuple[int, str], ...]]
-"""Of each log the terms in which it was given to a ship, and to which."""
+"""For each log, the (term, ship) of every grant to a ship."""
 
 
 class Doubt(NamedTuple):
-    """Why an entry is not believed. ``waits``: it may be when an entry is here that has not come yet."""
+    """The reason not to believe an entry. ``waits``: a later entry may remove the doubt."""
 
     why: str
     waits: bool = False
 
 
 class Refused(NamedTuple):
-    """An entry that is not believed, for whoever has to be told."""
+    """An entry that is not believed, for logs and alerts."""
 
     ledger: str
     offset: int
@@ -51,7 +51,7 @@ class Refused(NamedTuple):
 
     @property
     def site(self) -> str:
-        """Whose ledger it is in."""
+        """The site of the ledger."""
         return self.ledger.removeprefix(LEDGER_PREFIX)
 
     def __str__(self) -> str:
@@ -59,14 +59,14 @@ class Refused(NamedTuple):
 
 
 class Rules:
-    """Who is believed what.
+    """The rules by which entries are believed.
 
     Args:
         at_sea: The sites with a ledger, and whether each is a ship.
-        is_box_log: Whether a topic is the log of a container.
-        strays_at: For each site, where its strays can be; None where nobody acts on how far strays are drained.
-        others: Whether sites that are not there any more are believed, as those ashore are: what happened long ago is
-            told by them, too.
+        is_box_log: Returns whether a topic is the log of a container.
+        strays_at: For each site, the sites that can have its strays; None to skip the check of drained positions.
+        others: Whether to believe sites that are not in the topology any more, like sites ashore. Readers of history
+            need their entries.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Rules:
 
     @classmethod
     def of(cls, topology: Topology) -> Rules:
-        """Those of a topology."""
+        """Return the rules of a topology."""
         at_sea = {
             name: spec.kind is SiteKind.SHIP
             for name, spec in topology.sites.items()
@@ -94,27 +94,31 @@ class Rules:
         return cls(at_sea, _box_logs(streams), {name: _strays_reach(topology, name) for name in at_sea})
 
     def ashore_first(self, ledgers: Iterable[str]) -> list[str]:
-        """The order in which to read whole ledgers: entries of ships wait for those of sites ashore."""
+        """Sort ledgers for reading them whole: ships' last, because their entries wait for those of sites ashore."""
         return sorted(ledgers, key=lambda each: (self.is_of_ship(each), each))
 
     def is_of_ship(self, ledger: str) -> bool:
-        """Whether it is the ledger of a ship."""
+        """Return whether this is the ledger of a ship."""
         return self.is_ship(ledger.removeprefix(LEDGER_PREFIX))
 
     def is_ship(self, site: str) -> bool:
-        """Whether a site is a ship."""
+        """Return whether a site is a ship."""
         return self._sites.get(site, False)
 
     def note(self, entry: LedgerEntry, aboard: Aboard) -> None:
-        """Remember of a believed entry what later ones may need."""
+        """Record in ``aboard`` a believed grant to a ship; the judgement of later entries needs it."""
         if isinstance(entry, CustodyEntry) and entry.to_site is not None and self._sites.get(entry.to_site):
             known = aboard.get(entry.log, ())
             if (entry.term, entry.to_site) not in known:
                 aboard[entry.log] = (*known, (entry.term, entry.to_site))
 
     def doubt(self, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Aboard) -> Doubt | None:
-        """Why an entry of a ledger is not believed by who knows ``view``, and what was given to ships; None when it
-        is."""
+        """Return the doubt about an entry of a ledger; None if it is believed.
+
+        Args:
+            view: The reader's view of custody.
+            aboard: The grants to ships that the reader has believed (``note``).
+        """
         site = ledger.removeprefix(LEDGER_PREFIX)
         if ledger == site or (site not in self._sites and not self._others):
             return Doubt("the topology has no such site")
@@ -168,10 +172,10 @@ class Rules:
             return self._of_positions(site, entry, newest)
         if at_sea and entry.term == newest.term and newest.granted_by != site:
             return Doubt(f"{newest.granted_by} has opened that term")
-        return None  # of an older term: it changes nothing
+        return None  # an entry of an older term changes nothing
 
     def _may_pass_on(self, site: str, entry: CustodyEntry, newest: Grant, view: CustodyView) -> bool:
-        """Whether a site held the term before, or opens the log again after the box had left."""
+        """Return whether a site held the previous term, or opens the log again after the box had left."""
         if site in view.could_hold(entry.log):
             return True
         if newest.to_site is not None or entry.event != "GTIN":
@@ -179,13 +183,14 @@ class Rules:
         return newest.from_site == site or (newest.from_site not in self._sites and not self._sites.get(site))
 
     def _of_positions(self, site: str, entry: CustodyEntry, newest: Grant | None) -> Doubt | None:
-        """A site drains only strays that it can have; what others have drained it repeats."""
+        """Return a doubt if an entry drains strays that its site cannot have. It may repeat positions of the newest
+        grant."""
         for log, position in entry.drained.items():
             keeper = log.removeprefix(STRAYS_PREFIX)
             if keeper == log:
                 return Doubt(f"{log} is no log of strays")
             if self._strays_at is None or (newest is None and entry.term > 1):
-                continue  # it may repeat what an earlier term says, which is not known here
+                continue  # it may repeat positions of an earlier term, which is unknown here
             if position > (newest.drained.get(log, 0) if newest is not None else 0):
                 if site not in self._strays_at.get(keeper, ()):
                     return Doubt(f"it says that {log} is drained up to {position}, which {site} does not have")
@@ -193,22 +198,22 @@ class Rules:
 
 
 def history_rules(kinds: Mapping[str, str], streams: Mapping[str, str]) -> Rules:
-    """Those for whoever shows what has happened, and acts on no position of strays: sites that have left the topology
-    are believed about their time.
+    """Return the rules for readers that only show history. They believe entries of sites that have left the topology,
+    and do not check drained positions of strays.
 
     Args:
-        kinds: Of each site.
-        streams: Of each owner code.
+        kinds: The kind of each site.
+        streams: The stream of each owner code.
     """
     at_sea = {site: kind == SiteKind.SHIP for site, kind in kinds.items() if kind != SiteKind.CUSTOMER}
     return Rules(at_sea, _box_logs(streams), None, others=True)
 
 
 def _box_logs(streams: Mapping[str, str]) -> Callable[[str], bool]:
-    """Tells the logs of containers, as ``Topology.is_box_log``, for whoever asks very often.
+    """Return a faster equivalent of ``Topology.is_box_log``.
 
     Args:
-        streams: Of each owner code.
+        streams: The stream of each owner code.
     """
 
     def is_box_log(topic: str) -> bool:
@@ -219,11 +224,12 @@ def _box_logs(streams: Mapping[str, str]) -> Callable[[str], bool]:
 
 
 class Believer:
-    """Judges entries for one reader as they come, in any order; keeps those that wait for others.
+    """Judge entries for one reader as they arrive, in any order; keep those that wait for others.
 
     Args:
-        view: What the reader knows. It must apply each entry that ``hear`` gives before it asks for the next.
-        on_refused: Told each entry that is not believed; of those that wait, ``doubtful`` tells.
+        view: The reader's view of custody. The reader must apply each entry that ``hear`` yields before it takes the
+            next one.
+        on_refused: Called with each entry that is refused for good; ``doubtful`` has the entries that wait.
     """
 
     def __init__(self, rules: Rules, view: CustodyView, *, on_refused: Callable[[Refused], None]) -> None:
@@ -235,7 +241,7 @@ class Believer:
         self._counts: Counter[str] = Counter()
 
     def hear(self, told: Told) -> Iterator[Told]:
-        """Take in an entry: gives it if it is believed, and those that have waited for it."""
+        """Judge an entry. If it is believed, yield it and the entries that have waited for it."""
         doubt = self._doubt(told)
         if doubt is None:
             self._rules.note(told.entry, self._aboard)
@@ -248,24 +254,25 @@ class Believer:
             self._on_refused(refused(told, doubt))
 
     def trusts_strays(self, strays: str, log: str) -> bool:
-        """Whether what a site has kept for a log may get into it: what a ship has only if the log was given to it."""
+        """Return whether a site's strays of a log may be appended to the log. A ship's strays may only if the ship was
+        once given the log."""
         keeper = strays.removeprefix(STRAYS_PREFIX)
         return not self._rules.is_ship(keeper) or any(site == keeper for _, site in self._aboard.get(log, ()))
 
     def refusal(self, site: str, entry: CustodyEntry) -> str | None:
-        """Why an entry of a site is not believed and never will be, whatever else comes; None otherwise."""
+        """Return why an entry of a site will never be believed, whatever else arrives; None if it is or may be."""
         doubt = self._doubt(Told(LEDGER_PREFIX + site, 0, entry))
         return doubt.why if doubt is not None and not doubt.waits else None
 
     def doubtful(self) -> Iterator[Refused]:
-        """The entries that wait now. News may be late; an entry that goes on waiting is a forged one."""
+        """Yield the entries that wait now. An entry may wait for late ones; one that keeps waiting is forged."""
         for told in [each for waiting in self._waiting.values() for each in waiting]:
             doubt = self._doubt(told)
             if doubt is not None:
                 yield refused(told, doubt)
 
     def __len__(self) -> int:
-        """How many entries wait."""
+        """Return the number of waiting entries."""
         return self._counts.total()
 
     def _doubt(self, told: Told) -> Doubt | None:
@@ -294,7 +301,8 @@ class Believer:
 
 
 def sift(rules: Rules, told: Iterable[Told]) -> tuple[list[Told], list[Refused]]:
-    """The entries that are believed, in the order given, and the others; those of a log must all be there."""
+    """Return the entries that are believed, in the order given, and the others. ``told`` must have all entries of each
+    log."""
     view, aboard = CustodyView(), Aboard()
     given = list(told)
     bad: dict[int, Refused] = {}
@@ -305,24 +313,24 @@ def sift(rules: Rules, told: Iterable[Told]) -> tuple[list[Told], list[Refused]]
             bad[place] = refused(each, doubt)
         elif isinstance(each.entry, CustodyEntry):
             rules.note(each.entry, aboard)
-            with contextlib.suppress(SplitCustodyError):  # shown by the chain
+            with contextlib.suppress(SplitCustodyError):  # the log's chain of custody shows it
                 view.apply(each.entry)
     return [each for place, each in enumerate(given) if place not in bad], [bad[place] for place in sorted(bad)]
 
 
 def sifted(topology: Topology, ledgers: Ledgers) -> Ledgers:
-    """What a site's ledgers say, without the entries that are not believed; ``refused`` tells of those."""
+    """Return a site's ledgers with the believed entries only; the others are in ``refused``."""
     good, bad = sift(Rules.of(topology), ledgers.told)
     return ledgers.keeping(good, tuple(map(str, bad)))
 
 
 def refused(told: Told, doubt: Doubt) -> Refused:
-    """What to tell of an entry that is not believed."""
+    """Return the facts of an entry that is not believed."""
     return Refused(told.ledger, told.offset, told.entry.log, _tried(told.entry), doubt.why, doubt.waits)
 
 
 def _strays_reach(topology: Topology, keeper: str) -> frozenset[str]:
-    """The sites that can have a site's strays: itself, and where links bring them."""
+    """Return the sites that can have a site's strays: the site itself, and those that links copy them to."""
     log = LogName("strays", keeper)
     steps: dict[str, list[str]] = defaultdict(list)
     for link in topology.directed_links():
@@ -338,7 +346,11 @@ def _strays_reach(topology: Topology, keeper: str) -> frozenset[str]:
 
 
 def _fits_marker(entry: CustodyEntry, *, closely: bool) -> bool:
-    """Whether the marker that an entry quotes is the one it tells of; an entry without one says nothing about it."""
+    """Return whether the marker batch in an entry matches the entry; true without one.
+
+    Args:
+        closely: Compare the marker's fields too, and not only the batch header.
+    """
     batch = entry.marker_batch
     if not batch:
         return True

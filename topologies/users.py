@@ -1,4 +1,4 @@
-"""The Kafka users of each site: ``fairlead up`` creates them (SCRAM), ``acl`` writes their rules. Pure functions."""
+"""List the Kafka users of each site: ``fairlead up`` creates them (SCRAM), ``acl`` writes their rules. Pure."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from enum import StrEnum
 from topologies.model import Link, SiteKind, Topology
 
 ADMIN = "admin"
-"""The super user of every local cluster; no rule speaks of it, so ``service_users`` does not name it."""
+"""The super user of every local cluster. It needs no rules, so ``service_users`` leaves it out."""
 
 CONTROLLER = "controller"
-"""As which brokers log in to each other."""
+"""The user with which brokers log in to each other."""
 
 SESSION = "bridge-session"
-"""What the name of a bridge's MQTT session, a secret, is called where passwords are by user."""
+"""The user name under which a bridge's MQTT session name, a secret, is stored."""
 
 SPARK = "spark"
-"""What a standalone cluster of Spark authenticates by is called where passwords are by user."""
+"""The user name under which the shared secret of a standalone Spark cluster is stored."""
 
 RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", CONTROLLER, "device"})
-"""Names that a customer or user may not have; nor any that begins with ``replicator``."""
+"""Names that a customer or user may not have. Names that begin with ``replicator`` are reserved, too."""
 
 
 def is_reserved(name: str) -> bool:
-    """Whether a name belongs to Fairlead's own services."""
+    """Return whether a name is reserved for Fairlead's own services."""
     return name in RESERVED_NAMES or name.startswith("replicator")
 
 
 class Role(StrEnum):
-    """What a user is there for; its permissions follow from this, the links, and the streams' expressions."""
+    """The role of a user. Its permissions follow from the role, the links, and the streams' expressions."""
 
     BRIDGE = "bridge"  # appends to the logs this site holds
-    REPLICATOR = "replicator"  # appends to this site's replicas, makes their topics
-    UPSTREAM = "upstream"  # the replicator of another site, reading here what its links take
+    REPLICATOR = "replicator"  # appends to this site's replicas, creates their topics
+    UPSTREAM = "upstream"  # the replicator of another site, which reads the logs of its links here
     SHORE = "shore"  # reads everything here, appends to feeds
     CUSTOMER = "customer"
     USER = "user"
@@ -44,9 +44,9 @@ class ServiceUser:
     """One Kafka user at one site.
 
     Args:
-        links: ``REPLICATOR``: the links that end here. ``UPSTREAM``: those from here to ``target``. Else empty.
-        target: ``UPSTREAM``: the site whose replicator this is.
-        groups, roles: from the topology, for access expressions (customers and users only).
+        links: ``REPLICATOR``: the links that end here. ``UPSTREAM``: the links from here to ``target``. Else empty.
+        target: ``UPSTREAM``: the replicator's own site.
+        groups, roles: From the topology, for access expressions (customers and users only).
     """
 
     name: str
@@ -59,12 +59,12 @@ class ServiceUser:
 
 
 def upstream_user(target: str) -> str:
-    """Name of the user with which the replicator of ``target`` reads at the other sites."""
+    """Return the name of the user with which the replicator of ``target`` reads at other sites."""
     return f"replicator.{target}"
 
 
 def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
-    """Every Kafka user that exists at a site, by name; the super user ``admin`` is not among them.
+    """Return every Kafka user of a site, by name, except the super user ``admin``.
 
     ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where a link ends;
     ``replicator.<target>`` where a link begins; ``shore`` where shore runs; customers where they read; users at
@@ -91,10 +91,10 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
 
 
 def mqtt_users(topology: Topology, site: str) -> tuple[str, ...]:
-    """The MQTT users of a site that are no devices' own: the bridge, and the publisher of dead letters."""
+    """Return the MQTT users of a site that belong to no single device: the bridge and the publisher of dead letters."""
     return ("bridge", publisher(topology, site))
 
 
 def publisher(topology: Topology, site: str) -> str:
-    """The MQTT user as which dead letters are replayed: the gateway, where there is one."""
+    """Return the MQTT user that replays dead letters: the gateway if the site has one."""
     return "device" if topology.sites[site].mqtt_gateway else "replay"

@@ -1,4 +1,4 @@
-"""The small values of a topology that people write as text: durations, rates, addresses. Pure functions."""
+"""Parse and format the values of a topology that people write as text: durations, rates, addresses. Pure functions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
 
 
 def parse_duration(value: Any) -> dt.timedelta:
-    """``90d``, ``12h``, ``10y`` (365 days each) or ``forever``."""
+    """Parse a duration: ``90d``, ``12h``, ``10y`` (365 days each) or ``forever``."""
     if isinstance(value, dt.timedelta):
         return value
     if value == "forever":
@@ -35,7 +35,7 @@ def parse_duration(value: Any) -> dt.timedelta:
 
 
 def format_duration(value: dt.timedelta) -> str:
-    """A duration as people write it, in the largest unit that divides it: ``90d``, ``1y``, ``forever``."""
+    """Format a duration in the largest unit that divides it: ``90d``, ``1y``, ``forever``."""
     if value == FOREVER:
         return "forever"
     seconds = int(value.total_seconds())
@@ -46,7 +46,7 @@ def format_duration(value: dt.timedelta) -> str:
 
 
 def format_rate(bytes_per_second: int) -> str:
-    """A rate as links are sold, in bits: ``64 kbit/s``."""
+    """Format a rate in bits per second: ``64 kbit/s``."""
     bits = bytes_per_second * 8
     for prefix in "GMk":
         if bits >= _FACTOR[prefix]:
@@ -55,7 +55,7 @@ def format_rate(bytes_per_second: int) -> str:
 
 
 def parse_rate(value: Any) -> int:
-    """Bytes per second from ``64 kbit/s``, ``100 Mbit/s`` or ``8 kB/s`` (decimal prefixes, as links are sold)."""
+    """Parse a rate, such as ``64 kbit/s``, ``100 Mbit/s`` or ``8 kB/s`` (decimal prefixes), into bytes per second."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _FASTEST:
         return value
     match = _RATE.fullmatch(value) if isinstance(value, str) else None
@@ -66,7 +66,7 @@ def parse_rate(value: Any) -> int:
 
 
 def parse_percent(value: Any) -> float:
-    """A share of one thread's time in percent: ``20 %`` or ``250 %`` (two and a half threads)."""
+    """Parse a share of one thread's time in percent: ``20 %`` or ``250 %`` (two and a half threads)."""
     match = _PERCENT.fullmatch(value) if isinstance(value, str) else None
     percent = float(match[1]) if match else value
     if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 < percent <= _MOST_PERCENT:
@@ -75,10 +75,10 @@ def parse_percent(value: Any) -> float:
 
 
 def parse_bootstrap(value: str) -> tuple[tuple[str, int], ...]:
-    """``(host, port)`` pairs from ``host:port[,host:port...]``; IPv6 addresses stand in brackets.
+    """Parse ``host:port[,host:port...]`` into ``(host, port)`` pairs; IPv6 addresses are in brackets.
 
     Raises:
-        ValueError: says what was expected.
+        ValueError: the text has another format; the message has the expected one.
     """
     pairs: list[tuple[str, int]] = []
     for part in value.split(","):
@@ -98,9 +98,9 @@ START_WORDS = ("earliest", "latest", "end")
 
 
 def parse_start(value: Any) -> str:
-    """Where a link begins in a log that the target does not have yet: ``earliest``, ``latest``, ``end`` or a time.
+    """Parse the start of a link in logs that the target does not have yet: ``earliest``, ``latest``, ``end`` or a time.
 
-    A time is returned in ISO 8601 with its offset from UTC, as YAML's own timestamps or as text.
+    A time may be a YAML timestamp or text. It is returned in ISO 8601 with its offset from UTC.
     """
     if isinstance(value, str) and value in START_WORDS:
         return value
@@ -116,7 +116,7 @@ def parse_start(value: Any) -> str:
 
 
 def start_time_ms(start: str) -> int | None:
-    """Milliseconds since 1970 of a start that is a time; None for the words."""
+    """Return a start that is a time in milliseconds since 1970; None for the words."""
     return None if start in START_WORDS else int(dt.datetime.fromisoformat(start).timestamp() * 1000)
 
 
@@ -135,7 +135,7 @@ Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
 
 
 _SETTING = re.compile(r"spark\.[A-Za-z0-9_.-]+")
-_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)  # as Spark's own spark.redaction.regex
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)  # like the default of spark.redaction.regex
 _SHORES_OWN = {
     "spark.master": "expected another setting: the master is shore's key 'master'",
     "spark.jars": "expected another setting: shore brings its own jars; more go into shore's key 'packages'",
@@ -157,7 +157,7 @@ def _setting_name(name: str) -> str:
 
 
 def _setting_value(value: Any) -> Any:
-    """YAML's numbers and truth values as Spark writes them."""
+    """Convert YAML's numbers and booleans to Spark's text form."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -170,6 +170,6 @@ def _package(text: str) -> str:
 
 
 SparkSettings = dict[Annotated[str, AfterValidator(_setting_name)], Annotated[str, BeforeValidator(_setting_value)]]
-"""Settings of Spark by name; never a secret."""
+"""Spark settings by name; never a secret."""
 Package = Annotated[str, AfterValidator(_package)]
-"""A jar of a Maven repository that Spark fetches with what it needs."""
+"""A jar of a Maven repository, which Spark fetches with its dependencies."""

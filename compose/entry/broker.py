@@ -15,7 +15,7 @@ FOLDER = Path("/tmp/kafka")  # noqa: S108 - the container's own
 
 
 def main() -> None:
-    """Format if new, then ``exec`` Java. ``KAFKA_OPTS`` has further options of its own, which win."""
+    """Format the log directory if it is new, then ``exec`` Java. Options in ``KAFKA_OPTS`` override the others."""
     site, node = setting("SITE"), int(setting("NODE"))
     users = {name: secret(f"{site}.{name}") for name in (ADMIN, CONTROLLER)}
     format_if_new(Path(DATA), setting("CLUSTER_ID"), users, node_id=node)

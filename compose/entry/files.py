@@ -1,4 +1,4 @@
-"""A container's secrets (files) and settings (environment)."""
+"""Read a container's secrets (files) and settings (environment)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECRETS = Path(os.environ.get("FAIRLEAD_SECRETS", "/run/secrets"))
 
 
 def secret(name: str) -> SecretStr:
-    """A secret by name; ends the program with a hint when it is missing."""
+    """Return a secret by name; end the program with a hint if it is missing."""
     try:
         return SecretStr((SECRETS / name).read_text(encoding="utf-8").removesuffix("\n"))
     except OSError as error:
@@ -21,7 +21,7 @@ def secret(name: str) -> SecretStr:
 
 
 def setting(name: str) -> str:
-    """An environment variable that must be set."""
+    """Return an environment variable; end the program with a hint if it is not set."""
     value = os.environ.get(name)
     if not value:
         fail(f"the environment variable {name} is not set", "fairlead compose render writes it into compose.yaml")
@@ -29,6 +29,6 @@ def setting(name: str) -> str:
 
 
 def fail(what: str, hint: str) -> NoReturn:
-    """Print the error and the hint, and end with 3."""
+    """Print the error and the hint, and end with exit code 3."""
     sys.stderr.write(f"error: {what}\n  {hint}\n")
     raise SystemExit(3)

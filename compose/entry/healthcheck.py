@@ -1,8 +1,8 @@
-"""Health check of a container: exit code 0, or 1 with a line that says why.
+"""Check the health of a container: exit code 0, or 1 with the reason in one line.
 
-It asks for as little as possible: an unauthenticated ApiVersions of a broker that has begun to answer requests
-(KIP-511), a refused CONNECT of Mosquitto, the file that a bridge or replicator writes every second. Standard library
-only, because it runs every few seconds in every container.
+Each check is as cheap as possible: an unauthenticated ApiVersions request to a broker, which answers it once it is
+ready for requests (KIP-511); a CONNECT that Mosquitto refuses; the file that a bridge or replicator writes every
+second. Uses the standard library only, because it runs every few seconds in every container.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PAGES = {"spark-master": 8080, "spark-worker": 8081}
 
 
 def kafka(port: int, *, tls: bool) -> str:
-    """Return "" when the broker answers requests, else why it is not healthy."""
+    """Return "" if the broker answers requests, else the reason why it is not healthy."""
     with _connected(port, tls=tls) as connection:
         connection.sendall(struct.pack(">i", len(_API_VERSIONS)) + _API_VERSIONS)
         answer = connection.recv(8)
@@ -33,7 +33,7 @@ def kafka(port: int, *, tls: bool) -> str:
 
 
 def mqtt(port: int, *, tls: bool) -> str:
-    """Return "" when Mosquitto refuses a log-in, which proves that it answers."""
+    """Return "" if Mosquitto refuses a login, which proves that it answers; else the reason."""
     with _connected(port, tls=tls) as connection:
         connection.sendall(_CONNECT)
         answer = connection.recv(4)
@@ -41,7 +41,7 @@ def mqtt(port: int, *, tls: bool) -> str:
 
 
 def page(port: int) -> str:
-    """Return "" when Spark serves its page."""
+    """Return "" if Spark serves its web page, else the reason."""
     with _connected(port, tls=False, host=socket.gethostname()) as connection:
         connection.sendall(b"GET /json/ HTTP/1.0\r\n\r\n")
         answer = connection.recv(64)
@@ -49,7 +49,7 @@ def page(port: int) -> str:
 
 
 def lines(at: str) -> str:
-    """Return "" when the proxies' server answers an empty order."""
+    """Return "" if the proxies' server answers an empty command, else the reason."""
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         connection.connect(at)
@@ -59,7 +59,7 @@ def lines(at: str) -> str:
 
 
 def status(file: Path, now: float) -> str:
-    """Return "" when a bridge's or replicator's status file is fresh and healthy."""
+    """Return "" if a bridge's or replicator's status file is fresh and healthy, else the reason."""
     return health_problem(file, fresh=_FRESH, now=now)
 
 
@@ -77,7 +77,7 @@ def _status_file(kind: str, site: str) -> Path:
 
 
 def check(what: str, *further: str) -> str:
-    """Return why a container is not healthy, "" when it is."""
+    """Return the reason why a container is not healthy, "" if it is."""
     tls = "tls" in further
     try:
         match what:

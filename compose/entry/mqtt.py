@@ -1,4 +1,4 @@
-"""Entry point of a Mosquitto's container: write configuration, hashed passwords and rules, then become Mosquitto."""
+"""Entry point of Mosquitto's container: write configuration, hashed passwords and rules, then become Mosquitto."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def main() -> None:
     port, every = (MQTT_TLS_PORT if tls else MQTT_PORT), "0.0.0.0"  # noqa: S104 - of the site's network
     FOLDER.mkdir(mode=0o700, exist_ok=True)
     write_file(FOLDER / "mosquitto.conf", configuration(FOLDER, every, port, profile, data=DATA, tls=tls))
-    for name in ("server.pem", "server.key") if tls else ():  # one file has both
+    for name in ("server.pem", "server.key") if tls else ():  # one PEM file has the certificate and the key
         (FOLDER / name).unlink(missing_ok=True)
         (FOLDER / name).symlink_to(f"{CERTIFICATES}/{site}-mqtt.pem")
     programs = find_mosquitto()

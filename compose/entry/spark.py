@@ -1,4 +1,4 @@
-"""Entry point of a machine of Spark's standalone cluster: become ``master`` or ``worker``."""
+"""Entry point of a Spark container in a standalone cluster: become ``master`` or ``worker``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PORTS = {"master": ("7077", "8080"), "worker": ("7078", "8081")}
 
 
 def properties(shared: SecretStr) -> str:
-    """Settings of a master or worker: clients need the secret, and all traffic is encrypted."""
+    """Return the settings of a master or worker: clients need the secret, and all traffic is encrypted."""
     settings = {
         "spark.authenticate": "true",
         "spark.authenticate.secret": shared.get_secret_value(),
@@ -38,7 +38,7 @@ def main() -> None:
     port, page = _PORTS[kind]
     line = [f"org.apache.spark.deploy.{kind}.{kind.title()}", "--host", os.uname().nodename]
     line += ["--port", port, "--webui-port", page, "--properties-file", str(SETTINGS)]
-    write_file(SETTINGS, properties(secret(f"{setting('SITE')}.{SPARK}")))  # not an argument: those show in ps
+    write_file(SETTINGS, properties(secret(f"{setting('SITE')}.{SPARK}")))  # a file, because ps shows arguments
     if kind == "worker":
         line += ["--cores", os.environ.get("SPARK_CORES", "2"), "--memory", os.environ.get("SPARK_MEMORY", "2g")]
         line += ["--work-dir", "/tmp/spark", "spark://spark-master:7077"]  # noqa: S108 - the container's own

@@ -1,1 +1,1 @@
-"""Prometheus' alert rules, Grafana's dashboard and what tells Grafana of it: files, shipped as they are."""
+"""Prometheus' alert rules, Grafana's dashboard and Grafana's provisioning: files that are copied unchanged."""

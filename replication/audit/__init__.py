@@ -1,17 +1,17 @@
-"""Compares two sites' copies of every shared log: quick by stored batches, full by the records a consumer sees.
+"""Compare two sites' copies of every shared log: quick by stored batches, full by the records that a consumer sees.
 
 In: two endpoints, a topology's streams. Out: an ``Audit``. Only the offsets that both sites have are compared, because
-retention is each site's own. ``compare_records`` (full) reads every record of both sites through confluent-kafka, so it
-cannot share a bug with the replicator; ``compare`` (quick) compares offsets and CRCs of the stored batches, and reads
-only those offsets record by record where the batches are not the same.
+each site has its own retention. ``compare_records`` (full) reads every record of both sites through confluent-kafka, so
+it cannot share a bug with the replicator. ``compare`` (quick) compares offsets and CRCs of the stored batches. It reads
+single records only where the batches differ.
 
-    run ── ranges      which logs, over which offsets (confluent-kafka)
+    run ── ranges      finds the logs and offsets to compare (confluent-kafka)
         ├─ stored      quick: (offset, CRC) of many logs per Fetch
-        └─ records ─┬ reader      full: what a consumer sees, and where nothing is left to read
-                    └ sidebyside  what compaction explains
+        └─ records ─┬ reader      full: records as a consumer sees them, and ranges without records
+                    └ sidebyside  differences that compaction explains
 
-Everything streams: memory depends on how many logs are compared at a time, never on how long they are. ``marks`` is
-what an interrupted audit goes on from.
+Memory depends on the number of logs compared at a time, never on their length, because everything is streamed.
+``marks`` lets an interrupted audit continue.
 """
 
 from __future__ import annotations

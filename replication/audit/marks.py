@@ -1,7 +1,8 @@
-"""Keeps in a file what an audit of two sites has found equal, so that it can continue after an interruption.
+"""Keep the progress of an audit of two sites in a file, so that it can continue after an interruption.
 
-Kept per log: up to which offset, and the topic's ids at both sites, because a topic that was made anew is another log.
-A log that differs keeps its mark below the difference, so the next audit finds it again.
+The file has, for each log, the offset below which both copies are equal, and the topic's ids at both sites, because a
+topic that was deleted and created again is another log. The mark of a log that differs stays below the difference, so
+the next audit finds it again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ EVERY: Final = 2.0  # seconds between two writes
 
 
 class AuditMark(msgspec.Struct, frozen=True, array_like=True):
-    """``ids`` of the topic in the order of ``File.sites``; everything below ``to`` is equal."""
+    """The mark of one log: all below ``to`` is equal. ``ids`` are the topic's ids, in the order of ``File.sites``."""
 
     to: int
     ids: tuple[str, str]
@@ -41,8 +42,8 @@ class Marks:
     """Marks of one pair of sites in one mode.
 
     Args:
-        path: Where they are kept; None keeps nothing.
-        clock: Seconds, monotonic.
+        path: The file; with None nothing is kept.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, path: Path | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,13 +59,13 @@ class Marks:
         """Start with the file's marks, or without any.
 
         Raises:
-            ConfigurationError: the file is no such file, or of other sites or another mode.
+            ConfigurationError: the file is not a file of marks, or belongs to other sites or another mode.
         """
         self._mode, self._sites, self._swap = mode, (min(a, b), max(a, b)), a > b
         self._logs = self._read() if resume and self._path and self._path.exists() else {}
 
     def resumed(self, log: Common) -> Common:
-        """The part of a log that is not compared yet; may be empty."""
+        """Return the part of a log that is not compared yet; it may be empty."""
         mark = self._logs.get(str(log.tp))
         if mark is None or mark.ids != self._ids(log) or not log.start < mark.to <= log.stop:
             return log
@@ -80,7 +81,7 @@ class Marks:
         """Write the file atomically.
 
         Raises:
-            UnavailableError: no room. RefusedError: it may not be written.
+            UnavailableError: the disk is full. RefusedError: the file may not be written.
         """
         self._saved = self._clock()
         if self._path is not None:
@@ -108,5 +109,5 @@ class Marks:
 
 
 def mark_file(folder: Path, mode: str, a: str, b: str) -> Path:
-    """Path of the marks of two sites below a topology's folder."""
+    """Return the path of the marks of two sites below a topology's folder."""
     return folder / "run" / f"audit.{mode}.{min(a, b)}.{max(a, b)}.json"

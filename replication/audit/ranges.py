@@ -1,4 +1,4 @@
-"""Finds the logs and offsets that two sites have in common, through confluent-kafka."""
+"""Find the logs and offsets that two sites have in common, through confluent-kafka."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from topologies.model import Topology
 T = TypeVar("T")
 SECONDS: Final = 60.0  # for a request
 AT_ONCE: Final = 2_000  # logs in a request
-PATIENCE: Final = 30.0  # seconds for what is away
-GONE_AFTER: Final = 3.0  # seconds: a broker that has just started does not know all its topics at once
+PATIENCE: Final = 30.0  # seconds to retry while a broker starts or a leader moves
+GONE_AFTER: Final = 3.0  # seconds to retry an unknown topic: a broker that has just started does not know all of them
 PAUSE: Final = 0.2
 _GONE: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION")
 _AWAY: Final = ("_TRANSPORT", "_TIMED_OUT", "_ALL_BROKERS_DOWN")
 
 
 class LogExtent(NamedTuple):
-    """Offsets ``start`` to ``end - 1`` that one site has of a log, up to the last stable offset."""
+    """The offsets of a log at one site: ``start`` to ``end - 1``, up to the last stable offset."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class LogExtent(NamedTuple):
 
 
 class Common(NamedTuple):
-    """Offsets ``start`` to ``stop - 1`` of one log, to be compared; ``ids`` of the topic at both sites."""
+    """The offsets of one log to compare: ``start`` to ``stop - 1``. ``ids`` are the topic's ids at both sites."""
 
     tp: TopicPartition
     start: int
@@ -49,7 +49,7 @@ class Common(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AuditPlan:
-    """Which logs to compare over which offsets, which have none in common, and which only one site has."""
+    """The offsets to compare of each log, the logs without common offsets, and the logs that only one site has."""
 
     common: tuple[Common, ...]
     apart: tuple[TopicPartition, ...]
@@ -59,7 +59,7 @@ class AuditPlan:
 
 
 def overlap(a: Mapping[TopicPartition, LogExtent], b: Mapping[TopicPartition, LogExtent]) -> AuditPlan:
-    """Find what two sites have in common. A log that is empty at both sites is common, without offsets. Pure."""
+    """Find the logs and offsets of both sites. A log that is empty at both sites is common, without offsets. Pure."""
     common: list[Common] = []
     apart: list[TopicPartition] = []
     behind = 0
@@ -80,7 +80,7 @@ class Inquiry:
     """Asks one site about its logs. Blocking.
 
     Raises:
-        RefusedError: wrong password, or the user may not. UnavailableError: no answer.
+        RefusedError: the password is wrong, or the user may not ask. UnavailableError: the site does not answer.
     """
 
     def __init__(self, endpoint: KafkaEndpoint) -> None:
@@ -88,7 +88,7 @@ class Inquiry:
         self._client: AdminClient = require_answer(endpoint)
 
     def logs(self, topology: Topology, streams: Collection[str] | None = None) -> dict[TopicPartition, LogExtent]:
-        """Every log of these streams (None: all of the topology) with what the site has of it."""
+        """Return every log of these streams (None: all of the topology) with its offsets at the site."""
         wanted = set(topology.streams) if streams is None else set(streams)
         try:
             found: Any = self._client.list_topics(timeout=SECONDS)
@@ -100,13 +100,13 @@ class Inquiry:
         return {tp: LogExtent(start, end, ids.get(tp.topic, "")) for tp, (start, end) in self.extents(logs).items()}
 
     def extents(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
-        """First offset and end of these logs; those that are gone are left out."""
+        """Return the first offset and the end of these logs; deleted logs are left out."""
         starts, ends = self._offsets(logs, OffsetSpec.earliest()), self._offsets(logs, OffsetSpec.latest())
         return {tp: (starts[tp], ends[tp]) for tp in logs if tp in starts and tp in ends}
 
     def compacted(self, topics: Collection[str]) -> set[str]:
-        """Those topics that are compacted here. Needs DESCRIBE_CONFIGS; a topic whose settings may not be read counts
-        as not compacted, so that nothing is overlooked."""
+        """Return the topics that are compacted here. Needs DESCRIBE_CONFIGS. A topic whose settings the user may not
+        read counts as not compacted, so that no difference is excused by mistake."""
         resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
 
         def ask(some: list[ConfigResource]) -> Any:
@@ -133,8 +133,8 @@ class Inquiry:
     def _each(
         self, keys: Collection[T], ask: Callable[[list[T]], Any], doing: str, *, gone: tuple[str, ...] = _GONE
     ) -> dict[T, Any]:
-        """The answers by key, without what is gone. Repeats requests that fail because a broker starts or a leader
-        moves."""
+        """Return the answers by key, without deleted logs. Repeat requests that fail because a broker starts or a
+        leader moves."""
         out: dict[T, Any] = {}
         left: Collection[T] = keys
         began = time.monotonic()
@@ -163,7 +163,7 @@ def _name(key: object) -> str:
 
 
 def _patience(error: KafkaError) -> float:
-    """For how many seconds to ask again after this error."""
+    """Return for how many seconds to repeat a request that fails with this error."""
     if error.name() in _GONE:
         return GONE_AFTER
     code = error.code()
@@ -171,7 +171,7 @@ def _patience(error: KafkaError) -> float:
 
 
 class Inquiries:
-    """Both sites. Raises as ``Inquiry``."""
+    """Ask both sites about their logs. Blocking; raises the errors of ``Inquiry``."""
 
     def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint) -> None:
         self.sites = (Inquiry(a), Inquiry(b))
@@ -181,10 +181,10 @@ class Inquiries:
         return overlap(a, b)
 
     def starts(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The first offset of each log that both sites have now.
+        """Return the first offset that both sites have now, for each log.
 
         Raises:
-            FairleadError: a log is gone at one site.
+            FairleadError: a log was deleted at one site.
         """
         a, b = (site.extents(logs) if logs else {} for site in self.sites)
         for tp in logs:
@@ -193,12 +193,12 @@ class Inquiries:
         return {tp: max(a[tp][0], b[tp][0]) for tp in logs}
 
     def ends(self, log: Common) -> tuple[int, int]:
-        """Both sites' current ends of a log, at least ``log.stop``."""
+        """Return both sites' current ends of a log, at least ``log.stop``."""
         a, b = (site.extents([log.tp]).get(log.tp, (0, 0))[1] for site in self.sites)
         return max(a, log.stop), max(b, log.stop)
 
     def compacted(self, topics: Collection[str]) -> set[str]:
-        """Those topics that are compacted at one site at least."""
+        """Return the topics that are compacted at one site at least."""
         return set[str]().union(*(site.compacted(topics) for site in self.sites))
 
 

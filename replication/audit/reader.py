@@ -1,14 +1,14 @@
-"""Reads some logs of one site as a consumer sees them: confluent-kafka, read committed, CRCs checked. Blocking.
+"""Read some logs of one site as a consumer sees them: confluent-kafka, read committed, CRCs checked. Blocking.
 
-One ``AuditReader`` reads one set of logs and is thrown away: librdkafka needs half a second and more to change what a
-consumer is assigned, and a few milliseconds for a new consumer (measured, 2.16).
+One ``AuditReader`` reads one set of logs and is then discarded: librdkafka needs half a second or more to change a
+consumer's assignment, but only a few milliseconds for a new consumer (measured, 2.16).
 
-``voids`` tells where nothing is left to read. Compaction can remove everything up to an active segment that is still
-empty. A broker answers a Fetch there with no records and no error, at every offset below the end, and librdkafka tells
-its user nothing of such answers: no message, and no end of the partition either, because its position is not the end.
-Its statistics tell. A consumer of its own is watched from its first answer on: it knows a partition's end from a
-successful answer only, so a partition whose end is known while no partition has moved has been answered with nothing.
-(If one has moved, the answer may have been full.)
+``voids`` finds ranges without records. Compaction can remove every record up to an active segment that is still empty.
+There a broker answers a Fetch at any offset below the end with no records and no error. librdkafka does not report such
+an answer: it delivers no message, and no end of the partition, because its position is not the end. Its statistics show
+it. ``voids`` watches a new consumer from its first answer on. librdkafka learns a partition's end only from a
+successful answer. So if a partition's end is known and no partition's position has moved, the answer was empty. (If a
+position has moved, the answer may have been full without room for the other partitions.)
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from replication.audit.ranges import Common
 from replication.audit.result import SeenRecord
 from replication.link.byte_budget import ReadPace
 
-EVERY_MS: Final = 100  # between two statistics
-SECONDS: Final = 5.0  # for one look
+EVERY_MS: Final = 100  # between two reports of statistics
+SECONDS: Final = 5.0  # timeout of one ``_VoidLook``
 LOOKS: Final = 4
-ANSWERS: Final = 2  # requests after the end became known: the answer that told it has been taken apart by then
+ANSWERS: Final = 2  # requests after the end became known: by then the answer with the end has been parsed
 
-Offsets = tuple[int, int]  # the first, and the first that is not meant
+Offsets = tuple[int, int]  # start (inclusive), stop (exclusive)
 _decode: Final = msgspec.json.Decoder().decode
 
 
 class _ConsumerAt(NamedTuple):
-    """Where librdkafka is in one partition. ``end`` is that of committed records, -1 before the first answer."""
+    """librdkafka's position in one partition. ``end`` is the end of committed records, -1 before the first answer."""
 
     offset: int
     end: int
-    requests: int  # of its leader
+    requests: int  # Fetch requests sent to the partition's leader
 
 
 def voids(settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -> set[TopicPartition]:
-    """Return the logs that were seen to have no records between these offsets.
+    """Return the logs that certainly have no records between these offsets.
 
     Args:
-        settings: Of a consumer of the site that emits no statistics yet.
+        settings: The settings of a consumer of the site; they must not request statistics.
     """
     left = dict(logs)
     for _ in range(LOOKS):
@@ -62,22 +62,22 @@ def voids(settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -
         found = look.watch()
         if not look.heard and all(found[tp] == start for tp, (start, _) in left.items()):
             return set(left)
-        # What only holds control records, or the rest of a batch, is gone over without a word.
+        # librdkafka skips control records and the rest of a batch without a message; look again from the new position.
         left = {tp: (at, left[tp][1]) for tp, at in found.items() if tp not in look.heard}
     return set()
 
 
 class _VoidLook:
-    """One consumer, watched until it knows every log's end.
+    """Watch one consumer until it knows every log's end.
 
     Attributes:
-        heard: Logs of which anything came, and those about which nothing could be found out.
+        heard: Logs that delivered a message, and logs that stayed undecided until the timeout.
     """
 
     def __init__(self, settings: Mapping[str, Any], logs: Mapping[TopicPartition, Offsets]) -> None:
         self.heard: set[TopicPartition] = set()
         self._logs = logs
-        self._first: dict[TopicPartition, _ConsumerAt] = {}  # when the end became known, or the position changed last
+        self._first: dict[TopicPartition, _ConsumerAt] = {}  # when the end became known or the position last changed
         self._now: dict[TopicPartition, _ConsumerAt] = {}
         own = {"statistics.interval.ms": EVERY_MS, "stats_cb": self._on_stats, "fetch.wait.max.ms": EVERY_MS}
         self._consumer = Consumer({**settings, **own})
@@ -122,19 +122,19 @@ class _VoidLook:
 
 MESSAGES: Final = 1_000  # at a time
 PATIENCE: Final = 30.0  # seconds without anything
-QUIET: Final = 2.0  # seconds without anything, after which it is asked whether there is anything
-OVERHEAD: Final = 24  # bytes of a record beside key, value and headers
+QUIET: Final = 2.0  # seconds without a message before ``voids`` is asked
+OVERHEAD: Final = 24  # bytes of a record besides key, value and headers
 FETCH_BYTES: Final = 8 << 20
 QUEUE_BYTES: Final = 16 << 20
 _GONE: Final = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_ID")
 
 
 class Stopped(Exception):
-    """The audit was told to stop."""
+    """The caller has stopped the audit."""
 
 
 class Read(NamedTuple):
-    """A record, or with ``offset`` -1: the log has no more in its range."""
+    """A record of a log. ``offset`` -1 means that the log has no more records in its range."""
 
     tp: TopicPartition
     offset: int
@@ -142,29 +142,33 @@ class Read(NamedTuple):
 
 
 class Moved(Exception):
-    """A log was shortened at its start while it was read: retention, or somebody deleted records."""
+    """A log lost records at its start while it was read, by retention or because somebody deleted them."""
 
 
 class AuditReader:
-    """Records of some logs of one site within their offsets, per log in order; fillers are left out.
+    """Read the records of some logs of one site within their offsets, in order per log; fillers are left out.
 
     Attributes:
-        left: Logs that are not read to the end of their range.
-        moved: Logs that do not reach back to where reading was; they are not in ``left`` any more.
+        left: Logs that are not yet read to the end of their range.
+        moved: Logs that lost the offset at which reading was; they are not in ``left`` any more.
     """
 
     def __init__(
         self, endpoint: KafkaEndpoint, logs: Sequence[Common], pace: ReadPace, known: dict[TopicPartition, Offsets]
     ) -> None:
-        """``known``: offsets of this site's logs without records; the reader adds what it finds. They stay valid, since
-        nothing is ever written below a log's end."""
+        """Open a consumer for these logs.
+
+        Args:
+            known: Ranges without records in this site's logs; the reader adds those that it finds. They stay valid,
+                because nothing is ever written below a log's end.
+        """
         self._endpoint = endpoint
         self._pace = pace
         self.left = {each.tp: each for each in logs}
         self.moved: set[TopicPartition] = set()
         self._resting: set[TopicPartition] = set()
         self._known = known
-        self._at = {each.tp: each.start for each in logs}  # below it everything has come
+        self._at = {each.tp: each.start for each in logs}  # everything below this offset is read
         self._void = [each.tp for each in logs if self._is_void(each.tp)]
         self._settings = {**endpoint.librdkafka(), **_settings(pace.rate)}
         self._consumer = Consumer(self._settings)
@@ -180,10 +184,11 @@ class AuditReader:
         self._consumer.close()
 
     def poll(self, wait: float) -> Iterator[Read]:
-        """Yield what has arrived; wait up to ``wait`` seconds for the first. Yields nothing while the rate forbids it.
+        """Yield the records that have arrived; wait up to ``wait`` seconds for the first. Yield nothing while the rate
+        limit forbids reading.
 
         Raises:
-            UnavailableError: nothing has come for ``PATIENCE`` seconds.
+            UnavailableError: the site has sent nothing for ``PATIENCE`` seconds.
             FairleadError: a log cannot be read, ends earlier than it did, or is damaged.
         """
         if not self.wants:
@@ -208,7 +213,7 @@ class AuditReader:
 
     @property
     def wants(self) -> bool:
-        """Whether any log is neither complete nor paused."""
+        """Return whether any log is neither complete nor paused."""
         return len(self._resting) < len(self.left)
 
     def rest(self, tp: TopicPartition) -> None:
@@ -231,7 +236,7 @@ class AuditReader:
             self._pause([tp])
 
     def pause_seconds(self) -> float:
-        """How long the rate forbids reading."""
+        """Return for how many seconds the rate limit forbids reading."""
         return self._pace.wait()
 
     def _read_message(self, message: Message, done: list[TopicPartition]) -> Iterator[Read]:
@@ -264,12 +269,12 @@ class AuditReader:
             yield Read(tp, -1, None)
 
     def _is_void(self, tp: TopicPartition) -> bool:
-        """Whether a log is known to have no records in the rest of its range."""
+        """Return whether a log is known to have no records in the rest of its range."""
         start, stop = self._known.get(tp, (0, 0))
         return tp in self.left and start <= self._at[tp] and self.left[tp].stop <= stop
 
     def _ask_for_voids(self) -> None:
-        """Find out whether silent logs have any records left: consumers are not told of empty answers."""
+        """Find out whether silent logs have any records left, because librdkafka does not report empty answers."""
         if time.monotonic() - max(self._heard, self._asked) < QUIET:
             return
         found = voids(
@@ -283,7 +288,7 @@ class AuditReader:
             self._heard = self._asked
 
     def _require_end(self, log: Common, error: KafkaError, offset: int | None) -> None:
-        """Raise unless the error is the end of a log at a place where it may end."""
+        """Raise unless the error is the end of a log, at or after the end of its range."""
         site, name = self._endpoint.site, error.name()
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name in this library
             if offset is not None and offset < log.stop:
@@ -314,7 +319,7 @@ class AuditReader:
 
 
 def everything(reader: AuditReader, stop: Event) -> Iterator[tuple[TopicPartition, int, SeenRecord]]:
-    """All records of a reader, as they come; logs that were ``moved`` are not complete.
+    """Yield all records of a reader as they arrive; logs in ``moved`` are not complete.
 
     Raises:
         Stopped: ``stop`` was set.
@@ -336,15 +341,15 @@ def _settings(rate: int | None) -> dict[str, Any]:
         "isolation.level": "read_committed",
         "auto.offset.reset": "error",
         "check.crcs": True,
-        "log_level": 0,  # librdkafka would write to standard error
+        "log_level": 0,  # otherwise librdkafka writes to standard error
         "fetch.max.bytes": FETCH_BYTES,
         "queued.max.messages.kbytes": QUEUE_BYTES >> 10,
-        "fetch.queue.backoff.ms": 20,  # a full queue is soon empty; its default is a second
+        "fetch.queue.backoff.ms": 20,  # the queue empties fast; the default is one second
     }
-    if rate is not None:  # what is read ahead goes over the line, too
+    if rate is not None:  # prefetched records use the link, too
         some = max(1_000, min(FETCH_BYTES, rate // 2))
         settings |= {
-            "message.max.bytes": 1_000,  # may not be above fetch.max.bytes; larger records are read all the same
+            "message.max.bytes": 1_000,  # must not exceed fetch.max.bytes; larger records are read anyway
             "fetch.max.bytes": some,
             "max.partition.fetch.bytes": some,
             "queued.min.messages": 1,
@@ -354,7 +359,7 @@ def _settings(rate: int | None) -> dict[str, Any]:
 
 
 def _seen(message: Message) -> tuple[SeenRecord | None, int]:
-    """A record, None for a filler; and its bytes."""
+    """Return the record of a message (None for a filler) and its size in bytes."""
     key, value = _bytes(message.key()), _bytes(message.value())
     size = OVERHEAD + len(key or b"") + len(value or b"")
     headers = tuple((name, _bytes(content)) for name, content in message.headers() or ())

@@ -1,7 +1,7 @@
-"""Compares logs by records: digests of chunks of many logs at a time, then ever smaller chunks where they differ.
+"""Compare logs by records: digests of chunks of many logs at a time, then ever smaller chunks where they differ.
 
-Blocking; one thread reads both sites by turns. Memory: two readers' queues, and per log a digest of each chunk that
-one side has finished before the other, at most ``AHEAD`` of them. Sides are 0 and 1; they may run apart.
+Blocking; one thread reads both sites in turn. Memory: two readers' queues, and per log a digest of each chunk that one
+side has finished before the other, at most ``AHEAD`` of them. The sides are 0 and 1; one may be ahead of the other.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from replication.audit.sidebyside import first_unexplained
 from replication.link.byte_budget import ReadPace
 
 CHUNK: Final = 10_000  # offsets
-_Digest = tuple[int, bytes]  # how many records, and their digest
-_encode: Final = msgspec.msgpack.Encoder().encode  # every value carries its length: no two sequences look the same
+_Digest = tuple[int, bytes]  # number of records, and their digest
+_encode: Final = msgspec.msgpack.Encoder().encode  # values have length prefixes, so different sequences never collide
 
 
 def digest(offset: int, record: SeenRecord) -> bytes:
-    """The digest of one record."""
+    """Return the digest of one record and its offset."""
     return hashlib.sha256(_encode((offset, *record))).digest()
 
 
 class Chunks:
-    """The records of offsets ``start`` to ``stop - 1`` of one log, from two sides.
+    """Compare offsets ``start`` to ``stop - 1`` of one log from two sides, by a digest of each chunk.
 
     Attributes:
-        differs: Offsets ``(first, stop)`` of the first chunk that is not the same, once that is known.
-        records: How many records were found the same.
+        differs: Offsets ``(first, stop)`` of the first chunk that differs, once that is known.
+        records: Number of records found equal.
     """
 
     __slots__ = (
@@ -63,15 +63,15 @@ class Chunks:
         self.differs: tuple[int, int] | None = None
         self.records = 0
         self._last = -(-(stop - start) // size)  # number of chunks
-        self._equal = 0  # chunks below it are the same
-        self._done = [0, 0]  # chunks below it are finished
-        self._index = [-1, -1]  # the chunk that the running digest is of
+        self._equal = 0  # all chunks below this index are equal
+        self._done = [0, 0]  # per side, all chunks below this index are finished
+        self._index = [-1, -1]  # per side, the chunk of the running digest
         self._running: list[Any] = [None, None]
         self._counts = [0, 0]  # records of the running digest
         self._digests: tuple[dict[int, _Digest], dict[int, _Digest]] = ({}, {})
 
     def add(self, side: int, offset: int, record: SeenRecord) -> bool:
-        """Add a side's next record; offsets ascend within the range. True if it finished a chunk."""
+        """Add a side's next record; offsets ascend within the range. Return True if it finished a chunk."""
         index = (offset - self.start) // self.size
         new = index != self._index[side]
         if new:
@@ -84,21 +84,21 @@ class Chunks:
         return new
 
     def reach(self, side: int) -> None:
-        """End a side, which has no more records in the range."""
+        """Record that a side has no more records in the range."""
         self._finish(side, self._last)
 
     @property
     def compared_to(self) -> int:
-        """Everything below this offset is equal."""
+        """Return the offset below which everything is equal."""
         return min(self.stop, self.start + self._equal * self.size)
 
     @property
     def finished(self) -> bool:
-        """Whether everything is equal or ``differs`` is known."""
+        """Return whether everything is equal or ``differs`` is known."""
         return self.differs is not None or self._equal == self._last
 
     def ahead(self, side: int) -> int:
-        """How many chunks a side has finished that the other has not."""
+        """Return how many chunks a side has finished that the other has not."""
         return self._done[side] - self._done[1 - side]
 
     def _finish(self, side: int, before: int) -> None:
@@ -120,22 +120,22 @@ class Chunks:
 
 
 AT_ONCE: Final = 1_000  # logs
-PER_LOG: Final = 2_000  # bytes a second: every answer of a broker has some 50 bytes for each log asked, so fewer are
+PER_LOG: Final = 2_000  # bytes/s; each answer has some 50 bytes per requested log, so a low rate reads fewer logs
 AHEAD: Final = 100  # chunks that one side may be ahead of the other
-CLOSER: Final = 100  # how much smaller the chunks become when a difference is looked for
-WAIT: Final = 0.02  # seconds at one site before the other is asked
-ATTEMPTS: Final = 20  # for one log, when it is compacted and shortened all the time while it is compared
+CLOSER: Final = 100  # factor by which chunks shrink when searching for a difference
+WAIT: Final = 0.02  # seconds to wait for one site before polling the other
+ATTEMPTS: Final = 20  # per log that keeps being compacted or shortened during the comparison
 
 Where = dict[TopicPartition, Offsets]
-Again = dict[TopicPartition, int]  # logs that must be compared anew from an offset on: they changed meanwhile
+Again = dict[TopicPartition, int]  # logs that changed meanwhile, with the offset from which to compare again
 
 
 class AuditVerdict(NamedTuple):
-    """What was found for one range of a log.
+    """The result for one range of a log.
 
     Args:
-        records: How many were found the same.
-        compacted: The records are not the same, but compaction explains every difference.
+        records: Number of records found equal.
+        compacted: The records differ, but compaction explains every difference.
     """
 
     log: Common
@@ -148,7 +148,7 @@ class AuditSites:
     """The two sites of an audit: endpoints, inquiries, and read rates.
 
     Args:
-        stop: Set from another thread, it ends whatever goes on with ``Stopped``.
+        stop: If another thread sets it, the comparison raises ``Stopped``.
     """
 
     def __init__(self, a: KafkaEndpoint, b: KafkaEndpoint, *, rate: int | None, stop: Event) -> None:
@@ -163,10 +163,10 @@ class AuditSites:
 
 
 class Comparison:
-    """Compares ranges of logs.
+    """Compare ranges of logs by their records.
 
     Args:
-        on_equal: Told now and then up to which offset a log has been found the same, and of every log at its end.
+        on_equal: Called with a log and the offset below which it is equal: now and then, and at each log's end.
     """
 
     def __init__(
@@ -182,10 +182,10 @@ class Comparison:
         self._attempts: dict[TopicPartition, int] = {}
 
     def verdicts(self, logs: Iterable[Common]) -> Iterator[AuditVerdict]:
-        """One verdict for each log, in any order; a log may be named once.
+        """Yield one verdict for each log, in any order. ``logs`` must not repeat a log.
 
         Raises:
-            Stopped: it was told to. FairleadError: a site cannot be read.
+            Stopped: ``AuditSites.stop`` was set. FairleadError: a site cannot be read.
         """
         waiting = iter(logs)
         while True:
@@ -283,7 +283,7 @@ class Comparison:
     def _judge_differences(
         self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
     ) -> Iterator[AuditVerdict]:
-        """Decide whether logs' first differences count."""
+        """Yield verdicts on the logs' first differences; those that compaction explains do not count."""
         found = self._both_at(logs, offsets, again)
         one_sided = [tp for tp, (a, b) in found.items() if (a is None) != (b is None)]
         starts = self._sites.inquiries.starts(one_sided)
@@ -293,7 +293,7 @@ class Comparison:
             if starts.get(tp, 0) > offset:
                 again[tp] = offset
             elif (a and a.digest) == (b and b.digest):
-                again[tp] = offset + 1  # it was compacted in between
+                again[tp] = offset + 1  # one side was compacted meanwhile
             elif tp in starts and tp.topic in compacted:
                 yield from self._compacted(log, offset, again)
             else:
@@ -302,7 +302,7 @@ class Comparison:
     def _both_at(
         self, logs: Mapping[TopicPartition, Common], offsets: Mapping[TopicPartition, int], again: Again
     ) -> dict[TopicPartition, tuple[_At | None, _At | None]]:
-        """What both sides have at one offset of each log."""
+        """Read both sides' records at one offset of each log."""
         wanted = [logs[tp]._replace(start=offset, stop=offset + 1) for tp, offset in offsets.items()]
         found: tuple[dict[TopicPartition, _At], dict[TopicPartition, _At]] = ({}, {})
         for side in (0, 1) if wanted else ():
@@ -374,7 +374,7 @@ class Comparison:
 
 
 class _At(NamedTuple):
-    """A record as it is compared and shown, without its possibly long value."""
+    """A record's digest and its form for display, without the possibly long value."""
 
     digest: bytes
     shown: dict[str, Any]

@@ -1,4 +1,4 @@
-"""An audit's result, and how it shows records. Pure data."""
+"""Define an audit's result and the JSON form of records. Pure data."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 OnProgress = Callable[[int, int], None]
-"""Called with logs done and logs in all."""
+"""Called with the number of logs done and the number of all logs."""
 
 SHOWN: Final = 400  # characters of a key, value or header
 
 
 class SeenRecord(NamedTuple):
-    """A record as a consumer sees it. ``timestamp`` is milliseconds since 1970, whoever set it."""
+    """A record as a consumer sees it. ``timestamp`` is in ms since 1970, set by the producer or the broker."""
 
     timestamp: int
     key: bytes | None
@@ -22,7 +22,7 @@ class SeenRecord(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Text if it is printable, else hexadecimal; long values are cut and get their size and digest."""
+        """Return JSON-ready fields: text if printable, else hexadecimal. Long values are cut, with size and digest."""
         return {
             "timestamp": self.timestamp,
             "key": shown(self.key),
@@ -32,7 +32,7 @@ class SeenRecord(NamedTuple):
 
 
 def shown(data: bytes | None) -> str | None:
-    """Show bytes; different bytes never look the same."""
+    """Return bytes as text; different bytes never give the same text."""
     if data is None:
         return None
     try:
@@ -48,9 +48,10 @@ def shown(data: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AuditDifference:
-    """The first difference of one log: what each site has at ``offset``; None where it has nothing that is data.
+    """The first difference of one log: each site's record at ``offset``, or None where a site has no data there.
 
-    A record's fields (``SeenRecord.as_json``), or a batch's where every record is the same and only the batches differ.
+    A record has the fields of ``SeenRecord.as_json``. If all records are equal and only the batches differ, the fields
+    are those of the batch.
     """
 
     log: str
@@ -64,18 +65,18 @@ class AuditDifference:
 
 @dataclass(slots=True)
 class Audit:
-    """The result. ``ok`` when every offset that both sites have holds the same.
+    """The result. ``ok`` is true when the sites are equal at every offset that both have.
 
     Args:
         mode: ``full`` or ``quick``.
-        compared: Logs of which both sites have the same offsets, at least in part; those that differ included.
-        resumed: Logs of ``compared`` of which an earlier audit had compared some or all offsets.
-        batches: Stored batches compared (quick).
-        records: Records found the same; quick counts what the batches compared hold, fillers included.
-        rebuilt: Ranges whose batches are not the same, and whose records are (quick).
-        compacted: Logs of which one site's compaction has removed records that it has not removed at the other.
-        behind: Logs of which one site has less; no difference, but not everything.
-        apart: Logs of which the sites have no offset in common: not compared.
+        compared: Number of logs with common offsets, including those that differ.
+        resumed: Number of compared logs of which an earlier audit had compared some or all offsets.
+        batches: Number of stored batches compared (quick).
+        records: Number of records found equal; quick counts the records in the compared batches, including fillers.
+        rebuilt: Number of ranges whose batches differ and whose records are equal (quick).
+        compacted: Number of logs in which only one site's compaction has removed some records.
+        behind: Number of logs of which one site has fewer records; this is not a difference.
+        apart: Logs without a common offset; they are not compared.
     """
 
     a: str

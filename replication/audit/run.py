@@ -1,4 +1,4 @@
-"""Runs the full and the quick audit."""
+"""Run the full and the quick audit."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ async def compare_records(
     on_progress: OnProgress | None = None,
     chunk: int = CHUNK,
 ) -> Audit:
-    """Compare every record that both sites have, as a consumer sees it; independent of the replicator's code.
+    """Compare every record that both sites have, as a consumer sees it, without the replicator's code.
 
     Args:
         a, b: The sites, as users that may read the logs.
         streams: Only these streams; None for all of the topology.
         rate: Bytes per second to read from each site at most, counted before compression.
-        marks: Keeps what was found equal, even if this ends early.
-        resume: Leave out what ``marks`` has from an earlier audit.
-        chunk: Offsets per digest, which are read again to find a difference.
+        marks: Keeps the progress, even if the audit ends early.
+        resume: Skip the offsets that ``marks`` has from an earlier audit.
+        chunk: Number of offsets per digest; a chunk that differs is read again to find the difference.
 
     Raises:
         FairleadError: a site cannot be read.
@@ -72,7 +72,7 @@ async def compare(
 ) -> Audit:
     """Compare offsets and CRCs of stored batches, and records only where the batches differ.
 
-    Arguments and errors as ``compare_records``; ``rate`` counts bytes as they are stored.
+    The arguments and errors are those of ``compare_records``, but ``rate`` counts bytes as they are stored.
     """
     stop = Event()
     audit = _Running("quick", a, b, marks, resume, on_progress)
@@ -94,7 +94,7 @@ async def compare(
 
 
 class _Running:
-    """An audit in progress; a context manager that saves the marks."""
+    """An audit in progress. A context manager that saves the marks."""
 
     def __init__(
         self,
@@ -112,14 +112,14 @@ class _Running:
         self._of = 0
 
     def __enter__(self) -> _Running:
-        self.marks.save()  # what an earlier audit left is not to be taken for what this one has found
+        self.marks.save()  # replace the file of an earlier audit at once
         return self
 
     def __exit__(self, *_: object) -> None:
         self.marks.save()
 
     def make_plan(self, sites: AuditSites, topology: Topology, streams: Collection[str] | None) -> list[Common]:
-        """Find the common logs; return what is left to compare."""
+        """Find the common logs; return the ranges that are left to compare."""
         plan = sites.inquiries.plan(topology, streams)
         result = self.result
         result.behind = plan.behind
@@ -144,7 +144,7 @@ class _Running:
 async def _settle(
     audit: _Running, sites: AuditSites, stored: QuickComparison, logs: Mapping[Common, BatchComparison], stop: Event
 ) -> None:
-    """Decide by records where the batches differ."""
+    """Compare records in the ranges where the batches differ, and record the verdicts."""
     doubtful = {log: each for log, each in logs.items() if each.ranges}
     verdicts = await _in_thread(lambda _: _by_records(sites, doubtful), stop) if doubtful else {}
     for log, each in logs.items():
@@ -164,10 +164,10 @@ async def _settle(
 
 
 def _by_records(sites: AuditSites, logs: Mapping[Common, BatchComparison]) -> dict[Common, AuditVerdict]:
-    """Compare the ranges of many logs, one of each log at a time."""
+    """Compare ranges of many logs by records, one range of each log at a time."""
     compacted = sites.inquiries.compacted({log.tp.topic for log in logs})
     left = {
-        # What explains a missing record may be anywhere behind it, so the rest of a compacted log is one range.
+        # The record that explains a missing one may be anywhere after it, so the rest of a compacted log is one range.
         log: deque([(each.ranges[0][0], log.stop)] if log.tp.topic in compacted else map(tuple, each.ranges))
         for log, each in logs.items()
     }
@@ -188,7 +188,7 @@ def _by_records(sites: AuditSites, logs: Mapping[Common, BatchComparison]) -> di
 
 
 async def _in_thread(work: Callable[[Event], T], stop: Event) -> T:
-    """Run blocking work; when this is cancelled, stop it and wait until it has."""
+    """Run blocking work in a thread; on cancellation set ``stop`` and wait until the thread has ended."""
     task = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
         return await asyncio.shield(task)
@@ -196,5 +196,5 @@ async def _in_thread(work: Callable[[Event], T], stop: Event) -> T:
         stop.set()
         await asyncio.wait([task])
         if not task.cancelled():
-            task.exception()  # it was told to stop, and says so
+            task.exception()  # retrieve ``Stopped``, so that asyncio does not log it
         raise

@@ -1,10 +1,12 @@
-"""Decides whether compaction explains every difference between two sites' copies of one log. Pure, except for a
-temporary database that bounds memory.
+"""Decide whether compaction explains every difference between two sites' copies of one log.
 
-Each site compacts its own copy at its own time, and a replica never gets what was compacted away before it was copied.
-So in a compacted log a record may be missing at one site, if no reader is misled by that: a later record, at either
-site, has the same key. A tombstone needs none, since it goes by itself after a time (``delete.retention.ms``); but then
-the site must have nothing earlier of that key either, or it would show as living what the other site shows as deleted.
+Pure, except for a temporary database that bounds memory.
+
+Each site compacts its own copy at its own time, and a replica never gets records that were compacted away before they
+were copied. So in a compacted log a record may be missing at one site if a later record, at either site, has the same
+key. A tombstone may also be missing without a later record, because compaction removes tombstones themselves after
+``delete.retention.ms``. But then the site must not have an earlier record with that key: there the key would still have
+a value, while at the other site it is deleted.
 """
 
 from __future__ import annotations
@@ -17,11 +19,11 @@ from typing import NamedTuple
 from replication.audit.result import SeenRecord
 
 Records = Iterator[tuple[int, SeenRecord]]
-"""``(offset, record)`` in ascending order of offsets; data only."""
+"""``(offset, record)`` in ascending order of offsets; data records only."""
 
 
 class RecordPair(NamedTuple):
-    """What two sites have at one offset; None where they have nothing."""
+    """The records of two sites at one offset; None where a site has no record."""
 
     offset: int
     a: SeenRecord | None
@@ -29,7 +31,7 @@ class RecordPair(NamedTuple):
 
 
 def pairs(a: Records, b: Records) -> Iterator[RecordPair]:
-    """Both sides merged by offset: every offset that at least one of them has."""
+    """Merge both sides by offset; yield every offset that at least one of them has."""
     here, there = next(a, None), next(b, None)
     while here is not None or there is not None:
         if there is None or (here is not None and here[0] < there[0]):
@@ -45,12 +47,12 @@ def pairs(a: Records, b: Records) -> Iterator[RecordPair]:
 
 
 def first_unexplained(a: Records, b: Records, stop: int, again: Callable[[int, int], Records]) -> int | None:
-    """The first offset below ``stop`` whose difference compaction does not explain; None when it explains all.
+    """Return the first offset below ``stop`` whose difference compaction does not explain; None if it explains all.
 
     Args:
-        a, b: From the first difference on, each to its log's own end, which may be above ``stop``: what is there only
-            explains.
-        again: ``again(side, before)`` reads a side (0 or 1) anew, from the log's start up to ``before``.
+        a, b: The records from the first difference on, each to its log's own end. Records from ``stop`` on are not
+            compared; they only serve to explain missing ones.
+        again: ``again(side, before)`` reads a side (0 or 1) again, from the log's start up to ``before``.
     """
     with _Missing() as missing:
         found = _first_difference(a, b, stop, missing)
@@ -72,7 +74,7 @@ def _first_difference(a: Records, b: Records, stop: int, missing: _Missing) -> i
         one = here or there
         if found is None and offset < stop and here != there and one is not None:
             if (here is not None and there is not None) or one.key is None:
-                found = offset  # not the same content, or no key: compaction cannot have done that
+                found = offset  # compaction changes no content and removes no record without a key
             else:
                 missing.add(0 if here is None else 1, one.key, offset, tombstone=one.value is None)
         if (found is not None or offset >= stop) and not missing.count:
@@ -82,7 +84,10 @@ def _first_difference(a: Records, b: Records, stop: int, missing: _Missing) -> i
 
 
 class _Missing:
-    """Records that one side (0 or 1) lacks, until a later record has their key. Keys are kept as digests."""
+    """The records that one side (0 or 1) lacks, until a later record with the same key explains them.
+
+    Keys are stored as digests.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -99,25 +104,25 @@ class _Missing:
         self._db.close()
 
     def add(self, side: int, key: bytes, offset: int, *, tombstone: bool) -> None:
-        """Add a record that ``side`` lacks. An earlier one with its key must have been explained."""
+        """Add a record that ``side`` lacks. Call ``explain`` with its key first: a key is stored once."""
         self._db.execute("INSERT INTO missing VALUES (?, ?, ?, ?)", (_digest(key), side, offset, tombstone))
         self.count += 1
 
     def explain(self, key: bytes | None) -> None:
-        """Remove what a later record with this key explains."""
+        """Remove the missing record that a later record with this key explains."""
         if self.count and key is not None:
             self.count -= self._db.execute("DELETE FROM missing WHERE key = ?", (_digest(key),)).rowcount
 
     def first_record(self) -> int | None:
-        """The first offset of a missing record that is no tombstone."""
+        """Return the first offset of a missing record that is not a tombstone."""
         return self._number("SELECT min(first) FROM missing WHERE NOT tombstone")
 
     def last_tombstone(self, side: int) -> int | None:
-        """The last offset of a tombstone that this side lacks."""
+        """Return the last offset of a tombstone that this side lacks."""
         return self._number("SELECT max(first) FROM missing WHERE tombstone AND side = ?", side)
 
     def tombstone_after(self, side: int, key: bytes | None, offset: int) -> int | None:
-        """The offset above ``offset`` at which this side lacks the tombstone of a key; None if there is none."""
+        """Return the offset above ``offset`` at which this side lacks a tombstone of the key; None if there is none."""
         if key is None:
             return None
         return self._number(

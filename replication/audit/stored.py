@@ -1,8 +1,8 @@
-"""The quick audit: compares stored batches of both sites, many logs per Fetch, and finds offsets to compare by records.
+"""Quick audit: compare stored batches of both sites, many logs per Fetch, and find offsets to compare by records.
 
-Batches are the same when offsets and CRC are. Where they are not, offsets are gathered until a batch ends at the same
-offset on both sides; from there on batches are compared again. What holds no data counts as nothing: offsets without a
-batch, control batches, aborted transactions. Nothing equals nothing, whatever its bounds.
+Two batches are equal if their offsets and CRCs are. From a difference on, offsets are collected into a range until a
+batch ends at the same offset on both sides; from there batches are compared again. Offsets without a batch, control
+batches and aborted transactions hold no data. Two stretches without data are equal, whatever their bounds.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from replication.audit.ranges import Common
 from replication.batch.header_rewrite import canonical_crc, is_plain
 from replication.link.byte_budget import ReadPace
 
-NEAR: Final = 10_000  # offsets; ranges that are nearer than this are read as one
+NEAR: Final = 10_000  # offsets; ranges closer than this are joined
 STRICT_KEPT: Final = 16
 
 
 class AuditedBatch(NamedTuple):
-    """One stored batch, as it counts for equality and as it is shown.
+    """The facts of one stored batch that are compared and shown.
 
     Args:
-        crc: The CRC that every replica of it has (``header_rewrite.canonical_crc``).
-        plain: Its replicas have its bounds and CRC.
-        void: It has no data.
+        crc: The CRC that every replica of the batch has (``header_rewrite.canonical_crc``).
+        plain: Whether its replicas have the same bounds and CRC.
+        void: Whether it has no data.
     """
 
     base: int
@@ -74,7 +74,7 @@ class AuditedBatch(NamedTuple):
 
 
 class Strict(NamedTuple):
-    """Two plain batches with the same bounds and different CRCs: no copies of each other, unless one holds fillers."""
+    """Two plain batches with equal bounds and different CRCs: not copies of each other, unless one holds fillers."""
 
     a: AuditedBatch
     b: AuditedBatch
@@ -82,16 +82,16 @@ class Strict(NamedTuple):
 
 class _Piece(NamedTuple):
     stop: int
-    batch: AuditedBatch | None  # None: nothing up to ``stop``, and that may be cut anywhere
+    batch: AuditedBatch | None  # None: no data up to ``stop``; such a piece may be split anywhere
 
 
 class BatchComparison:
-    """Offsets ``start`` to ``stop - 1`` of one log, from sides 0 and 1.
+    """Compare offsets ``start`` to ``stop - 1`` of one log from sides 0 and 1, batch by batch.
 
     Attributes:
-        ranges: Offsets ``[first, stop]`` that records must decide, near ones joined; in order.
-        unlike: How many ranges that were before they were joined.
-        strict: The first of the ranges that were a ``Strict`` pair.
+        ranges: Ascending ranges ``[first, stop]`` to compare by records; ranges close to each other are joined.
+        unlike: Number of ranges before joining.
+        strict: The first ``STRICT_KEPT`` differences that are a ``Strict`` pair.
     """
 
     __slots__ = (
@@ -115,9 +115,9 @@ class BatchComparison:
         self.strict: list[Strict] = []
         self.batches = self.records = 0
         self._pending: tuple[deque[AuditedBatch], deque[AuditedBatch]] = (deque(), deque())
-        self._known = [start, start]  # how far each side has told
-        self._at = [start, start]  # how far each side is compared, or gathered
-        self._open: int | None = None  # where the offsets gathered begin
+        self._known = [start, start]  # per side, the offset up to which its batches are known
+        self._at = [start, start]  # per side, the offset up to which it is compared or collected
+        self._open: int | None = None  # start of the range that is being collected
 
     @property
     def finished(self) -> bool:
@@ -125,15 +125,15 @@ class BatchComparison:
 
     @property
     def compared_to(self) -> int:
-        """Everything below this offset is equal by batches."""
+        """Return the offset below which all batches are equal."""
         return self.ranges[0][0] if self.ranges else self._open if self._open is not None else min(self._at)
 
     def known_to(self, side: int) -> int:
-        """The offset up to which a side's batches are known."""
+        """Return the offset up to which a side's batches are known."""
         return self._known[side]
 
     def ahead(self, side: int) -> int:
-        """Batches that wait for the other side."""
+        """Return how many of a side's batches wait for the other side."""
         return len(self._pending[side])
 
     def add(self, side: int, batch: AuditedBatch) -> None:
@@ -186,7 +186,7 @@ class BatchComparison:
             self.strict.append(Strict(one, other))
 
     def _piece(self, side: int) -> _Piece | None:
-        """A side's next piece; None while it is not known."""
+        """Return a side's next piece; None while it is not known."""
         at, pending = self._at[side], self._pending[side]
         if not pending:
             return _Piece(self._known[side], None) if self._known[side] > at else None
@@ -196,7 +196,7 @@ class BatchComparison:
         return _Piece(min(batch.stop, self.stop), None if batch.void else batch)
 
     def _pop_piece(self, side: int) -> None:
-        """Advance a side by its next piece; a piece without data ends at the other side's position."""
+        """Advance a side by its next piece; split a piece without data at the other side's position."""
         piece = self._piece(side)
         assert piece is not None  # noqa: S101 - it was looked at before
         other = self._at[1 - side]
@@ -212,7 +212,7 @@ class BatchComparison:
                 self.records += batch.records
 
     def _close(self) -> None:
-        """Add the gathered offsets as a range, because both sides are at one offset."""
+        """End the range that is being collected, because both sides are at the same offset."""
         if self._open is None:
             return
         self.unlike += 1
@@ -226,15 +226,15 @@ class BatchComparison:
 AHEAD: Final = 200  # batches of one log that may wait for the other side
 ANSWER_BYTES: Final = 16 << 20
 LOG_BYTES: Final = 1 << 20
-PATIENCE: Final = 30.0  # seconds without anything new
-COMMITTED: Final = 1  # isolation: the answer tells which transactions were aborted
+PATIENCE: Final = 30.0  # seconds without new batches
+COMMITTED: Final = 1  # isolation level: the answer lists aborted transactions
 
 
 class QuickComparison:
-    """The stored batches of two sites.
+    """Compare the stored batches of two sites.
 
     Args:
-        on_equal: Told now and then up to which offset a log has been found the same.
+        on_equal: Called now and then with a log and the offset below which it is equal.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class QuickComparison:
         self._on_equal = on_equal
 
     async def compare(self, logs: Sequence[Common]) -> tuple[dict[Common, BatchComparison], list[Common]]:
-        """Compare logs batch by batch. Also return the logs that were shortened meanwhile.
+        """Compare logs batch by batch. Return the comparisons, and the logs that lost records at their start meanwhile.
 
         Raises:
             FairleadError: a site cannot be read.
@@ -281,7 +281,7 @@ class QuickComparison:
         return {log: found[log.tp] for log in logs if log.tp not in moved}, [log for log in logs if log.tp in moved]
 
     async def faithful(self, pair: Strict, tp: TopicPartition) -> bool:
-        """Whether one of the two batches holds fillers, which each replicator makes for itself."""
+        """Return whether one of the two batches holds fillers, which every replicator creates by itself."""
         for cluster, batch in zip(self._clusters, pair, strict=True):
             answer = (await cluster.fetch({tp: batch.base}, max_wait_ms=0))[tp]
             for start, stop, header in split(answer.records):
@@ -299,7 +299,7 @@ class QuickComparison:
         moved: set[TopicPartition],
         idle: bool,
     ) -> bool:
-        """Send one Fetch to one side; True if it brought batches."""
+        """Send one Fetch to one side; return True if it brought batches."""
         order[:] = [tp for tp in order if tp in open_ and open_[tp].known_to(side) < open_[tp].stop]
         asked = {tp: open_[tp].known_to(side) for tp in order if open_[tp].ahead(side) < AHEAD}
         if not asked:
@@ -314,7 +314,7 @@ class QuickComparison:
             isolation=COMMITTED,
         )
         served: set[TopicPartition] = set()
-        nothing = idle and not any(len(part.records) for part in answer.values())  # so no log was left out for size
+        nothing = idle and not any(len(part.records) for part in answer.values())  # no log was left out for size
         for tp, part in answer.items():
             pace.charge(len(part.records))
             if part.error_code == OFFSET_OUT_OF_RANGE:
@@ -324,15 +324,15 @@ class QuickComparison:
             elif _collect(open_[tp], side, part):
                 served.add(tp)
             elif nothing and part.last_stable_offset >= open_[tp].stop:
-                open_[tp].reach(side, open_[tp].stop)  # compaction has left nothing there, to the very end
+                open_[tp].reach(side, open_[tp].stop)  # compaction has removed everything up to the end
                 open_[tp].compare()
-        # Those that got their share go to the end: the broker fills an answer in the order of the request.
+        # Move the served logs to the end, because the broker fills an answer in the order of the request.
         order.sort(key=served.__contains__)
         return bool(served)
 
 
 def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
-    """Add a part's whole batches; True if there were any. Changes them in place."""
+    """Add the whole batches of a fetched partition; return True if there were any. Changes the bytes in place."""
     if len(part.records) < HEADER_BYTES:
         return False
     aborted = sorted(part.aborted, key=lambda each: each[1])

@@ -1,9 +1,9 @@
-"""Compares two stored batches of one log by their records. Pure functions.
+"""Compare two stored batches of one log by their records. Pure functions.
 
 Equal CRCs prove equality. Different CRCs prove nothing if a copy was rewritten: gaps were filled, LogAppendTime was
-replaced, the batch was too large and was split, or the broker's cleaner rewrote it. Then the records decide: at every
-offset that both have, bytes and time must be the same. A filler agrees with any record, because one site may have lost
-the record by compaction before the other.
+replaced, the batch was too large and was split, or the broker's cleaner rewrote it. Then the records are compared: at
+every offset that both have, bytes and time must be equal. A filler agrees with any record, because one site may have
+lost the record by compaction before the other.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from replication.batch.rebuild import RawRecord, raw_records
 def conflict(source: Buffer, target: Buffer) -> str:
     """Return how two batches of one log from two sites contradict each other; empty if they do not.
 
-    Only offsets count at which both have a record that is no filler. There, Fairlead's own batches must be of one term,
-    and the records must be equal. Transactional and control batches never contradict: only the fetch answer tells
-    whether they were aborted.
+    Only offsets count at which both have a record other than a filler. There, Fairlead's own batches must be of one
+    term, and the records must be equal. Transactional and control batches never contradict, because only the fetch
+    answer shows whether they were aborted.
     """
     here, there = parse_header(source), parse_header(target)
     if min(here.next_offset, there.next_offset) <= max(here.base_offset, there.base_offset):
@@ -42,7 +42,7 @@ def conflict(source: Buffer, target: Buffer) -> str:
 
 
 def prepared_conflict(prepared: PreparedBatch, stored: Buffer) -> str:
-    """``conflict`` between a prepared batch and the stored one."""
+    """Return the ``conflict`` between a prepared batch and the stored one; empty if there is none."""
     source = bytearray(prepared.data)
     struct.pack_into(">q", source, 0, prepared.base)
     return conflict(source, stored)

@@ -1,4 +1,4 @@
-"""Gives a batch another producer and sequence by changing its header only. Pure.
+"""Give a batch another producer and sequence by changing its header only. Pure.
 
 Records of ordinary clients are appended under ``FOREIGN_PRODUCER_ID``, with the offset as the sequence. Ordinary
 clients may have written the log here in between, if a link was reversed and reversed back. Then the broker remembers
@@ -53,7 +53,7 @@ def rewrite_header(batch: memoryview, producer_id: int, term: int, sequence: int
 
 
 def is_plain(header: BatchHeader) -> bool:
-    """Whether a replica of this batch normally has the same bounds and ``canonical_crc``.
+    """Return whether a replica of this batch normally has the same bounds and ``canonical_crc``.
 
     Such a batch was neither rebuilt nor made a gap when it was copied, nor rewritten by the broker's cleaner. The
     exception is a batch above the target's size limit, whose replica is several batches (``rebuild.split_batch``).
@@ -62,7 +62,7 @@ def is_plain(header: BatchHeader) -> bool:
 
 
 def is_usual(header: BatchHeader) -> bool:
-    """Whether a batch has the producer id and epoch that copies of ordinary clients' batches usually have."""
+    """Return whether a batch has the producer id and epoch that copies of ordinary clients' batches usually have."""
     return (header.producer_id, header.producer_epoch) == (FOREIGN_PRODUCER_ID, FOREIGN_EPOCH)
 
 
@@ -82,12 +82,12 @@ RANGE: Final = 2**16
 
 
 def is_foreign(producer_id: int) -> bool:
-    """Whether the id is one that replicators use for ordinary clients' batches."""
+    """Return whether the id is one that replicators use for ordinary clients' batches."""
     return FOREIGN_PRODUCER_ID <= producer_id < FOREIGN_PRODUCER_ID + RANGE
 
 
 def is_ordinary(producer_id: int) -> bool:
-    """Whether the id is an ordinary client's own."""
+    """Return whether the id is an ordinary client's own."""
     return producer_id != PRODUCER_ID and not is_foreign(producer_id)
 
 

@@ -1,10 +1,10 @@
-"""Turns fetched bytes into batches that may be appended: unchanged, with another header, or rebuilt. Pure.
+"""Turn fetched bytes into batches that may be appended: unchanged, with another header, or rebuilt. Pure.
 
 Every offset of the source becomes the same offset of the target. Batches of Fairlead's writers change only their base
-offset. Batches of ordinary clients get Fairlead's foreign producer id and a sequence made from the offset. What cannot
-be appended becomes a ``Gap``, which the appender closes with fillers: offsets that compaction removed, control batches,
-aborted transactions, and what an operator skips with ``fairlead link resolve --skip``. Broker rules and error codes
-were measured on Kafka 4.3.
+offset. Batches of ordinary clients get Fairlead's foreign producer id and a sequence made from the offset. Offsets that
+cannot be appended become a ``Gap``, which the appender closes with fillers: offsets that compaction removed, control
+batches, aborted transactions, and offsets that an operator skips with ``fairlead link resolve --skip``. Broker rules
+and error codes were measured on Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a fetcher hands to the appender: batches, gaps, and batches that cannot be copied."""
+"""Define the steps from a fetcher to the appender: batches, gaps, and batches that cannot be copied."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class PreparedBatch(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Offsets ``base`` to ``stop - 1``, for which nothing can be appended. ``term`` and ``marker`` are those of the
-    batch that follows, or the foreign ones in a foreign log."""
+    """Offsets ``base`` to ``stop - 1`` that have no batch to append. ``term`` and ``marker`` are those of the following
+    batch, or the foreign ones in a foreign log."""
 
     base: int
     stop: int
@@ -51,7 +51,7 @@ class RejectedBatch(NamedTuple):
     base: int
     cause: str
     diverged: bool = False  # source and target have different histories
-    gap: Gap | None = None  # what to fill if an operator skips the batch
+    gap: Gap | None = None  # the gap to fill if an operator skips the batch
     damaged: bool = False  # at this source; another source may have it undamaged
 
 
@@ -59,6 +59,6 @@ Prepared = PreparedBatch | Gap | RejectedBatch
 
 
 def same_marker(one: int, other: int) -> bool:
-    """Whether two markers of one term are the same. A batch has its term's marker only modulo 2^31
+    """Return whether two markers of one term are the same. A batch has its term's marker only modulo 2^31
     (``convention.marker_offset``), so a plain comparison fails from a term's 2^31st record on."""
     return (one - other) % SEQUENCES == 0

@@ -1,4 +1,4 @@
-"""Rebuilds batches record by record, splits batches, and makes filler batches for gaps. Pure functions.
+"""Rebuild batches record by record, split batches, and make filler batches for gaps. Pure functions.
 
 Records are parsed only up to their offset and time. Key, value and headers stay the same bytes, even header keys that
 are not UTF-8, repeated ones, and the unused attribute byte.
@@ -55,7 +55,7 @@ def raw_records(batch: Buffer) -> list[RawRecord]:
     """The records of one batch; none for a control batch or an emptied one. Uses LogAppendTime if the batch has it.
 
     Raises:
-        CorruptBatch: the CRC does not match, or the records cannot be told apart.
+        CorruptBatch: the CRC does not match, or the records cannot be parsed.
     """
     header = parse_header(batch)
     if header.size != len(batch) or not verify_crc(batch):
@@ -85,7 +85,7 @@ def raw_records(batch: Buffer) -> list[RawRecord]:
 
 
 def first_body(batch: Buffer) -> bytes | None:
-    """The first record of a batch from its key on, without parsing the others; None if there is none.
+    """Return the first record of a batch from its key on, without parsing the others; None if there is none.
 
     Raises:
         CorruptBatch: the batch cannot be read.
@@ -199,7 +199,7 @@ def _filled(kept: Sequence[RawRecord], first: int, after: int, timestamp_ms: int
 
 
 def _build(records: Sequence[RawRecord], codec: Codec, *, producer_id: int, term: int, marker: int) -> PreparedBatch:
-    """One batch of consecutive records."""
+    """Return one batch of consecutive records."""
     base, base_time = records[0].offset, records[0].timestamp_ms
     parts: list[bytes] = []
     for delta, record in enumerate(records):
@@ -254,7 +254,8 @@ def fillers(
 
 
 def fence(producer_id: int, timestamp_ms: int) -> memoryview:
-    """A filler that raises the epoch of a replica's producer, so that the broker refuses a replicator's older batches.
+    """Return a filler that raises the epoch of a replica's producer. After it the broker refuses a replicator's older
+    batches.
 
     It has sequence 0, which the broker accepts at any end. It is copied like any other filler.
     """

@@ -1,5 +1,5 @@
-"""Checks a cluster that Fairlead does not run itself before it is linked.
+"""Check a cluster that Fairlead does not run itself before linking it.
 
-In: an address and a user. Out: findings, each with what to do. Open ``ask`` first, which asks the cluster; ``rules``
-decides (pure).
+In: an address and a user. Out: findings, each with the change that fixes it. Open ``ask`` first: it queries the
+cluster. ``rules`` judges the answers (pure).
 """

@@ -1,8 +1,8 @@
-"""Checks both ends of a link for what equal copies need: settings, versions, rights, access rules.
+"""Check both ends of a link for the settings, versions, rights and access rules that equal copies need.
 
-Changes nothing. ``rules`` says which values are right. What only confluent-kafka's admin client can ask is asked
-through it. Such functions block, so run them with ``asyncio.to_thread``; each raises what ``require_answer`` raises
-when nobody answers, and what its user may not ask becomes a finding.
+Nothing is changed at either end. ``rules`` judges the values. Some requests exist only in confluent-kafka's admin
+client. The functions that use it block, so run them with ``asyncio.to_thread``. When no broker answers, they raise the
+errors of ``require_answer``. A request that the user may not make becomes a finding.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ RIGHTS: Final = {
         AclOperation.ALTER_CONFIGS,
     ),
 }
-"""What the replicator's user needs on the logs of a link."""
+"""The rights that the replicator's user needs on the logs of a link."""
 
 
 def broker_settings(end: CheckedEnd, endpoint: KafkaEndpoint) -> list[ClusterFinding]:
-    """Findings about brokers' settings."""
+    """Return the findings about the brokers' settings."""
     client = require_answer(endpoint)
     described: Any = client.describe_cluster(request_timeout=TIMEOUT)
     nodes = sorted(node.id for node in described.result().nodes)
@@ -74,7 +74,7 @@ def broker_settings(end: CheckedEnd, endpoint: KafkaEndpoint) -> list[ClusterFin
 
 
 def missing_rights(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
-    """Rights that the replicator's user lacks on existing logs, as the broker reports them."""
+    """Return a finding for each right that the replicator's user lacks on existing logs, as the broker reports them."""
     if not topics:
         return []
     client = require_answer(endpoint)
@@ -84,12 +84,12 @@ def missing_rights(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Sequence[st
     findings: list[ClusterFinding] = []
     for name, future in asked.items():
         try:
-            described: Any = future.result()  # its stub is wrong
+            described: Any = future.result()  # the stub has the wrong type
         except KafkaException as error:
             findings.append(_lacking(end, endpoint, name, "DESCRIBE", kafka_error(error).name()))
             continue
         if described.authorized_operations is None:
-            continue  # a cluster without an authorizer does not say
+            continue  # a cluster without an authorizer does not report operations
         findings += [
             _lacking(end, endpoint, name, needed.name, "not allowed")
             for needed in RIGHTS[end]
@@ -113,7 +113,7 @@ def _lacking(end: CheckedEnd, endpoint: KafkaEndpoint, topic: str, right: str, f
 
 
 def foreign_writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequence[str]) -> list[ClusterFinding]:
-    """Principals besides Fairlead's own services that may write to replicas."""
+    """Return a finding for each principal, besides Fairlead's own services, that may write to replicas."""
     client = require_answer(endpoint)
     try:
         bindings = _rules(client)
@@ -228,13 +228,13 @@ async def check_link(
     source_admin: KafkaEndpoint | None = None,
     target_admin: KafkaEndpoint | None = None,
 ) -> tuple[ClusterFinding, ...]:
-    """All findings at both ends; those that break equality come first.
+    """Return all findings at both ends; those that break equality come first.
 
     Args:
-        source, target: As the users of the replicator of ``link.to`` (``replicator.<to>`` and ``replicator``): their
-            rights are what is tried.
-        source_admin, target_admin: Users that may read brokers' settings and access rules; without them a finding says
-            that these were not checked.
+        source, target: Both ends, as the users of the replicator of ``link.to`` (``replicator.<to>`` at the source,
+            ``replicator`` at the target). The check tries the rights of these users.
+        source_admin, target_admin: Users that may read brokers' settings and access rules; without them a finding
+            reports that these were not checked.
 
     Raises:
         UnavailableError, WireError: an end cannot be reached.
@@ -265,7 +265,7 @@ async def check_link(
 
 
 async def _topics(topology: Topology, link: Link, endpoint: KafkaEndpoint) -> dict[str, CheckedTopic]:
-    """The logs of a link that a user sees at one end, with their settings."""
+    """Return the logs of a link that a user sees at one end, with their settings."""
     async with await Cluster.open(endpoint, client_id=CLIENT, request_timeout=TIMEOUT) as cluster:
         catalog = Catalog(topology)
         found = {

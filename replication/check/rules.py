@@ -1,7 +1,7 @@
-"""Rules for settings of brokers and topics that equal copies need. Pure.
+"""Judge whether settings of brokers and topics keep copies equal. Pure.
 
-Only what a Kafka that Fairlead did not start may have otherwise. Where each rule comes from:
-docs/append-convention.md and docs/foreign-clusters.md.
+The rules cover only the settings that can differ on a Kafka that Fairlead did not start. docs/append-convention.md and
+docs/foreign-clusters.md give the reason for each rule.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Final
 
 MAX_INT: Final = 2**31 - 1
 MAX_LONG: Final = 2**63 - 1
-REQUEST_BYTES: Final = 16 << 20  # an append of many logs, with one batch that is larger than the rest together
+REQUEST_BYTES: Final = 16 << 20  # room for a Produce of many logs that has one very large batch
 
 Settings = Mapping[str, str | None]
 
 
 class CheckedEnd(StrEnum):
-    """Which end of a link."""
+    """An end of a link."""
 
     SOURCE = "source"
     TARGET = "target"
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     BREAKS = "breaks-equality"  # copies can differ, or stop, because of it
     ADVICE = "advice"
@@ -34,12 +34,12 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """One thing that should be changed.
+    """One setting or right that should be changed.
 
     Args:
         subject: ``broker 1``, ``topic NAME``, ``12 topics, first NAME``, or ``user NAME``.
-        setting: The Kafka setting, or the right that is missing or too many.
-        change: The command or the step that changes it.
+        setting: The Kafka setting, or the right that is missing or should not be there.
+        change: The command or the step that fixes it.
     """
 
     end: CheckedEnd
@@ -58,7 +58,7 @@ class ClusterFinding:
 
 @dataclass(frozen=True, slots=True)
 class CheckedTopic:
-    """One log of a link, as one end has it."""
+    """The topic of one log at one end of a link."""
 
     name: str
     settings: Settings
@@ -66,7 +66,7 @@ class CheckedTopic:
 
 
 def broker_findings(end: CheckedEnd, site: str, broker: int, settings: Settings) -> Iterator[ClusterFinding]:
-    """Findings about one broker's settings; unknown settings are left out."""
+    """Yield findings about one broker's settings; unknown settings are left out."""
 
     def found(name: str, needed: str, why: str, severity: Severity, *, dynamic: bool = False) -> ClusterFinding:
         how = f"kafka-configs.sh --alter --entity-type brokers --entity-default --add-config {name}={needed}"
@@ -106,7 +106,7 @@ def broker_findings(end: CheckedEnd, site: str, broker: int, settings: Settings)
 
 
 def source_findings(site: str, topic: CheckedTopic) -> Iterator[ClusterFinding]:
-    """Findings about a log's settings at its source."""
+    """Yield findings about a log's settings at its source."""
 
     def found(name: str, needed: str, why: str, severity: Severity) -> ClusterFinding:
         return _of_topic(CheckedEnd.SOURCE, site, topic, name, needed, why, severity)
@@ -128,7 +128,7 @@ def source_findings(site: str, topic: CheckedTopic) -> Iterator[ClusterFinding]:
 
 
 def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None) -> Iterator[ClusterFinding]:
-    """Findings about a replica's settings. ``source`` is the same log at the other end, if visible."""
+    """Yield findings about a replica's settings. ``source`` is the same log at the other end, if visible."""
 
     def found(name: str, needed: str, why: str, severity: Severity = Severity.BREAKS) -> ClusterFinding:
         return _of_topic(CheckedEnd.TARGET, site, topic, name, needed, why, severity)

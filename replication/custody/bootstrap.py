@@ -1,9 +1,9 @@
-"""Starts a log without its past from the ledger alone, if this site was given custody and no source is in reach.
+"""Start a log without its older records from the ledger alone, if this site was given custody and has no source for it.
 
-A ship takes custody from a ledger that came over a satellite, and has no link for the log itself before the next berth.
-Its links say with ``containers: aboard`` and ``start: latest`` or ``end`` that it wants no past. The ledger entry has
-the marker as stored. The log gets fillers up to the marker, then the marker; then everything before it is deleted. From
-there on the bridge appends.
+A ship takes custody from a ledger that arrived over satellite, and has no link for the log itself before the next
+berth. Its links have ``containers: aboard`` and ``start: latest`` or ``end``, so it does not want older records. The
+ledger entry has the marker as stored. The log gets fillers up to the marker, then the marker; then everything before
+the marker is deleted. After the marker the bridge appends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class LedgerBootstrap:
-    """Feeds markers from the ledger to the appender."""
+    """Feed markers from the ledger to the appender."""
 
     name = "the ledger"
 
@@ -48,7 +48,7 @@ class LedgerBootstrap:
         carried: Container[TopicPartition],
         here: Container[str],
     ) -> list[str]:
-        """Start the logs that were given to this site without their past and are not ``carried`` by any open link.
+        """Start the logs that this site was given without older records and that no open link carries (``carried``).
         Return the topics that were created.
 
         Raises:
@@ -102,7 +102,7 @@ class LedgerBootstrap:
         self._appender.submit_steps(replica, steps, self)
 
     def _is_wanted(self, entry: CustodyEntry) -> bool:
-        """Whether the entry is the newest, and all links that could bring the log want it without its past."""
+        """Return whether the entry is the newest, and all links for the log want it without older records."""
         grant = self._ledger.custody.grant(entry.log)
         if grant is None or (grant.term, grant.to_site) != (entry.term, self._site):
             return False
@@ -134,7 +134,7 @@ def _is_without_past(link: Link, topic: str) -> bool:
 
 
 def marker_of(entry: CustodyEntry) -> PreparedBatch | None:
-    """The marker in an entry, ready to be appended; None if it does not match the entry."""
+    """Return the marker in an entry, ready to be appended; None if it does not match the entry."""
     data = memoryview(bytearray(entry.marker_batch))
     try:
         header = parse_header(data) if len(data) >= HEADER_BYTES else None

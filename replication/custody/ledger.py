@@ -1,10 +1,10 @@
-"""What a replicator reads in its own site's logs: who holds which container log, which ship is at which berth.
+"""Read the holder of each container log and the berth of each ship from the site's own logs.
 
-Follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its operators' orders from
-their start. It asks nothing over a link, and a restart reads everything again. Reports of a bridge about copies that a
-seizure cut off count only in this site's own ledger. Transport events are published at
-both the port and the ship (``fairlead.records.event``), so each end of a berth link decides from its own log whether
-the link may be used.
+The replicator follows ``custody.*`` (the ledgers of all sites, as replicated here), ``events.<site>`` and its
+operators' orders from their start. It asks no other site for them, and a restart reads everything again. Reports of a
+bridge about copies that a seizure cut off count only in this site's own ledger. Transport events are published at both
+the port and the ship (``fairlead.records.event``), so each end of a berth link decides from its own log whether the
+link may be used.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Berths:
-    """Which ship is at which port. Events are applied in log order; a repeat changes nothing."""
+    """The port of each berthed ship. Apply events in log order; a repeat changes nothing."""
 
     def __init__(self, topology: Topology) -> None:
         self._topology = topology
@@ -58,16 +58,16 @@ class Berths:
         return self._at.get(ship) != before
 
     def are_together(self, one: str, other: str) -> bool:
-        """Whether one of the two sites is a ship berthed at the other."""
+        """Return whether one of the two sites is a ship berthed at the other."""
         return self._at.get(one) == other or self._at.get(other) == one
 
     def is_open(self, link: Link) -> bool:
-        """Whether the link's policy allows it to be used now."""
+        """Return whether the link's policy allows it to be used now."""
         return link.when == "always" or self.are_together(link.from_, link.to)
 
 
 def needs_berths(topology: Topology, site: str) -> bool:
-    """Whether any link to this site depends on a berth."""
+    """Return whether any link to this site depends on a berth."""
     kinds = {SiteKind.SHIP}
     return any(
         link.when == "berthed" and {topology.sites[link.from_].kind, topology.sites[link.to].kind} & kinds
@@ -77,14 +77,14 @@ def needs_berths(topology: Topology, site: str) -> bool:
 
 CUSTODY: Final = "custody"
 WITHOUT_PAST: Final = ("latest", "end")
-"""``Link.start`` of links that want no records from before."""
+"""``Link.start`` of links that want no older records."""
 POLL_MS: Final = 1000
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
 _events = decoder(Event)
 
 
 class Ledger:
-    """Custody and berths as one site knows them. ``ready`` is set once the existing records have been read."""
+    """Custody and berths as known at one site. ``ready`` is set once the existing records have been read."""
 
     def __init__(self, topology: Topology, site: str, *, on_change: Callable[[], None]) -> None:
         self.custody = CustodyView()
@@ -118,7 +118,7 @@ class Ledger:
         return self._positions.get(TopicPartition(ORDERS_TOPIC), 0)
 
     def follow_topics(self, topics: Collection[str]) -> None:
-        """Follow those of the site's topics that matter here."""
+        """Follow the site's topics of custody, events and orders; ignore the others."""
         for topic in topics:
             matters = topic in (self._events_log, ORDERS_TOPIC) or (
                 self._needs_custody
@@ -136,7 +136,7 @@ class Ledger:
         """Follow until cancelled.
 
         Raises:
-            WireError: the site's Kafka cannot be read; run again, nothing is lost by it.
+            WireError: the site's Kafka cannot be read. Call ``run`` again; no entry is lost.
         """
         session = cluster.fetch_session()
         try:
@@ -170,8 +170,10 @@ class Ledger:
             await session.close()
 
     def _reread(self, tp: TopicPartition, why: str) -> None:
-        """The log is not the one that was followed, or has lost that place: it is read from its start, as soon as it
-        can be. What is known of it stays; entries that come again change nothing."""
+        """Schedule a log to be read from its start, because it was created again or lost the followed offset.
+
+        Entries that were read before stay in force; reading them again changes nothing.
+        """
         log.warning("%s is read again from its start: %s", tp, why)
         self._positions.pop(tp, None)
         self._ids.pop(tp, None)

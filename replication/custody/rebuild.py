@@ -1,12 +1,12 @@
-"""Rebuilds copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
+"""Rebuild copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
 
 Such a copy has records that are no longer part of the log. The copy is deleted once this site's bridge reports in its
 ledger that it has kept them as strays, and a source has the current log. Then the log is copied like any new one, so a
-crash at any moment does no harm. Without the report the copy stays ``diverged``. So it does if the source has another
-record right before the cut: then an earlier seizure, not known here yet, cut off more.
+crash at any moment does no harm. Without the report the copy stays ``diverged``. It also stays ``diverged`` if the
+source has another record right before the cut: then an earlier seizure, not known here yet, cut off more.
 
 A source must have the current log and everything that was here before the cut. If two copies have the same record at
-an offset, they have the same records before it, because an append is accepted only behind what its writer knows.
+an offset, they have the same records before it, because an append is accepted only after records that its writer knows.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ async def common_at(source: Cluster, target: Cluster, offsets: Mapping[TP, int])
 
 
 def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
-    """Whether two stored batches show that both copies are the same at ``offset``.
+    """Return whether two stored batches show that both copies are the same at ``offset``.
 
     Equal bytes do. A batch that was rebuilt on its way has other bytes: then both must contain the offset, in one term
     with one marker, and must not contradict each other. The last alone is no proof, since a filler agrees with every
@@ -113,7 +113,7 @@ def same_at(offset: int, source: Buffer, target: Buffer) -> bool:
 
 
 def offsets_only(found: Mapping[TP, int | BrokerError]) -> dict[TP, int]:
-    """The offsets in an answer, without logs that have an error."""
+    """Return the offsets in an answer, without logs that have an error."""
     return {tp: each for tp, each in found.items() if isinstance(each, int)}
 
 
@@ -151,11 +151,11 @@ class Rebuilder:
         self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # links to copy from, up to which offset
 
     def seized_topics(self, topics: Collection[str]) -> list[str]:
-        """Those of these topics that were ever seized."""
+        """Return the topics that were ever seized."""
         return [topic for topic in self._custody.seized() if topic in topics]
 
     def rebuild_links(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
-        """The links over which a log is rebuilt: not every source has its whole past."""
+        """Return the links over which a log is rebuilt: not every source has its whole past."""
         links, until = self._begin.get(tp, (frozenset(), 0))
         chosen = [source_link for source_link in source_links if source_link.name in links]
         if end > until:
@@ -327,8 +327,8 @@ class Rebuilder:
     def waiting_logs(
         self, carried: Container[TopicPartition], holder: Callable[[str], str | None]
     ) -> dict[TopicPartition, LogTrouble]:
-        """Logs whose every source was cut off by a seizure or exceeds its right to write; without logs that this site
-        itself seized or holds."""
+        """Return the logs whose every source was cut off by a seizure or exceeds its right to write, without logs that
+        this site itself seized or holds."""
         return {
             tp: trouble
             for source_link in self._source_links
@@ -347,11 +347,11 @@ class Rebuilder:
         return self._custody.seizures(tp.topic)[-1]
 
     def _cut(self, tp: TopicPartition, stale: Stale) -> Seizure | None:
-        """The seizure that cut this copy off; None if the copy was never the log."""
+        """Return the seizure that cut this copy off; None if the copy was never the log."""
         return next((each for each in self._custody.seizures(tp.topic) if each.marker == stale.cut), None)
 
     def _is_reported(self, tp: TopicPartition, stale: Stale) -> bool:
-        """Whether this site's bridge reported that it kept everything beyond the cut."""
+        """Return whether this site's bridge reported that it kept everything beyond the cut."""
         entry = self._ledger.returned.get(tp.topic)
         return entry is not None and (entry.term, entry.marker_offset, entry.end_offset) == (
             stale.newest,

@@ -1,6 +1,6 @@
-"""Refuses parts of a fetch answer: histories that a seizure cut off, and batches that the source may not write.
+"""Refuse parts of a fetch answer: histories that a seizure cut off, and batches that the source may not write.
 
-A history that was cut off is refused from every source, because two such sites would feed each other for ever. The
+A history that was cut off is refused from every source, because two such sites would feed each other forever. The
 right to write concerns ships, which extend the logs of containers only in terms that they hold
 (``replication.catalog.SourceReach``).
 """
@@ -20,7 +20,7 @@ from topologies.model import Link, Priority
 
 
 class SourceRules:
-    """What one link may copy, by the ledgers and operators' overrides of this site as they are now."""
+    """The limits of one link, by the current ledgers and operators' overrides of this site."""
 
     def __init__(self, link: Link, catalog: Catalog, custody: CustodyView, overrides: Overrides) -> None:
         self._link = link
@@ -29,28 +29,28 @@ class SourceRules:
         self._overrides = overrides
 
     def may_carry(self, topic: str) -> bool:
-        """Whether the link may carry a log at all."""
+        """Return whether the link may carry a log at all."""
         return self._catalog.may_carry(self._link, topic)
 
     def priority(self, topic: str) -> Priority:
-        """The class in which a log travels over the link."""
+        """Return the class in which a log travels over the link."""
         return self._catalog.priority_on(self._link, topic)
 
     def is_origin(self, topic: str) -> bool:
-        """Whether the source is the log's fixed holder, where its records are first written."""
+        """Return whether the source is the log's fixed holder, where its records are first written."""
         facts = self._catalog.facts(topic)
         return facts is not None and facts.fixed_holder == self._link.from_
 
     def reach(self, topic: str) -> SourceReach:
-        """How far the source may extend a log."""
+        """Return how far the source may extend a log."""
         return self._catalog.reach(self._custody, self._link, topic)
 
     def seizures(self, topic: str) -> Sequence[Seizure]:
-        """The seizures of a log in this site's ledgers."""
+        """Return the seizures of a log in this site's ledgers."""
         return self._custody.seizures(topic)
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
-        """Whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
+        """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
 
 
@@ -75,8 +75,8 @@ def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPar
 
 
 def _beyond(header: BatchHeader, reach: SourceReach) -> str:
-    """Why the source may not write a batch; empty if it may. A holder may also write the marker of the next term, which
-    ends its own and arrives before the ledger entry about it."""
+    """Return why the source may not write a batch; empty if it may. A holder may also write the marker of the next
+    term, which ends its own and arrives before the ledger entry about it."""
     what = f"the batch at offset {header.base_offset}"
     if header.producer_id != PRODUCER_ID:
         return f"{what} was written by producer {header.producer_id}, not by Fairlead"

@@ -83,7 +83,7 @@ class Fetcher:
     # ---- called by the plan and the appender
 
     def __len__(self) -> int:
-        """How many logs are followed."""
+        """Return how many logs are followed."""
         return len(self._states)
 
     def follow(self, replica: MirrorPartition) -> None:
@@ -176,7 +176,7 @@ class Fetcher:
                 self._begin(state)
 
     def _max_wait_ms(self) -> int:
-        """How long the source may hold an empty poll."""
+        """Return how long the source may hold an empty poll."""
         longest = POLL_MS
         if self._budget.rate is not None:
             longest = min(THIN_POLL_MS + THIN_POLL_PER_LOG * len(self), POLL_MS)
@@ -292,7 +292,7 @@ class Fetcher:
 
     @staticmethod
     def _difference(state: PartitionFetchState, proven: int, records: memoryview) -> TailMismatch | None:
-        """The mismatch between the source's batch before ``proven`` and the target's; None if they are the same.
+        """Return the mismatch between the source's batch before ``proven`` and the target's; None if they are the same.
 
         If the target has moved on and the logs were equal before, the appender detects a later difference.
         """
@@ -411,7 +411,7 @@ class FetcherManager:
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
 
     def __len__(self) -> int:
-        """How many logs are followed."""
+        """Return how many logs are followed."""
         return len(self._fetcher_of)
 
     def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], priority: Callable[[str], Priority]) -> None:
@@ -447,7 +447,7 @@ class FetcherManager:
         self._fetcher_of.clear()
 
     def _fetcher_for(self, priority: Priority) -> Fetcher | None:
-        """A fetcher of this class with room for one more log, opened if needed; None while the link is down."""
+        """Return a fetcher of this class with room for one more log, opened if needed; None while the link is down."""
         fetchers = self._fetchers.setdefault(priority, [])
         if not self._thin and fetchers and len(fetchers[-1]) < FETCHER_LOGS:
             return fetchers[-1]  # avoids a search through many fetchers for each of many logs

@@ -1,7 +1,8 @@
-"""Decides which log is followed over which link, and creates missing topics. Plans again after every change.
+"""Decide which log is followed over which link, and create missing topics. Plan again after every change.
 
-Changes are: a source has new logs, a link came or went, custody moved, a ship berthed, another source got ahead, a log
-stopped, an operator gave an order. Whoever notices one sets ``changed``. ``replication.plan.assignment`` decides, pure.
+Changes are: a source has new logs, a link opened or closed, custody moved, a ship berthed, another source got ahead, a
+log stopped, an operator gave an order. The part that notices a change sets the event ``changed``.
+``replication.plan.assignment`` decides, pure.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RETRY: Final = 1.0
 
 
 class Planner:
-    """Keeps the plan of one target up to date."""
+    """Keep the plan of one target up to date."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Planner:
     async def brought_first(
         self, appender: TargetAppender, link: str, logs: Mapping[TopicPartition, int]
     ) -> set[TopicPartition]:
-        """Those logs that another link should bring before ``link`` brings them from the given offsets on.
+        """Return the logs that another link should copy before ``link`` copies them from the given offsets on.
 
         Where a log starts here cannot be changed later. So links that are connecting, or whose source does not answer,
         count as if they had more until that is known. Logs that are followed over one link at a time start there.
@@ -167,7 +168,7 @@ class Planner:
         return found
 
     def _would_follow(self, source_link: SourceLink, tp: TopicPartition) -> bool:
-        """Whether a log would also be followed over this link, as far as is known now."""
+        """Return whether a log would also be followed over this link, as far as is known now."""
         if not self.overrides.would_allow(source_link.name, tp) or not self._catalog.carries(
             self._ledger.custody, source_link.link, tp.topic
         ):
@@ -298,7 +299,7 @@ class Planner:
         logs: Sequence[TopicPartition],
         carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     ) -> dict[TopicPartition, frozenset[str]]:
-        """The links over which to follow each of these logs; stopped and complete ones are left out."""
+        """Return the links over which to follow each of these logs; stopped and complete ones are left out."""
         replicas = {tp: self._replica(appender, tp) for tp in logs}
         for tp, each in replicas.items():
             each.limit = self._catalog.limit(self._ledger.custody, self._site, tp.topic)
@@ -333,7 +334,7 @@ class Planner:
     def _routes(
         self, followed: Mapping[TopicPartition, Collection[str]], appender: TargetAppender
     ) -> dict[str, dict[TopicPartition, MirrorPartition]]:
-        """The replicas to follow over each link."""
+        """Return the replicas to follow over each link."""
         out: dict[str, dict[TopicPartition, MirrorPartition]] = {
             source_link.name: {} for source_link in self._source_links
         }
@@ -362,7 +363,7 @@ class Planner:
         ]
 
     def _wanted_partitions(self, source_link: SourceLink, topic: str, partitions: int) -> int:
-        """How many partitions of a topic to follow if the link's source has ``partitions``."""
+        """Return how many partitions of a topic to follow if the link's source has ``partitions``."""
         if partitions == 1 or self._catalog.copies_settings(source_link.link, topic):
             return partitions
         return min(partitions, self._here.get(topic, 1))

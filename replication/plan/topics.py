@@ -1,4 +1,4 @@
-"""Creates the topics of replicas, and copies settings and partition counts from the source.
+"""Create the topics of replicas, and copy settings and partition counts from the source.
 
 Settings of cleanup and batch size are copied. Each site keeps its own retention, replicas and in-sync replicas. Two
 settings are fixed, because equal copies need them: replicas have ``compression.type=producer`` and
@@ -43,13 +43,13 @@ Settings = Mapping[str, str]
 
 
 def followed_settings(source: Settings) -> dict[str, str]:
-    """The settings that a replica copies from its source."""
+    """Return the settings that a replica copies from its source."""
     return {name: source[name] for name in FOLLOWED if name in source}
 
 
 def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
-    """The settings to change at the target. ``max.message.bytes`` is only raised, since the target may have larger
-    batches already."""
+    """Return the settings to change at the target. ``max.message.bytes`` is only raised, since the target may have
+    larger batches already."""
     out = {}
     for name, value in followed_settings(source).items():
         there = target.get(name)
@@ -62,7 +62,7 @@ def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
 
 
 def comparing_pace(topics: int, rate: int | None) -> tuple[int, float]:
-    """How many of ``topics`` to compare at a time, and how many seconds to pause after that."""
+    """Return how many of ``topics`` to compare at a time, and how many seconds to pause after that."""
     if rate is not None:
         step = max(COMPARE_LEAST_AT_ONCE, rate // BYTES_PER_TOPIC)
         return step, step * BYTES_PER_TOPIC / (rate * THIN_SHARE)
@@ -75,7 +75,7 @@ def _at_once(cluster: Cluster) -> int:
 
 
 async def read_settings(cluster: Cluster, topics: list[str]) -> dict[str, dict[str, str]]:
-    """The copied settings of topics at a cluster; topics that may not be described are left out."""
+    """Return the copied settings of topics at a cluster; topics that may not be described are left out."""
     found: dict[str, dict[str, str]] = {}
     step = _at_once(cluster)
     for start in range(0, len(topics), step):
@@ -118,8 +118,8 @@ def topic_models(
     carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     shapes: Callable[[Link, str], bool],
 ) -> dict[str, TopicModel]:
-    """The topics to create for new replicas; a log whose source has just gone is left out. ``shapes`` returns whether
-    settings and partitions of a topic are copied over a link."""
+    """Return the topics to create for new replicas; a log whose source has just gone is left out. ``shapes`` returns
+    whether settings and partitions of a topic are copied over a link."""
     wanted: dict[str, TopicModel] = {}
     for tp in logs:
         if carrying[tp][0].cluster is None:

@@ -1,4 +1,4 @@
-"""Appends batches to the target. One Produce request carries many logs; every log's result is checked.
+"""Append batches to the target. One Produce request carries many logs; every log's result is checked.
 
 The batches of all links meet here, one queue per log. A batch that is already in the log is dropped. One that follows
 the log's end is sent, up to five batches of a log at a time. Anything else is fetched again. A batch follows the log's
@@ -8,21 +8,21 @@ Before the first append to a log on a connection, the log's end and last batch a
 forgotten its producer state accepts any sequence once.
 
 After an append whose outcome is unknown, nothing is sent to the log until its end has been read again. If the end has
-not moved, the batch was not appended: it is sent again, then what waits behind it. If another batch is where it should
-be, the log has diverged. Otherwise the feeds continue from the new end.
+not moved, the batch was not appended: it is sent again, then the batches queued behind it. If another batch is stored
+at its offset, the log has diverged. Otherwise the feeds continue from the new end.
 
-What a broker's answer (error, base offset, append time) to an append at offset n means:
+The table gives the meaning of a broker's answer (error, base offset, append time) to an append at offset n:
 
 ====================  ==========================================================================================
 (0, n, -1)            appended now
-(0, n, a time)        something was at n already: read it, its CRC tells whether it is the same
+(0, n, a time)        a batch was at n already: read it and compare its CRC
 45, 47                the log's end is not where it was expected: read its end and the batch at n
 (0, m != n)           appended at another offset: ``misplaced``, the log stops
-10                    above the target's size limit: let the limit follow the source's, else split the batch
-2, 18, 32, 53, 87,    not acceptable as it is: ``quarantined``, the log stops
+10                    above the target's size limit: raise the limit to the source's, else split the batch
+2, 18, 32, 53, 87,    the broker never accepts this batch: ``quarantined``, the log stops
 -1
-no answer, 7, 13      outcome unknown, and the connection with it: read the log's end, fetch again from there
-retriable errors      outcome unknown: the same after a pause
+no answer, 7, 13      outcome unknown: read every log's end again before its next append
+retriable errors      outcome unknown: read this log's end again after a pause
 other errors          ``unavailable``, the log is tried again later
 ====================  ==========================================================================================
 """
@@ -67,7 +67,7 @@ UNACCEPTABLE: Final = frozenset({-1, 2, 18, 32, 53, 87})
 
 
 class AppendMeaning(Enum):
-    """What became of an append; the module's table lists the answers."""
+    """The outcome of an append; the module's table lists the answers."""
 
     APPENDED = auto()
     UNKNOWN = auto()
@@ -80,7 +80,7 @@ class AppendMeaning(Enum):
 
 
 def append_meaning(result: ProduceResult | None, expected: int) -> AppendMeaning:
-    """Return what a broker's answer to a batch for offset ``expected`` means; ``result`` is None without an answer."""
+    """Return the meaning of a broker's answer to a batch for offset ``expected``; ``result`` is None without one."""
     if result is None or result.error_code in LOST:
         return AppendMeaning.UNKNOWN
     if result.error_code == 0:
@@ -103,7 +103,7 @@ MAX_REQUEST_LOGS: Final = 2000
 MAX_TRIES: Final = 3
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 LEAST_SHARE: Final = 64 << 10
-UNDER_WAY: Final = 32 << 20  # fills the longest fattest link; more would only be memory
+UNDER_WAY: Final = 32 << 20  # bytes of all fetches in flight; fills the longest, fastest link
 WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
 
 LimitOf = Callable[[TopicPartition], Awaitable[int]]
@@ -114,17 +114,17 @@ class TargetAppender:
     """Appends to one target. All links of a replicator share it, so each log has one writer.
 
     Args:
-        memory: Bytes of fetched batches that may be on their way or wait here.
+        memory: Bytes of fetched batches that may be in flight or wait here.
         on_change: Called when a log stops or reaches its limit, so that the plan is made again.
         limit_of: Called when a broker refuses a batch as too large.
     """
 
     def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None], limit_of: LimitOf) -> None:
-        self.queued = 0  # bytes that wait or are on their way to the broker
+        self.queued = 0  # bytes that wait here or are in flight to the broker
         self.fetchers = 0  # how many fetch at the same time
         self.replicas: dict[TopicPartition, MirrorPartition] = {}
         self.missing_topics: set[str] = set()  # topics that the plan expects and the target does not have
-        self.trouble: str | None = None  # why the target cannot be written to at the moment; it is tried again
+        self.trouble: str | None = None  # why the target cannot be written to now; writing is retried
         self.trimmer = Trimmer(cluster)
         self._cluster = cluster
         self._memory = memory
@@ -134,7 +134,7 @@ class TargetAppender:
         self._room.set()
         self._answers = asyncio.Event()
         self._answers.set()
-        self._generation = 0  # ends and tails that were read in an earlier generation are out of date
+        self._generation = 0  # ends and tails read in an earlier generation are out of date
         self._connections: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
         self._waiting = 0  # steps in the queues of all logs
         self._ready: dict[Priority, deque[MirrorPartition]] = {each: deque() for each in CLASSES}
@@ -145,10 +145,10 @@ class TargetAppender:
         self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
         self._unconfirmed: dict[TopicPartition, dict[int, Waiting]] = {}  # by base: batches with an unknown outcome
         self._to_reconcile = asyncio.Event()
-        self._pause = False  # a broker asked for patience: wait before the unconfirmed batches are reconciled
+        self._pause = False  # a broker answered with a retriable error: pause before reconciling
 
     def replica(self, tp: TopicPartition, priority: Priority) -> MirrorPartition:
-        """The state of a log, made at first use."""
+        """Return the state of a log; create it at first use."""
         found = self.replicas.get(tp)
         if found is None:
             found = self.replicas[tp] = MirrorPartition(tp, priority)
@@ -156,11 +156,11 @@ class TargetAppender:
 
     @property
     def certificate_ends(self) -> float | None:
-        """When the certificate of the target's Kafka expires, in Unix time; None without TLS."""
+        """Return when the certificate of the target's Kafka expires, in Unix time; None without TLS."""
         return self._cluster.pool.certificate_ends
 
     def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Feed) -> bool:
-        """Queue what a feed has fetched. Never blocks. Drops everything for a log that is stopped.
+        """Queue a feed's fetched steps. Never blocks. Drops all steps of a log that is stopped.
 
         Returns:
             False if the steps are dropped because the log's end is being read again or earlier batches are being sent
@@ -232,7 +232,7 @@ class TargetAppender:
             self._connections[node] = there
 
     def _next_of(self, replica: MirrorPartition) -> Waiting | None:
-        """The batch of a log that may be sent now, or None; then start what is needed before one can be."""
+        """Return the batch of a log that may be sent now. If there is none, start the checks that it waits for."""
         if replica.trouble is not None or replica.tp in self._unconfirmed or replica.in_flight >= MAX_IN_FLIGHT:
             return None
         if replica.generation != self._generation:
@@ -265,7 +265,7 @@ class TargetAppender:
         return waiting
 
     def _send_back(self, replica: MirrorPartition, misfit: Waiting) -> None:
-        """Have feeds fetch again from the log's end: only ``misfit``'s feed if it just lacks proof, else all."""
+        """Rewind feeds to the log's end: all of them, or only ``misfit``'s if just its proof is missing."""
         if misfit.step.base > replica.sent or not replica.is_unproven(misfit):
             self._mark_doubtful(replica)
             return
@@ -337,8 +337,8 @@ class TargetAppender:
     # ---- room, trouble
 
     def fetch_share(self) -> int:
-        """Bytes that one fetcher may request at a time. All fetchers together get at most half of the memory; the rest
-        is for what waits here."""
+        """Return how many bytes one fetcher may request at a time. All fetchers together get at most half of the
+        memory; the other half is for queued batches."""
         return max(min(self._memory // 2, UNDER_WAY) // max(self.fetchers, 1), LEAST_SHARE)
 
     async def wait_ready(self, *, room: bool = True) -> None:
@@ -371,14 +371,14 @@ class TargetAppender:
                 self._drop_queue(replica)
 
     def is_busy(self, tp: TopicPartition) -> bool:
-        """Whether a batch of this log waits, is in flight, or has an unknown outcome."""
+        """Return whether a batch of this log waits, is in flight, or has an unknown outcome."""
         replica = self.replicas.get(tp)
         return bool(self._unconfirmed.get(tp)) or (
             replica is not None and (replica.in_flight > 0 or bool(replica.queue))
         )
 
     def troubles(self) -> Iterable[tuple[TopicPartition, LogTrouble]]:
-        """The logs that are stopped, each with its trouble."""
+        """Return the logs that are stopped, each with its trouble."""
         return ((tp, each.trouble) for tp, each in self.replicas.items() if each.trouble is not None)
 
     def _drop_queue(self, replica: MirrorPartition) -> None:
@@ -396,7 +396,7 @@ class TargetAppender:
             else:
                 self._room.clear()
 
-    # ---- what the target has
+    # ---- reading the target's logs
 
     async def load_ends(self, replicas: Collection[MirrorPartition]) -> None:
         """Read these logs' ends and last batches; stop those that cannot be read.
@@ -435,7 +435,7 @@ class TargetAppender:
         return id_after(end, (await self._cluster.producer_states([tp]))[tp])
 
     async def has_only_fillers(self, replica: MirrorPartition) -> bool:
-        """Whether the log is empty or has only the fillers of an interrupted positioning."""
+        """Return whether the log is empty or has only the fillers of an interrupted positioning."""
         if replica.end <= 0:
             return True
         end = replica.end
@@ -448,10 +448,10 @@ class TargetAppender:
         return True
 
     async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
-        """The stored batch that contains an offset or follows it; None if there is none.
+        """Return the stored batch that contains an offset or follows it; None if there is none.
 
         Raises:
-            WireError: the target cannot be reached, or answers with an error that may pass.
+            WireError: the target cannot be reached, or answers with a retriable error.
         """
         try:
             found = await first_batch(self._cluster, tp, offset)
@@ -487,7 +487,8 @@ class TargetAppender:
 
         Args:
             sent: A batch whose outcome is unknown.
-            keep: Keep the queue, because the target was only away: what waits still follows unless the end has moved.
+            keep: Keep the queue. Set it when the target was only unreachable: unless the end has moved, the queued
+                batches still follow it.
         """
         batches = self._unconfirmed.setdefault(replica.tp, {})
         if sent is not None:
@@ -535,7 +536,7 @@ class TargetAppender:
         return None
 
     async def _reconcile(self, replicas: Collection[MirrorPartition]) -> None:
-        """Find out what became of doubtful appends. Send again where the log has not changed; else rewind the feeds."""
+        """Settle the outcome of doubtful appends. Send again where the log has not changed; else rewind the feeds."""
         before = {replica.tp: (replica.end, replica.agreeing_feeds) for replica in replicas}
         await self.load_ends(replicas)
         for replica in replicas:
@@ -552,7 +553,7 @@ class TargetAppender:
         for replica in replicas:  # the fillers may be deleted only if they, and nothing else, were appended
             if replica.trouble is None and any(each.batch.positions for each in self._unconfirmed[replica.tp].values()):
                 await self.has_only_fillers(replica)
-        # The oldest decides: if it differs, all later ones do.
+        # Compare only the oldest batch of each log: if it differs, all later ones differ too.
         first: dict[TopicPartition, PreparedBatch] = {}
         for (tp, _), prepared in sorted(present.items(), key=lambda pair: pair[0][1]):
             first.setdefault(tp, prepared)
@@ -609,6 +610,7 @@ class TargetAppender:
             self._work.set()
 
     async def _contradicts(self, tp: TopicPartition, sent: PreparedBatch) -> bool:
-        """Whether another record is stored where ``sent`` belongs, rather than the same batch split or filled."""
+        """Return whether other records are stored at the offsets of ``sent``, rather than the same batch split or
+        filled."""
         stored = await self.batch_at(tp, sent.base)
         return stored is not None and bool(prepared_conflict(sent, stored))

@@ -1,9 +1,10 @@
-"""Deletes the fillers that positioned a log, and finds those that an interrupted replicator has left.
+"""Delete the fillers that positioned a log, and find fillers that an interrupted replicator has left.
 
-A replica whose source begins above offset 0 is positioned by fillers. They are deleted in two steps: all but the last
-when they are all in, so that a crash leaves at most one; the last when the first real batch is in. Never everything: an
-emptied log loses its producer state (docs/append-convention.md). A replicator that dies in between leaves fillers:
-marked, but visible to every consumer that begins at the start.
+If a source begins above offset 0, the replicator appends fillers to the replica up to that offset. It deletes them in
+two steps: once all are stored, all but the last, so that a crash after that leaves only one; and the last once the
+first real batch is stored. It never empties the log, because an empty log loses its producer state
+(docs/append-convention.md). A replicator that is killed in between leaves fillers. They are marked, but every consumer
+that begins at the start of the log sees them.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ log = logging.getLogger(__name__)
 ANSWER_BYTES: Final = 4 << 20
 LOG_BYTES: Final = 128 << 10  # a filler batch takes 67 kB at most
 PROBE_BYTES: Final = 1 << 10  # a broker sends nothing of a log whose first batch is larger than what is asked for
-LARGE_AT_ONCE: Final = 24  # logs whose first batch is asked for whole: they fit in one answer
-ONE_FILLER: Final = 256  # bytes; a record more takes less than one, since fillers compress to nearly nothing
+LARGE_AT_ONCE: Final = 24  # logs whose whole first batch is requested at a time: they fit in one answer
+ONE_FILLER: Final = 256  # bytes; a further record takes less than one byte, because fillers compress so well
 _POSITION: Final = filler_body(POSITION_KEY)
 
 
 def positions(batch: Buffer) -> bool:
-    """Whether a batch holds nothing but fillers that position a log: all its records are the same then."""
+    """Return whether a batch holds only positioning fillers. Reads the first record only: all its records are equal."""
     return first_body(batch) == _POSITION
 
 
 def left_over(records: Buffer) -> tuple[int | None, bool]:
-    """How far positioning fillers reach in batches fetched from a log's start.
+    """Find the end of the positioning fillers in batches fetched from a log's start.
 
     Returns:
-        the offset after the last of them, None when there is none; and whether something else follows, so that they
-        may be deleted: a log is never emptied.
+        The offset after the last filler, None when there is none; and whether another batch follows. Only then may
+        the fillers be deleted, because a log is never emptied.
     """
     reach: int | None = None
     for start, stop, header in split(records):
@@ -56,10 +57,10 @@ def left_over(records: Buffer) -> tuple[int | None, bool]:
 
 
 async def reach_of_fillers(cluster: Cluster, tp: TopicPartition) -> int | None:
-    """How far the positioning fillers at a log's start reach; None where it begins with anything else.
+    """Return the offset after the positioning fillers at a log's start; None if the log begins with another batch.
 
     Raises:
-        WireError: the cluster cannot be reached, or answers with an error that may pass.
+        WireError: the cluster cannot be reached, or answers with a retriable error.
     """
     begins = (await cluster.start_offsets([tp]))[tp]
     reach: int | None = None
@@ -81,10 +82,10 @@ async def reach_of_fillers(cluster: Cluster, tp: TopicPartition) -> int | None:
 
 
 async def leftovers(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Of logs that begin at these offsets, those that begin with fillers of a positioning, and the offset before which
-    they are to be deleted. Logs that have nothing else are left out.
+    """Find the logs that begin with positioning fillers, and the offset before which to delete them.
 
-    Ask for replicas that begin below their source: no other was ever positioned and not trimmed.
+    Logs that hold nothing but fillers are left out. ``starts`` has the start offset of each log to read. Pass only
+    replicas that may have such fillers: where a link copies from the start, those that begin below their source.
 
     Raises:
         WireError: the cluster cannot be reached.
@@ -106,7 +107,7 @@ async def leftovers(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
                 if tp in found:
                     out[tp] = found[tp]
         if not answered:
-            break  # nothing follows in any of them
+            break  # the remaining logs have only fillers
         left = {tp: at for tp, at in left.items() if tp not in answered} | {
             tp: at for tp, at in left.items() if tp in answered
         }
@@ -114,17 +115,17 @@ async def leftovers(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
 
 
 def may_position(header: BatchHeader) -> bool:
-    """Whether a batch can be one that positions a log, as far as its header tells; most batches of data cannot."""
+    """Return whether a batch may hold positioning fillers, judged by its header. Most batches of data cannot."""
     return header.codec is Codec.ZSTD and header.length <= ONE_FILLER + header.count
 
 
 async def interrupted(
     target: Cluster, source: Cluster, logs: Collection[TopicPartition], start: str, *, at_once: int = 500
 ) -> dict[TopicPartition, int]:
-    """Of these logs, followed from ``source``, those that begin with fillers to be deleted, and before which offset.
+    """Find replicas whose positioning fillers were not deleted, and the offset before which to delete them.
 
-    Where a link begins at the start of its logs (``start`` is ``earliest``), only a replica that begins below its
-    source can have such fillers. Where it begins later, any replica can, and the header of its first batch is asked.
+    If a link begins at the start of its logs (``start`` is ``earliest``), only a replica that begins below its source
+    can have such fillers. If it begins later, any replica can, so the header of its first batch is read.
 
     Raises:
         WireError: a cluster cannot be reached.
@@ -147,7 +148,7 @@ async def interrupted(
 
 
 async def _suspects(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Those of these logs whose first batch can be one that positions a log."""
+    """Return the logs whose first batch may hold positioning fillers, with their start offsets."""
     first = await _first_headers(cluster, starts, PROBE_BYTES)
     for some in chunks([tp for tp in starts if tp not in first], LARGE_AT_ONCE):
         first |= await _first_headers(cluster, {tp: starts[tp] for tp in some}, LOG_BYTES)
@@ -157,8 +158,8 @@ async def _suspects(cluster: Cluster, starts: Mapping[TopicPartition, int]) -> d
 async def _first_headers(
     cluster: Cluster, starts: Mapping[TopicPartition, int], size: int
 ) -> dict[TopicPartition, BatchHeader | None]:
-    """The header of each log's first batch, None where the broker answers with an error; logs that are empty, or whose
-    first batch is larger than ``size``, are left out."""
+    """Read the header of each log's first batch; None where the broker answers with an error. Leave out logs that are
+    empty, or whose first batch is larger than ``size`` bytes."""
     answers = await cluster.fetch(starts, max_wait_ms=0, max_bytes=ANSWER_BYTES, partition_max_bytes=size, isolation=0)
     return {
         tp: None if part.error_code else parse_header(part.records)
@@ -168,7 +169,7 @@ async def _first_headers(
 
 
 class Trimmer:
-    """Collects what is to be deleted and does it in the background."""
+    """Collect requests to delete records and carry them out in the background."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -182,7 +183,7 @@ class Trimmer:
             self._wanted.set()
 
     async def run(self) -> None:
-        """Delete until cancelled; what fails stays, marked, and is said."""
+        """Delete until cancelled. If the broker refuses, log it; the fillers stay, and are marked as fillers."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()

@@ -1,7 +1,7 @@
-"""Reads what a log really has: its end, the batch at an offset, batches in order (docs/append-convention.md).
+"""Read a log as stored: its end, the batch at an offset, batches in order (docs/append-convention.md).
 
-The last batch is always read, not only where the broker has forgotten its producer state: end and last batch then
-describe the same moment, whatever others append meanwhile.
+The last batch is always read, not only where the broker has forgotten its producer state. So the end and the last batch
+describe the same moment, even if other clients append meanwhile.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ READ_BYTES: Final = 4 << 20
 
 
 class StoredBatch(NamedTuple):
-    """One batch as a broker has it: writable bytes of its own."""
+    """One batch as a broker stores it, in a writable buffer of its own."""
 
     header: BatchHeader
     data: memoryview
 
 
 async def batches(cluster: Cluster, log: TopicPartition, start: int, stop: int) -> AsyncIterator[StoredBatch]:
-    """Every stored batch with offsets from ``start`` to before ``stop``, whole, in order.
+    """Yield every stored batch that has offsets from ``start`` to ``stop - 1``, whole, in order.
 
     Raises:
         WireError: the log cannot be read.
@@ -41,7 +41,7 @@ async def batches(cluster: Cluster, log: TopicPartition, start: int, stop: int) 
         if answer.error_code:
             raise broker_error(answer.error_code, log)
         if len(answer.records) < HEADER_BYTES:
-            return  # nothing is stored from here to the end: compaction took it
+            return  # compaction has removed everything from here to the end
         for first, last, header in split(answer.records):
             if header.base_offset >= stop:
                 return
@@ -51,7 +51,7 @@ async def batches(cluster: Cluster, log: TopicPartition, start: int, stop: int) 
 
 
 async def first_batch(cluster: Cluster, log: TopicPartition, offset: int) -> StoredBatch | None:
-    """The stored batch that contains ``offset``, or the first after it; None when there is neither."""
+    """Return the stored batch that contains ``offset``, or the first after it; None when there is neither."""
     async for each in batches(cluster, log, offset, 1 << 62):
         return each
     return None
@@ -64,7 +64,7 @@ AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class StoredHeader:
-    """The header of one batch as stored, as far as it decides anything."""
+    """The fields of one stored batch's header that the appender compares."""
 
     base: int
     stop: int
@@ -78,11 +78,11 @@ class StoredHeader:
         return LastBatch(self.producer_id, self.term, self.marker, self.base, self.crc)
 
     def differs(self, prepared: PreparedBatch) -> bool:
-        """Whether this is another batch than the one that was to be appended."""
+        """Return whether this is another batch than ``prepared``, which should be stored here."""
         return (self.base, self.crc) != (prepared.base, prepared.crc)
 
     def beside(self, prepared: PreparedBatch) -> str:
-        """Both batches for a person."""
+        """Describe both batches for a message."""
         return (
             f"two different batches at offset {prepared.base}: the source's has offsets "
             f"{prepared.base}..{prepared.stop - 1}, term {prepared.term}, CRC {prepared.crc:08x}; the target's "
@@ -91,21 +91,22 @@ class StoredHeader:
 
 
 async def read_ends(cluster: Cluster, logs: Collection[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:
-    """Log ends at the target."""
+    """Read log ends."""
     return await cluster.end_offsets(logs) if logs else {}
 
 
 async def read_tails(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastBatch]:
-    """Who wrote the last batch below each end; logs without any batch are left out."""
+    """Read the identity of the last batch below each end; logs without any batch are left out."""
     stored = await stored_at(cluster, {tp: end - 1 for tp, end in ends.items() if end > 0})
     return {tp: each.tail for tp, each in stored.items()}
 
 
 async def stored_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredHeader]:
-    """The batches that contain these offsets; logs that have none there (deleted, not yet readable) are left out.
+    """Read the headers of the batches that contain these offsets. Leave out logs that have none there (deleted, or not
+    readable yet).
 
     Raises:
-        WireError: the cluster cannot be reached, or answers with an error that may pass.
+        WireError: the cluster cannot be reached, or answers with a retriable error.
     """
     out: dict[TopicPartition, StoredHeader] = {}
     left = dict(offsets)
@@ -128,8 +129,8 @@ async def stored_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> 
                 header.producer_epoch,
                 marker_offset(header),
             )
-        # A broker answers at least one log per request, the others as far as its answer has room. Nothing at all
-        # means that none of them has such an offset.
+        # A broker answers at least one log per request, and more while its answer has room. An empty answer means
+        # that none of these logs has a batch at its offset.
         for tp in answered or some:
             left.pop(tp, None)
     return out

@@ -1,7 +1,7 @@
-"""State of one log at the target: its end, its last batch, and the queue of what is appended next. No I/O.
+"""Keep the state of one log at the target: its end, its last batch, and the queue of steps to append. No I/O.
 
-``end`` is the log's end as the broker confirmed it. ``sent`` is the end once the broker accepts everything in flight;
-the two are equal when nothing is in flight.
+``end`` is the log's end as the broker confirmed it. ``sent`` is the end that the log will have once the broker accepts
+everything in flight; the two are equal when nothing is in flight.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ class Feed(Protocol):
     def name(self) -> str: ...
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
-        """Fetch this log again from ``end`` on, because what followed could not be appended. First verify that the
-        source has the batch before ``end``."""
+        """Fetch this log again from ``end`` on, because the batches after it could not be appended. First verify that
+        the source has the batch before ``end``."""
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         """Count a batch of this feed that the target's log now has."""
 
 
 class LastBatch(NamedTuple):
-    """Identity of a log's last batch. It decides what may follow, and whether a source has the same log."""
+    """Identity of a log's last batch. It decides which batch may follow, and whether a source has the same log."""
 
     producer_id: int
     term: int
@@ -43,7 +43,7 @@ class LastBatch(NamedTuple):
 
     @property
     def is_fence(self) -> bool:
-        """Whether the log was promoted or failed over here, and nothing was written since."""
+        """Return whether the batch is a fence: the log was promoted or failed over here and not written since."""
         return is_foreign(self.producer_id) and self.term != FOREIGN_EPOCH
 
 
@@ -107,9 +107,9 @@ class MirrorPartition:
         self.checked = -1  # the end as read again after a source offered the batch that belongs there
         self.state_confirmed = False  # an append succeeded since the end was read: the broker knows the producer
         self.tries = 0  # refusals at the log's end without progress in between
-        self.limit: int | None = None  # exclusive; from there on the target itself writes the log
+        self.limit: int | None = None  # exclusive; from this offset on the target itself writes the log
         self.max_bytes: int | None = None  # the target refuses larger batches, so they are split
-        self.positioned = 0  # everything below is positioning fillers; 0 once the log has anything else
+        self.positioned = 0  # the log has only positioning fillers below this offset; 0 once it has another batch
         self.filled = 0  # ``positioned`` including fillers in flight
         self.trouble: LogTrouble | None = None
         self.queue: deque[Waiting] | tuple[()] = ()  # a deque takes 600 bytes, so a log at rest has none
@@ -205,11 +205,11 @@ class MirrorPartition:
         return count
 
     def next_step(self) -> tuple[Waiting | None, int, Waiting | None]:
-        """The next step to send, as an batch.
+        """Return the next step to send, as a batch.
 
         Returns:
-            the batch to send now with its feed, or None; the bytes dropped from the queue because they are already
-            here or not wanted; and the step that does not fit (it lies beyond the log's end), or None.
+            The batch to send now with its feed, or None; the bytes dropped from the queue because the log already has
+            them or they are beyond its limit; and a step that does not follow the log's end, or None.
         """
         dropped = 0
         while self.queue:
@@ -231,17 +231,17 @@ class MirrorPartition:
         return None, dropped, None
 
     def is_unproven(self, waiting: Waiting) -> bool:
-        """Whether it is still open that this step follows the log's last batch.
+        """Return whether it is not yet proven that this step follows the log's last batch.
 
-        Anything may follow positioning fillers; they themselves may follow only each other, because everything before
-        them is deleted. In all other cases the feed's source must have the log's last batch.
+        Any batch may follow positioning fillers. Fillers may follow only fillers, because everything before them is
+        deleted. In all other cases the feed's source must have the log's last batch.
         """
         if self.filled == self.sent:
             return False
         return _is_positioning(waiting.step) or waiting.feed not in self.agreeing_feeds
 
     def mark_sent(self, waiting: Waiting, prepared: PreparedBatch) -> None:
-        """Take the batch, which is the first of the queue, as sent to the broker."""
+        """Record that the first batch of the queue is sent to the broker."""
         self._pop_first()
         self.in_flight += 1
         self.sent = prepared.stop
@@ -288,11 +288,11 @@ class MirrorPartition:
         queue.appendleft(Waiting(first, feed))
 
     def may_be_written_here(self, prepared: PreparedBatch) -> bool:
-        """Whether ordinary clients of this site may have written ``prepared`` themselves.
+        """Return whether ordinary clients of this site may have written ``prepared`` themselves.
 
         The broker detects a conflict between their batches and the replicator's only once it knows the replicator's
-        producer id. Whatever a source copied from this site was below this site's end before, so it is enough to read
-        the end once more after the source offered the batch (``checked``).
+        producer id. A batch that the source copied from this site was below this site's end before the source offered
+        it. So it is enough to read the end once more after that (``checked``).
         """
         if (
             prepared.producer_id == PRODUCER_ID
@@ -304,7 +304,7 @@ class MirrorPartition:
         return self.tail is None or self.tail.is_fence or not is_foreign(self.tail.producer_id)
 
     def follow_problem(self, prepared: PreparedBatch) -> str | None:
-        """Why ``prepared`` cannot follow the log's last batch; None if it can."""
+        """Return why ``prepared`` cannot follow the log's last batch; None if it can."""
         tail = self.tail
         if tail is None or self.sent == 0:
             return None

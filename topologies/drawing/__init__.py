@@ -1,4 +1,5 @@
-"""Drawings of a topology.
+"""Draw a topology.
 
-In: a ``Topology``. Out: a drawing as text or as a picture. Open ``text`` first; ``seachart`` has positions at sea.
+In: a ``Topology``. Out: a drawing as text or as a picture. Open ``text`` first; ``seachart`` draws the background of
+maps.
 """

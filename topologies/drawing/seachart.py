@@ -1,7 +1,7 @@
-"""A plain sea chart to draw on: the world's ports as dots and the sea lanes as thin lines, and where a port is.
+"""Draw a plain sea chart as a background: the world's ports as dots, the sea lanes as thin lines. Look up ports.
 
-The data are those that searoute ships (3,962 ports, the maritime network; Apache-2.0), read without importing
-searoute itself, which takes a second. The ports alone trace the coasts well enough to find one's way.
+The data come with searoute (3,962 ports, the maritime network; Apache-2.0). They are read without importing searoute
+itself, which takes a second. The chart has no coastlines: the ports trace the coasts well enough for orientation.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 
 class PortPlace(NamedTuple):
-    """A port of the world; WGS 84 degrees."""
+    """A port and its position in WGS 84 degrees."""
 
     unlocode: str
     name: str
@@ -31,7 +31,7 @@ def _geojson(name: str) -> Any:
 
 @cache
 def ports() -> dict[str, PortPlace]:
-    """Every known port by UN/LOCODE."""
+    """Return every known port by UN/LOCODE."""
     out = {}
     for feature in _geojson("ports.geojson")["features"]:
         facts = feature["properties"]
@@ -42,8 +42,11 @@ def ports() -> dict[str, PortPlace]:
 
 
 class Frame(NamedTuple):
-    """A part of the world in Mercator's projection: its middle, and half its width and height in degrees of longitude
-    (of the projection, upwards as well)."""
+    """A part of the world in Mercator's projection.
+
+    It has the position of its middle, and half its width and half its height, both in the projection's degrees of
+    longitude.
+    """
 
     longitude: float
     latitude: float
@@ -52,13 +55,13 @@ class Frame(NamedTuple):
     pixels_per_degree: float
 
     def has(self, longitude: float, latitude: float) -> bool:
-        """Whether a place is in the frame, or not far beyond its edges."""
+        """Return whether a place is in the frame, or beyond its edges by at most 20 % of half its size."""
         across = _wrapped(longitude - self.longitude)
         up = _northing(latitude) - _northing(self.latitude)
         return abs(across) <= 1.2 * self.half_width and abs(up) <= 1.2 * self.half_height
 
     def projection(self) -> dict[str, Any]:
-        """For altair's ``project``."""
+        """Return the arguments of altair's ``project``."""
         return {
             "type": "mercator",
             "rotate": [-self.longitude, 0, 0],
@@ -69,8 +72,13 @@ class Frame(NamedTuple):
 
 
 def frame(places: Iterable[tuple[float, float]], width: int, height: int) -> Frame:
-    """The smallest part of the world around some (longitude, latitude), with a margin and at least four degrees wide,
-    for a picture of so many pixels. Places on both sides of the date line stay together."""
+    """Return the smallest frame around places, given as (longitude, latitude), with a margin.
+
+    The frame is at least four degrees wide. Places on both sides of the date line stay together.
+
+    Args:
+        width, height: Size of the picture in pixels.
+    """
     found = list(places)
     west, span = _narrowest([longitude for longitude, _ in found])
     ups = [_northing(latitude) for _, latitude in found]
@@ -82,13 +90,13 @@ def frame(places: Iterable[tuple[float, float]], width: int, height: int) -> Fra
 
 
 def backdrop(within: Frame | None = None) -> list[Any]:
-    """Altair layers of the chart, to be put under others in a layered chart with a projection; all of the world, or
-    what is in a frame."""
+    """Return the chart's altair layers for the whole world or a frame. Put them under the other layers of a layered
+    chart with a projection."""
     return [lanes(within), coasts(within)]
 
 
 def lanes(within: Frame | None = None) -> Any:
-    """Altair layer with the sea lanes; all of them are about a megabyte in a picture."""
+    """Return an altair layer with the sea lanes. The lanes of the whole world add about a megabyte to a picture."""
     shapes = [
         {"type": "Feature", "properties": {}, "geometry": feature["geometry"]}
         for feature in _geojson("marnet_searoute.geojson")["features"]
@@ -98,7 +106,7 @@ def lanes(within: Frame | None = None) -> Any:
 
 
 def coasts(within: Frame | None = None) -> Any:
-    """Altair layer with the world's ports as dots, which trace the coasts."""
+    """Return an altair layer with the world's ports as dots, which trace the coasts."""
     dots = [
         {
             "type": "Feature",
@@ -112,7 +120,7 @@ def coasts(within: Frame | None = None) -> Any:
 
 
 def _places(geometry: dict[str, Any]) -> Iterator[tuple[float, float]]:
-    """Every (longitude, latitude) of a lane."""
+    """Yield every (longitude, latitude) of a lane."""
     lines = geometry["coordinates"] if geometry["type"] == "MultiLineString" else [geometry["coordinates"]]
     for line in lines:
         for longitude, latitude, *_ in line:
@@ -120,12 +128,12 @@ def _places(geometry: dict[str, Any]) -> Iterator[tuple[float, float]]:
 
 
 def _wrapped(degrees: float) -> float:
-    """The same longitude from -180 to 180."""
+    """Return the same longitude in the range -180 to 180."""
     return (degrees + 180) % 360 - 180
 
 
 def _northing(latitude: float) -> float:
-    """How far up Mercator draws a latitude, in degrees of longitude."""
+    """Return the height of a latitude in Mercator's projection, in degrees of longitude."""
     bounded = math.radians(max(-85.0, min(85.0, latitude)))
     return math.degrees(math.log(math.tan(math.pi / 4 + bounded / 2)))
 
@@ -135,7 +143,7 @@ def _parallel(northing: float) -> float:
 
 
 def _narrowest(longitudes: list[float]) -> tuple[float, float]:
-    """The western end and the width of the smallest span of longitudes that has all of these."""
+    """Return the western end and the width of the smallest span that contains all these longitudes."""
     ring = sorted({longitude % 360 for longitude in longitudes})
     following = [*ring[1:], ring[0] + 360]
     gap, after = max((b - a, b) for a, b in zip(ring, following, strict=True))

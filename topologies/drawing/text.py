@@ -1,7 +1,7 @@
-"""A topology on a terminal of 100 columns (a graph drawing and three tables), and as Mermaid text. Pure functions.
+"""Show a topology on a terminal of 100 columns (a graph drawing and three tables), or as Mermaid text. Pure functions.
 
-The drawing is an arc diagram: a line of text per site, a vertical line per connection, with a head where records
-arrive. It stays readable where boxes and crossing lines would not.
+The drawing is an arc diagram: a line of text per site, a vertical line per connection, with an arrow head where records
+arrive. It stays readable with many links, unlike boxes with crossing lines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ KIND_TITLE = {
 
 
 class DrawnWay(StrEnum):
-    """How a connection is drawn: by when it may be used, and whether its rate is bounded."""
+    """A style of a connection. It shows when the connection may be used, and whether its rate is limited."""
 
     ALWAYS = "always"
     THIN = "always, bounded rate"
@@ -40,11 +40,11 @@ class DrawnWay(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DrawnConnection:
-    """What goes on between two sites under one policy.
+    """The links between two sites that have the same policy.
 
     Args:
-        a, b: the sites, in the topology's order.
-        forth, back: the link from a to b and the one from b to a; at least one is there.
+        a, b: The sites, in the topology's order.
+        forth, back: The link from a to b and the link from b to a; at least one is set.
     """
 
     a: str
@@ -71,12 +71,12 @@ class DrawnConnection:
 
 
 def ordered_sites(topology: Topology) -> list[str]:
-    """Site names by kind, within a kind as written."""
+    """Return the site names by kind, and within a kind in the topology's order."""
     return sorted(topology.sites, key=lambda name: KIND_ORDER.index(topology.sites[name].kind))
 
 
 def connections(topology: Topology) -> list[DrawnConnection]:
-    """Every pair of sites with a link, once for each policy (``when`` and rate)."""
+    """Return every pair of sites with a link, once for each policy (``when`` and rate)."""
     order = {name: number for number, name in enumerate(ordered_sites(topology))}
     found: dict[tuple[str, str, str, int | None], dict[bool, Link]] = {}
     for link in topology.directed_links():
@@ -87,7 +87,7 @@ def connections(topology: Topology) -> list[DrawnConnection]:
 
 
 def show_streams(streams: dict[str, Selection]) -> str:
-    """``alerts, containers (aboard), feeds (ducks)``: a stream without a bracket is taken whole."""
+    """Return streams as ``alerts, containers (aboard), feeds (ducks)``; a stream without brackets is copied whole."""
     return ", ".join(name + _bracket(selection) for name, selection in streams.items())
 
 
@@ -98,8 +98,10 @@ def _bracket(selection: Selection) -> str:
 
 
 def as_data(topology: Topology) -> dict[str, Any]:
-    """The topology as JSON-ready data: links in one direction each, durations in seconds (null: for ever), rates in
-    bytes a second (null: unbounded), the Kafka users of each site."""
+    """Return the topology as JSON-ready data, with the Kafka users of each site.
+
+    Each link has one direction. Durations are in seconds (null: forever), rates in bytes per second (null: unlimited).
+    """
     return {
         "name": topology.name,
         "title": topology.title,
@@ -153,7 +155,10 @@ _SHAPE = {  # of Mermaid's nodes
 
 
 def mermaid(topology: Topology) -> str:
-    """The graph as Mermaid text: a node per site, an arrow per connection; dotted at the berth, rates as labels."""
+    """Return the graph as Mermaid text: a node per site, an arrow per connection, with its rate as label.
+
+    A dotted arrow is open at the berth only.
+    """
     sites = ordered_sites(topology)
     lines = ["flowchart LR"]
     for number, name in enumerate(sites):
@@ -169,7 +174,7 @@ def mermaid(topology: Topology) -> str:
 
 
 def draw(topology: Topology) -> RenderableType:
-    """Everything ``fairlead topology show`` prints."""
+    """Return the whole output of ``fairlead topology show``."""
     parts: list[RenderableType] = [Text.assemble((topology.title or topology.name, "bold"), f"  ({topology.name})")]
     if topology.description:
         parts.append(Padding(Text(topology.description), (0, 2)))
@@ -180,7 +185,7 @@ def draw(topology: Topology) -> RenderableType:
 
 
 class _Lane(NamedTuple):
-    """A connection as a vertical line: rows of its ends, from 0, and its column, from 0."""
+    """A connection as a vertical line, with the rows of its ends and its column. Both count from 0."""
 
     top: int
     bottom: int
@@ -191,7 +196,7 @@ class _Lane(NamedTuple):
 
 
 def diagram(topology: Topology) -> list[Text]:
-    """Lines of the arc diagram; one line that says so when there are too many links for the width."""
+    """Return the lines of the arc diagram; a single line with a note if the width is too small for all links."""
     sites = ordered_sites(topology)
     lanes = _lanes(topology, sites)
     labels = [f"{_MARK[topology.sites[name].kind]} {name}" for name in sites]
@@ -208,7 +213,7 @@ def diagram(topology: Topology) -> list[Text]:
 
 
 def _lanes(topology: Topology, sites: list[str]) -> list[_Lane]:
-    """Short lines first, each in the first column that is free between its ends."""
+    """Place the short lines first, each in the first column that is free between its ends."""
     rows = {name: number for number, name in enumerate(sites)}
     spans = []
     for connection in connections(topology):
@@ -243,7 +248,7 @@ def _site_line(lanes: list[_Lane], row: int, label: str, left: int, columns: int
 
 
 def _crossing(lanes: list[_Lane], row: int, column: int, last: int) -> tuple[str, str]:
-    """The character where a site's line meets a column, and its style."""
+    """Return the character where a site's line meets a column, and its style."""
     for lane in lanes:
         if lane.column != column or not lane.top <= row <= lane.bottom:
             continue
@@ -277,7 +282,7 @@ def _legend(ways: set[DrawnWay]) -> Text:
 
 
 def sites_table(topology: Topology) -> Table:
-    """Sites by kind, with where they are and how long they keep what."""
+    """Return the table of sites by kind, with their places and retention."""
     table = _table("Site", "Kind", "Where", "Keeps")
     for name in ordered_sites(topology):
         site = topology.sites[name]
@@ -302,7 +307,7 @@ def _keeps(site: Site) -> str:
 
 
 def links_table(topology: Topology) -> Table:
-    """Links; those from one site that differ only in where they go share a row."""
+    """Return the table of links. Links from one site that differ only in their target share a row."""
     table = _table("From", "", "To", "When", "Rate", "Streams (all of each, but for what brackets say)")
     for connection_row in _link_rows(topology):
         table.add_row(*connection_row)
@@ -321,7 +326,7 @@ def _link_rows(topology: Topology) -> Iterator[tuple[RenderableType, ...]]:
 
 
 def streams_table(topology: Topology) -> Table:
-    """Streams, where their records enter and in which order links carry them."""
+    """Return the table of streams, with the place where their records enter and their priority on links."""
     table = _table("Stream", "Records enter", "Priority", "About")
     for name, stream in topology.streams.items():
         owners = f" ({', '.join(stream.owners)})" if stream.owners else ""

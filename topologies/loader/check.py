@@ -1,7 +1,7 @@
-"""What must hold between the parts of a topology: names that stand for something, one holder a log, ways for streams.
+"""Check the references between the parts of a topology: known names, one holder per log, a path for every stream.
 
-Works on data as read (dicts and lists), passing over whatever has the wrong form, so that these mistakes can be
-reported together with those of form. Pure functions.
+The functions work on data as read (dicts and lists) and skip values of the wrong type, so that the loader can report
+these mistakes together with those of types and formats. Pure functions.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from topologies.users import ADMIN, CONTROLLER, RESERVED_NAMES, SESSION, SPARK, 
 
 _MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
 _FEEDS = "feeds"  # the stream of customers' feeds
-_GROUPS = re.compile(r"[^*?[]+\*?")  # what Kafka's rules can say: a name, or a prefix
+_GROUPS = re.compile(r"[^*?[]+\*?")  # as in Kafka ACLs: a name, or a prefix
 _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
 _AT_PLACES = (SiteKind.PORT, SiteKind.HQ)
 
 
 def check(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
-    """Everything wrong between the parts. ``data`` has the default streams already."""
+    """Yield every mistake between the parts. ``data`` must have the default streams already."""
     sites = part(data, "sites")
     streams = part(data, "streams")
     yield from _sites(data, sites, streams)
@@ -208,7 +208,7 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
 
 
 def _grain(path: KeyPath, customer: Mapping[str, Any]) -> Iterator[CheckFinding]:
-    """``feed`` says what is in a feed that there is, and movements are those at a port."""
+    """Check a customer's feed: ``feed`` and ``table`` need ``feed_at``, and ``feed: movements`` needs ``port``."""
     grain, port = text(customer, "feed"), text(customer, "port")
     if grain and not text(customer, "feed_at"):
         yield CheckFinding((*path, "feed"), "a kind of feed without the feed", "feed_at: <site>", at_key=True)
@@ -221,8 +221,10 @@ def _grain(path: KeyPath, customer: Mapping[str, Any]) -> Iterator[CheckFinding]
 
 
 def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
-    """Every password has an environment variable of its own, in which all but letters and digits is written as ``_``:
-    two names that become one variable would be given one password. That of the next password counts as well."""
+    """Check that every password has an environment variable of its own, also every next password.
+
+    Variables replace every character that is not a letter or digit by ``_``, so two names could share one variable.
+    """
     owners: dict[str, str] = {}
     seen: set[tuple[str, str, str]] = set()
     for path, site, user in _kept_secrets(data, sites):
@@ -241,7 +243,7 @@ def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFi
 
 
 def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tuple[KeyPath, Any, str]]:
-    """Where the topology asks for a secret, its site, and the name under which it is kept; Fairlead's own first."""
+    """Yield the place in the file, the site and the user of every secret that is needed. Fairlead's own are first."""
     own = (ADMIN, CONTROLLER, "bridge", MQTT_BRIDGE, SESSION, "device", "replay", "replicator", "shore", SPARK)
     for site in sites:
         for user in own:
@@ -261,13 +263,13 @@ def _name(path: KeyPath, name: str) -> Iterator[CheckFinding]:
     if is_reserved(name):
         expected = f"another name than {', '.join(sorted(RESERVED_NAMES))} and replicator..."
         yield CheckFinding(path, f"{name} is a user of Fairlead's own", expected, at_key=True)
-    elif not SITE_NAME.fullmatch(name):  # a dot would put one user's groups below another's: ducks.evil, ducks.
+    elif not SITE_NAME.fullmatch(name):  # groups of ducks.evil would be under the prefix ducks.
         expected = "lower-case letters, digits and hyphens, beginning with a letter"
         yield CheckFinding(path, f"{quote(name)} cannot be a user's name", expected, at_key=True)
 
 
 def unfed_links(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
-    """Links that take a stream from a site which cannot have any of it, and feeds that never reach their reader."""
+    """Yield links that take a stream from a site that cannot have it, and feeds that never reach their reader."""
     for path, site, stream, key in unfed(data):
         what = f"{stream}.{key}" if key else f"stream {stream}"
         if path[0] == "customers":
@@ -278,15 +280,16 @@ def unfed_links(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
             yield CheckFinding(path, f"{site} never has {what}", f"a link that brings it to {site}", at_key=True)
 
 
-# --- flow: links that no log can reach
+# --- flow: links that never have a log to carry
 
 _Arc = tuple[KeyPath, str, str, dict[str, Any]]  # path of the link, from, to, streams
 
 
 def unfed(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str, str]]:
-    """``(path, site, stream, key)`` of every link that can never carry what it takes, and every feed without a way.
+    """Yield ``(path, site, stream, key)`` of every link whose stream never reaches its source, and of every feed that
+    never reaches its customer.
 
-    The key is empty but for feeds, which go by customer. A link or site with another mistake is passed over.
+    The key is the customer for feeds, else empty. A link or site with another mistake is skipped.
     """
     sites, streams = part(data, "sites"), part(data, "streams")
     arcs = list(_arcs(data, sites))
@@ -295,7 +298,7 @@ def unfed(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str, str]]:
             continue
         origins = _origins(data, sites, declared)
         if not origins:
-            continue  # no ship yet, or no shore: nothing to carry is no mistake, and shore is reported by itself
+            continue  # without ships there is nothing to carry; a missing shore is reported elsewhere
         if declared.get("insert_point") == InsertPoint.SHORE:
             ashore = [arc for arc in arcs if arc[1] in origins or _kind(sites[arc[1]]) != SiteKind.SHIP]
             for customer, facts in part(data, "customers").items():
@@ -341,7 +344,7 @@ def _reached(origins: set[str], arcs: list[_Arc]) -> set[str]:
 
 
 def _origins(data: Mapping[str, Any], sites: dict[str, Any], stream: dict[str, Any]) -> set[str]:
-    """The sites where records of a stream may enter. A site whose kind is a mistake may be anything."""
+    """Return the sites where records of a stream may enter. A site with an invalid kind counts as any kind."""
     at = text(part(data, "shore"), "at")
     match stream.get("insert_point", "site"):
         case InsertPoint.SHORE:
@@ -376,7 +379,7 @@ def _matches(selection: Any, customer: str) -> bool:
 
 
 def check_permissions(data: Mapping[str, Any], streams: Mapping[str, Any]) -> Iterator[CheckFinding]:
-    """Everything wrong in the permissions of streams and of their keys."""
+    """Yield every mistake in the permissions of streams and of their keys."""
     people = {**part(data, "customers"), **part(data, "users")}
     for name, stream in streams.items():
         path: KeyPath = ("streams", name)
@@ -417,7 +420,7 @@ def _unknown_user(path: KeyPath, name: str, people: Collection[str]) -> CheckFin
 
 
 def _key(path: KeyPath, stream: Any, pattern: str) -> Iterator[CheckFinding]:
-    """Keys of a stream that moves are container numbers, which begin with an owner's code."""
+    """Check that a key of a stream that moves begins with an owner's code, because its keys are container numbers."""
     owners = [owner for owner in items(stream, "owners") if isinstance(owner, str)]
     if text(stream, "insert_point") != InsertPoint.MOVES or not owners or not KEY_PATTERN.fullmatch(pattern):
         return
@@ -428,22 +431,22 @@ def _key(path: KeyPath, stream: Any, pattern: str) -> Iterator[CheckFinding]:
         yield CheckFinding(path, f"no box of this stream has the number {quote(pattern)}", expected, at_key=True)
 
 
-# --- data of any form: what has another form than expected counts as absent
+# --- access to data of any type: a value of an unexpected type counts as absent
 
 
 def part(data: Any, key: str) -> dict[str, Any]:
-    """A mapping inside data, empty when it has another form or is missing."""
+    """Return a mapping inside data; empty if it is missing or has another type."""
     value = data.get(key) if isinstance(data, Mapping) else None
     return value if isinstance(value, dict) else {}
 
 
 def items(data: Any, key: str) -> list[Any]:
-    """A list inside data, empty when it has another form or is missing."""
+    """Return a list inside data; empty if it is missing or has another type."""
     value = data.get(key) if isinstance(data, Mapping) else None
     return value if isinstance(value, list) else []
 
 
 def text(data: Any, key: str) -> str | None:
-    """A text inside data, None when it has another form or is missing."""
+    """Return a text inside data; None if it is missing or has another type."""
     value = data.get(key) if isinstance(data, Mapping) else None
     return value if isinstance(value, str) else None

@@ -1,7 +1,7 @@
-"""Loading: a shipped topology or a file, the local file beside it, the environment; a checked model or all mistakes.
+"""Load a shipped topology or a file, with its local override file and the environment. Report all mistakes at once.
 
-The order of precedence, later wins: the topology, ``<stem>.local.yaml`` beside it, ``<stem>.local.yaml`` in the
-current folder, variables such as ``FAIRLEAD_SITES__TOKYO__KAFKA__BOOTSTRAP`` (``from_environment``).
+Sources in ascending precedence: the topology, ``<stem>.local.yaml`` beside it, ``<stem>.local.yaml`` in the current
+folder, variables such as ``FAIRLEAD_SITES__TOKYO__KAFKA__BOOTSTRAP`` (``from_environment``).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _SITES = re.compile(r"sites\s*:")
 
 
 def shipped() -> dict[str, Path]:
-    """The topologies that come with Fairlead, by name."""
+    """Return the files of the topologies that come with Fairlead, by name."""
     folder = Path(str(importlib.resources.files("topologies")))
     return {file.stem: file for file in sorted(folder.glob("*.yaml")) if not file.name.endswith(".local.yaml")}
 
 
 def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ) -> Topology:
-    """A topology, checked and with the default streams of shipping where there are ships or ports.
+    """Load and check a topology. Add the default streams of shipping if it has ships or ports.
 
     Args:
         path_or_name: Name of a shipped topology, or a YAML file (anything with a suffix or a folder in it).
         env: Environment variables that may override parts of it.
 
     Raises:
-        TopologyErrors: the topology or what overrides it has mistakes; all of them are in the error.
+        TopologyErrors: the topology or an override has mistakes; all of them are in the error.
         UnknownNameError: there is no shipped topology of this name.
         ConfigurationError: the file cannot be read.
-        RefusedError: somebody else owns one of the files, or may write it.
+        RefusedError: another user owns one of the files, or may write it.
     """
     path = locate(path_or_name)
     shown = str(path) if path.stem != str(path_or_name) else path.name
@@ -61,10 +61,10 @@ def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ) -> To
 def read(
     content: str, file: str, *, overrides: Iterable[ParsedFile] = (), env: Mapping[str, str] | None = None
 ) -> Topology:
-    """A topology from YAML text; ``file`` is what mistakes call it.
+    """Load a topology from YAML text; ``file`` is its name in mistakes.
 
     Raises:
-        TopologyErrors: as ``load``.
+        TopologyErrors: the text or an override has mistakes.
     """
     source = read_yaml(content, file)
     order = [file]
@@ -87,7 +87,7 @@ def read(
 
 
 def locate(path_or_name: str | Path) -> Path:
-    """The file of a topology.
+    """Return the file of a topology.
 
     Raises:
         UnknownNameError: there is no shipped topology of this name.
@@ -103,13 +103,13 @@ def locate(path_or_name: str | Path) -> Path:
 
 
 def _here() -> list[str]:
-    """Topologies of the current folder that might have been meant."""
+    """Return topologies in the current folder, as suggestions for an unknown name."""
     files = (f for s in _SUFFIXES for f in Path().glob(f"*{s}") if not f.name.endswith(f".local{s}"))
     return sorted(file.name for file in files if file.is_file() and _has_sites(file))[:20]
 
 
 def _has_sites(file: Path) -> bool:
-    """Whether a file is a topology, maybe one with mistakes: other programs' settings are YAML, too."""
+    """Return whether a YAML file is a topology, perhaps with mistakes, and not another program's settings."""
     try:
         with file.open(encoding="utf-8-sig") as lines:
             return any(_SITES.match(line) for line in lines)
@@ -118,7 +118,7 @@ def _has_sites(file: Path) -> bool:
 
 
 def _text(path: Path, *, ours: bool = False) -> str:
-    """The text of a file that nobody else can have written. ``ours``: it is installed with this program."""
+    """Read a file; refuse one that other users may have written. ``ours``: it is installed with this program."""
     try:
         with path.open("rb") as file:
             if not ours:
@@ -137,9 +137,10 @@ def _text(path: Path, *, ours: bool = False) -> str:
 
 
 def _require_own(path: Path, descriptor: int) -> None:
-    """A topology is code: it says where passwords are sent, and gives Spark settings, which can run programs.
+    """Raise ``RefusedError`` if another user owns the file or may write it.
 
-    What is mounted read-only is taken from whoever mounted it: containers run as another user than their host.
+    A topology is code: it decides where passwords are sent, and its Spark settings can run programs. On a read-only
+    mount the owner does not matter, because containers run as another user than their host.
     """
     opened, user = os.fstat(descriptor), os.geteuid()
     mounted = bool(os.fstatvfs(descriptor).f_flag & os.ST_RDONLY)
@@ -167,7 +168,7 @@ def _user_name(number: int) -> str:
 
 
 def _private_group(number: int, user: int) -> bool:
-    """Whether a group has one member, as where each user has a group of the same name (and files are 0664)."""
+    """Return whether a group is the user's own group of the same name with no other member (files are 0664 then)."""
     try:
         group, own = grp.getgrgid(number), pwd.getpwuid(user)
     except KeyError:
@@ -176,7 +177,7 @@ def _private_group(number: int, user: int) -> bool:
 
 
 def _add_default_streams(data: Any) -> None:
-    """Where there is shipping, complete the declared streams by the default ones, key by key."""
+    """Complete the declared streams by the default ones, key by key, if the topology has ships or ports."""
     kinds = {text(site, "kind") for site in part(data, "sites").values()}
     if not kinds & {SiteKind.SHIP, SiteKind.PORT} or not isinstance(data.get("streams"), dict | None):
         return
@@ -199,7 +200,7 @@ def _between(source: ParsedFile) -> list[Mistake]:
 
 
 def _in_order(mistakes: Iterable[Mistake], files: list[str]) -> list[Mistake]:
-    """By file and line. What stands behind an anchor is wrong once, however many aliases repeat it."""
+    """Sort mistakes by file and line. A mistake behind an anchor is kept once, however many aliases repeat it."""
     once: dict[tuple[object, ...], Mistake] = {}
     for mistake in mistakes:
         once.setdefault((mistake.file, mistake.line, mistake.column, mistake.problem, mistake.expected), mistake)
@@ -207,14 +208,14 @@ def _in_order(mistakes: Iterable[Mistake], files: list[str]) -> list[Mistake]:
     return sorted(once.values(), key=lambda m: (rank.get(m.file, len(rank)), m.file, m.line, m.column))
 
 
-# --- overrides: a local file and the environment laid over a topology
+# --- overrides: merge a local file and the environment into a topology
 
 PREFIX = "FAIRLEAD_"
 _SECTIONS = {"sites": "site", "streams": "stream", "customers": "customer", "users": "user"}
 
 
 def lay_over(base: ParsedFile, over: ParsedFile) -> None:
-    """Merge ``over`` into ``base``: data, places and mistakes; ``over`` is not to be used afterwards."""
+    """Merge ``over`` into ``base``: data, places and mistakes. Do not use ``over`` afterwards."""
     base.mistakes.extend(over.mistakes)
     if over.data is None:
         return
@@ -228,7 +229,7 @@ def lay_over(base: ParsedFile, over: ParsedFile) -> None:
         _links(base, over)
     for section, value in list(over.data.items()):
         if isinstance(value, dict) and not isinstance(base.data.get(section), dict | None):
-            del over.data[section]  # the topology's own section is a mistake: that is what must be shown
+            del over.data[section]  # report the mistake in the topology's own section instead
     _merge(base, over.origins, base.data, over.data, ())
 
 
@@ -259,7 +260,7 @@ def _merge(base: ParsedFile, over: Origins, mine: dict[str, Any], theirs: dict[s
         elif path == () and value is None:
             continue  # an empty section changes nothing
         elif (isinstance(known, dict) and value is not None) or (here == ("links",) and not isinstance(value, list)):
-            # Laid over, it would take away what half the topology refers to, and hide itself among the consequences.
+            # Replacing a whole section would break references all over the topology and bury this one mistake.
             wanted = shape.describe(shape.type_at(Topology, here))
             base.mistakes.append(over.of_value(here).mistake(here, f"{quote(value)} does not belong here", wanted))
         else:
@@ -296,10 +297,10 @@ def _show(identity: tuple[str, ...]) -> str:
 
 
 def from_environment(env: Mapping[str, str], base: Any) -> list[ParsedFile]:
-    """One override for each variable such as ``FAIRLEAD_SITES__LOS_ANGELES__KAFKA__BOOTSTRAP``, in order of the names.
+    """Return one override for each variable such as ``FAIRLEAD_SITES__LOS_ANGELES__KAFKA__BOOTSTRAP``, sorted by name.
 
-    Parts are separated by two underscores and found without regard to case, ``-`` being written ``_``. Values are
-    text. Variables without two underscores, and ``FAIRLEAD_SECRET_...``, are for others.
+    Two underscores separate the parts of a path. Parts match without regard to case, with ``-`` written as ``_``.
+    Values are text. Ignored are variables without two underscores, and ``FAIRLEAD_SECRET_...``.
     """
     found: list[ParsedFile] = []
     for variable in sorted(env):
@@ -318,7 +319,7 @@ def _variable(variable: str, text: str, base: Any) -> ParsedFile:
         current = current.get(name) if isinstance(current, dict) else None
     place = SourcePlace(f"${variable}")
     origins = Origins(place)
-    # A lone half of a surrogate pair stands for a byte that is no text; no other library takes it.
+    # A lone surrogate stands for a byte that is not UTF-8; other libraries reject it.
     data: Any = text.encode("utf-8", "backslashreplace").decode()
     origins.values[path] = place
     for length in range(len(path), 0, -1):
@@ -334,7 +335,7 @@ def _variable(variable: str, text: str, base: Any) -> ParsedFile:
 
 
 def _match(part: str, path: KeyPath, current: Any) -> str:
-    """The key that a part of a variable's name means; the part in lower case when there is none."""
+    """Return the key that a part of a variable's name matches; the part in lower case if none does."""
     fields = shape.fields_at(Topology, path)
     names = [
         *fields,
@@ -356,7 +357,10 @@ Secrets = dict[tuple[str, str], SecretStr]
 
 
 def take_secrets(override: ParsedFile, sites: list[str]) -> Secrets:
-    """Take the section out of an override: passwords by (site, user). Mistakes are added to the override's."""
+    """Remove the section ``secrets`` from an override and return its passwords by (site, user).
+
+    Mistakes in it are added to the override's.
+    """
     found: Secrets = {}
     section = override.data.pop(SECTION, None) if isinstance(override.data, dict) else None
     if section is None:

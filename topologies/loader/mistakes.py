@@ -1,4 +1,4 @@
-"""Mistakes in a topology as values, the error that carries them all, and how a terminal shows them. Pure functions."""
+"""Define mistakes in a topology and the error that carries them all, and render them for a terminal. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from fairlead.errors import ConfigurationError
 
 KeyPath = tuple[str | int, ...]
-"""Way from the top of a topology to a value: keys, and indices of lists."""
+"""Path from the top of a topology to a value: keys, and indices of lists."""
 
 _SECRET_KEY = re.compile(r"passw(or)?d|passphrase|secret|token|credential|private[_-]?key|api[_-]?key", re.IGNORECASE)
 _SECRET_LINE = re.compile(rf"(?i)((?:{_SECRET_KEY.pattern})[\w-]*[\"']?\s*[:=]\s*)(?=\S)[^,}}\]]+")
@@ -23,16 +23,16 @@ _LONG = 1000
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One thing that is wrong.
+    """One mistake in a topology.
 
     Args:
         file: The file as given, or ``$NAME`` for an environment variable.
         line, column: Counted from 1; both 0 where there is none (an environment variable, an unreadable file).
-        path: Way to the value, ``sites.tokyo.unlocode`` or ``links[3].to``; empty for the whole file.
-        problem: What is wrong, one sentence.
-        expected: What belongs there; may be empty.
-        nearest: The valid name most like what was written, or None.
-        excerpt: The line of the file, secrets covered; for people only.
+        path: Path of the value, ``sites.tokyo.unlocode`` or ``links[3].to``; empty for the whole file.
+        problem: The problem, in one sentence.
+        expected: The expected value; may be empty.
+        nearest: The valid name that is most similar to the written one, or None.
+        excerpt: The line of the file with secrets masked; for people only.
     """
 
     file: str
@@ -46,7 +46,7 @@ class Mistake:
 
 
 class CheckFinding(NamedTuple):
-    """A mistake without its line: ``at_key`` says that the key is wrong (or misses something), not the value."""
+    """A mistake without its line. ``at_key``: the key is wrong (or something is missing in it), not the value."""
 
     path: KeyPath
     problem: str
@@ -56,7 +56,7 @@ class CheckFinding(NamedTuple):
 
 
 class TopologyErrors(ConfigurationError):
-    """A topology with mistakes: all of them, in the order of the files and lines."""
+    """The error for a topology with mistakes. It has all of them, in the order of files and lines."""
 
     def __init__(self, file: str, mistakes: Iterable[Mistake]) -> None:
         self.mistakes = tuple(mistakes)
@@ -70,7 +70,7 @@ class TopologyErrors(ConfigurationError):
 
 
 def show_path(path: KeyPath) -> str:
-    """``("links", 3, "to")`` as ``links[3].to``."""
+    """Return a path as text: ``("links", 3, "to")`` becomes ``links[3].to``."""
     text = ""
     for step in path:
         text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
@@ -78,14 +78,14 @@ def show_path(path: KeyPath) -> str:
 
 
 def is_secret_key(key: str) -> bool:
-    """Whether a key looks as if a secret stood behind it."""
+    """Return whether the value of a key is probably a secret, judged by the key's name."""
     return bool(_SECRET_KEY.search(key))
 
 
 def without_secrets(text: str) -> str:
-    """A line with what looks like a password covered: behind a telling key, or ``user:password@host``.
+    """Return a line with passwords masked: values of keys such as ``password``, and ``user:password@host``.
 
-    Empty for a very long line: looking through it could take minutes, and cutting it could cut a password in two.
+    A very long line becomes empty: searching it could take minutes, and cutting it could split a password.
     """
     if len(text) > _LONG:
         return ""
@@ -93,20 +93,20 @@ def without_secrets(text: str) -> str:
 
 
 def has_user_info(text: str) -> bool:
-    """Whether a URL or address carries ``user:password@``."""
+    """Return whether a URL or address contains ``user:password@``."""
     head, at, _ = text.rpartition("@")
     authority = head.rpartition("://")[2]
     return bool(at) and ":" in authority and "/" not in authority
 
 
 def plain(text: str) -> str:
-    """Text that any terminal takes: characters that cannot be shown are written as escapes."""
+    """Return text that any terminal can show: unprintable characters become escapes."""
     printable = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return printable.encode("utf-8", "backslashreplace").decode()
 
 
 def quote(value: object) -> str:
-    """A value as a message shows it: short, on one line, without secrets."""
+    """Return a value for a message: short, on one line, without secrets."""
     match value:
         case str() if len(value) > _LONG:
             return "a very long text"
@@ -127,7 +127,7 @@ def quote(value: object) -> str:
 
 
 def render(mistakes: Iterable[Mistake]) -> str:
-    """All mistakes as a compiler would print them: place, problem, the line with a caret, what was expected."""
+    """Render all mistakes in the style of a compiler: place, problem, the line with a caret, the expected value."""
     return "\n\n".join(_render_one(mistake) for mistake in mistakes)
 
 
@@ -148,7 +148,7 @@ def _render_one(mistake: Mistake) -> str:
 
 
 def _window(text: str, column: int) -> tuple[str, int]:
-    """The part of a long line around a column, and where the column is in it."""
+    """Return the part of a long line around a column, and the position of the column in it."""
     if len(text) <= _WIDTH:
         return text.rstrip(), column
     start = max(0, min(column - _WIDTH // 2, len(text) - _WIDTH))

@@ -1,7 +1,8 @@
-"""YAML text to plain values, with the place of every key and value. Pure functions.
+"""Read YAML text into plain values, with the place of every key and value. Pure functions.
 
-PyYAML's node graph is walked here instead of letting it build objects: nodes know their lines, and keys stay text
-(``no:`` and ``on:`` are names, not truth values). Anchors, aliases and merge keys (``<<``) work as usual.
+The reader walks PyYAML's node graph instead of letting PyYAML build objects, because nodes have line numbers, and
+because keys stay text (``no:`` and ``on:`` are names, not booleans). Anchors, aliases and merge keys (``<<``) work as
+usual.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from topologies.loader.mistakes import KeyPath, Mistake, is_secret_key, show_pat
 _TAG = "tag:yaml.org,2002:"
 _QUOTED = re.compile(r"'[^']{3,}'|\"[^\"]{3,}\"")
 _MAX_DEPTH = 30
-_MAX_NODES = 100_000  # after aliases are followed: a few lines of aliases can stand for billions of nodes
+_MAX_NODES = 100_000  # with aliases expanded: a few lines of aliases can expand to billions of nodes
 _MAX_TEXT = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """Where something was written. ``line`` and ``column`` count from 1; 0 in an environment variable."""
+    """The place of a key or value. ``line`` and ``column`` count from 1; both are 0 for an environment variable."""
 
     file: str
     line: int = 0
@@ -40,7 +41,7 @@ class SourcePlace:
 
 @dataclass(slots=True)
 class Origins:
-    """Places of keys and values by path. A path that was never written is where its nearest written parent is."""
+    """The places of keys and values by path. A path that is not in the file has the place of its nearest parent."""
 
     top: SourcePlace
     keys: dict[KeyPath, SourcePlace] = field(default_factory=dict)
@@ -50,8 +51,10 @@ class Origins:
         return self.values.get(path) or self.of_key(path)
 
     def of_key(self, path: KeyPath) -> SourcePlace:
-        """Items of lists have no key: theirs is where they begin. A parent is best shown by its key as well: its
-        value may begin lines below."""
+        """Return the place of a key. A list item has no key: return the place where the item begins.
+
+        For a path that is not in the file, return the nearest parent's key, because its value may begin lines below.
+        """
         for length in range(len(path), 0, -1):
             if found := self.keys.get(path[:length]) or self.values.get(path[:length]):
                 return found
@@ -67,9 +70,9 @@ class Origins:
 
 @dataclass(slots=True)
 class ParsedFile:
-    """One file as read: plain values (dict, list, str, int, float, bool, None), places, and what was wrong with it.
+    """One file as read: plain values (dict, list, str, int, float, bool, None), their places, and the mistakes.
 
-    ``data`` is None when the text is no YAML at all.
+    ``data`` is None if the text is not YAML.
     """
 
     file: str
@@ -79,7 +82,7 @@ class ParsedFile:
 
 
 def read_yaml(text: str, file: str) -> ParsedFile:
-    """Read YAML text. Never raises: what is wrong stands in ``mistakes``."""
+    """Read YAML text. Never raises: errors are in ``mistakes``."""
     lines = text.splitlines()
     top = SourcePlace(file, 1, 1, without_secrets(lines[0]) if lines else "")
     source = ParsedFile(file, None, Origins(top))
@@ -91,7 +94,7 @@ def read_yaml(text: str, file: str) -> ParsedFile:
         lines = _cover_secrets(root, lines)
         source.origins.top = _place(file, root.start_mark, lines)
         source.data = _Reader(source, lines).value(root, (), ())
-    if source.data is None and not source.mistakes:  # nothing, or the word null
+    if source.data is None and not source.mistakes:  # the file is empty or has only ``null``
         wanted = "a topology: name, sites, streams, links"
         source.mistakes.append(source.origins.top.mistake((), "the file is empty", wanted))
     return source
@@ -99,7 +102,7 @@ def read_yaml(text: str, file: str) -> ParsedFile:
 
 def _compose(text: str, source: ParsedFile, lines: list[str]) -> Node | None:
     loader: yaml.SafeLoader | None = None
-    # What cannot be parsed cannot be covered value by value: where passwords are to be expected, no line is shown.
+    # Text that cannot be parsed cannot be masked value by value, so show no line of a file that may have passwords.
     hidden = any(line.startswith("secrets") for line in lines)
     covered = ["" if hidden else without_secrets(line) for line in lines]
     try:
@@ -109,7 +112,7 @@ def _compose(text: str, source: ParsedFile, lines: list[str]) -> Node | None:
         mark = error.problem_mark or error.context_mark
         what = ", ".join(part for part in (error.context, error.problem) if part)
         if hidden:
-            what = _QUOTED.sub("'…'", what)  # a password that begins with * or ! is an alias or a tag to YAML
+            what = _QUOTED.sub("'…'", what)  # YAML reads a password that begins with * or ! as an alias or tag
         place = _place(source.file, mark, covered) if mark else source.origins.top
         source.mistakes.append(place.mistake((), f"not YAML: {what}", _hint(what)))
     except yaml.reader.ReaderError as error:
@@ -121,7 +124,7 @@ def _compose(text: str, source: ParsedFile, lines: list[str]) -> Node | None:
         source.mistakes.append(place.mistake((), f"a character that YAML does not allow: {character}"))
     except RecursionError:
         source.mistakes.append(source.origins.top.mistake((), "nested too deeply to be a topology"))
-    except (ValueError, OverflowError) as error:  # PyYAML lets these through for escapes that stand for no character
+    except (ValueError, OverflowError) as error:  # PyYAML raises these for escapes of invalid characters
         place = _place(source.file, loader.get_mark(), covered) if loader else source.origins.top
         source.mistakes.append(place.mistake((), f"not YAML: {error}"))
     finally:
@@ -145,7 +148,7 @@ def _place(file: str, mark: Any, lines: list[str]) -> SourcePlace:
 
 
 def _cover_secrets(root: Node, lines: list[str]) -> list[str]:
-    """The lines as messages may show them: values behind telling keys are covered, wherever they stand."""
+    """Return the lines with the values of secret keys masked, on whatever line they are."""
     covered = list(lines)
     todo, seen = [root], set()
     while todo:
@@ -158,7 +161,7 @@ def _cover_secrets(root: Node, lines: list[str]) -> list[str]:
         elif isinstance(node, MappingNode):
             for key, value in node.value:
                 if isinstance(key, ScalarNode) and is_secret_key(key.value):
-                    _cover(covered, value)  # all of it: under "secrets" stand users with their passwords
+                    _cover(covered, value)  # mask nested values too: "secrets" has users with their passwords
                 todo.extend((key, value))
     return [without_secrets(line) for line in covered]
 
@@ -173,7 +176,7 @@ def _cover(lines: list[str], node: Node) -> None:
 
 
 class _Reader:
-    """Walks the nodes of one source, collecting places and mistakes."""
+    """Walk the nodes of one source and collect places and mistakes."""
 
     def __init__(self, source: ParsedFile, lines: list[str]) -> None:
         self._source = source
@@ -233,7 +236,7 @@ class _Reader:
         return out
 
     def _merge(self, base: Node, out: dict[str, Any], path: KeyPath, above: tuple[int, ...]) -> None:
-        """Keys of ``<<: base`` that are not written in the mapping itself."""
+        """Add the keys of ``<<: base`` that the mapping itself does not have."""
         if self._too_much(self._at(base), path, above):
             return
         if not isinstance(base, MappingNode) or id(base) in above:
@@ -242,7 +245,7 @@ class _Reader:
         further: list[Node] = []
         for key, value in base.value:
             if not isinstance(key, ScalarNode):
-                continue  # reported where the mapping itself stands
+                continue  # reported at the mapping itself
             if key.tag == f"{_TAG}merge":
                 further.extend(value.value if isinstance(value, SequenceNode) else [value])
                 continue
@@ -283,5 +286,5 @@ class _Reader:
 
 
 def _valid_text(text: str) -> str:
-    """Text without half characters (``"\\ud800"``), which no other library takes."""
+    """Return text without lone surrogates (``"\\ud800"``), which other libraries reject."""
     return text.encode("utf-8", "backslashreplace").decode()

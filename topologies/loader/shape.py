@@ -1,4 +1,4 @@
-"""Form of a topology's data: unknown keys, wrong types and formats, each a mistake with its place. Pure functions."""
+"""Check the form of a topology's data: unknown keys, wrong types and formats, each with its place. Pure functions."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ from topologies.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A key that its model does not have."""
+    """A key that the model does not have."""
 
     path: KeyPath
     valid: tuple[str, ...]
 
 
 def keys_of(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """A model's fields by the name that YAML uses (``from``, not ``from_``)."""
+    """Return a model's fields by their names in YAML (``from``, not ``from_``)."""
     return {info.alias or name: info for name, info in model.model_fields.items()}
 
 
 def fields_at(model: type[BaseModel], path: KeyPath) -> dict[str, FieldInfo]:
-    """The keys that the model has at a path; empty where it has names of the topology's own, or no such place."""
+    """Return the keys that the model has at a path; empty if the keys there are the topology's own names, or if the
+    model has no such path."""
     return _fields(type_at(model, path)) or {}
 
 
@@ -43,7 +44,7 @@ def _fields(annotation: Any) -> dict[str, FieldInfo] | None:
 
 
 def type_at(model: type[BaseModel], path: KeyPath) -> Any:
-    """The annotation of the value at a path, or None where the model has no such place."""
+    """Return the annotation of the value at a path; None if the model has no such path."""
     current: Any = model
     for step in path:
         current = _step(current, step)
@@ -66,7 +67,7 @@ def _step(annotation: Any, key: str | int) -> Any:
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
-    """The members of a union, or the annotation itself; ``Annotated`` taken off."""
+    """Yield the members of a union, or the annotation itself, without ``Annotated``."""
     if get_origin(annotation) is Annotated:
         yield from _parts(get_args(annotation)[0])
     elif get_origin(annotation) in (Union, types.UnionType):
@@ -77,7 +78,7 @@ def _parts(annotation: Any) -> Iterator[Any]:
 
 
 def choices(annotation: Any) -> tuple[str, ...]:
-    """The words that may stand at a place, where they can be counted."""
+    """Return the permitted words of an annotation with a fixed set of values; else an empty tuple."""
     found: list[str] = []
     for part in _parts(annotation):
         if isinstance(part, type) and issubclass(part, StrEnum):
@@ -88,7 +89,7 @@ def choices(annotation: Any) -> tuple[str, ...]:
 
 
 def describe(annotation: Any) -> str:
-    """What belongs at a place, in words."""
+    """Describe the expected value of an annotation in words."""
     words: list[str] = list(choices(annotation))
     for part in _parts(annotation):
         origin = get_origin(part)
@@ -120,9 +121,9 @@ def _either(words: list[str]) -> str:
 
 
 def fit(model: type[BaseModel], data: Any) -> tuple[Any, list[Unknown]]:
-    """A copy of the data without the keys that the model does not have, and those keys.
+    """Return a copy of the data without the keys that the model does not have, and these keys.
 
-    An empty section (``links:`` with nothing behind it) counts as not written.
+    An empty section (``links:`` without a value) counts as absent.
     """
     unknown: list[Unknown] = []
     return _fit(model, data, (), unknown), unknown
@@ -157,7 +158,7 @@ _NOT_HERE = (
 
 
 def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
-    """The topology if its form is right, else None and what is wrong with it."""
+    """Build the topology. Return None and the mistakes if its form is wrong."""
     if not isinstance(data, dict):
         place = origins.top
         return None, [place.mistake((), f"{quote(data)} where a topology belongs", shape.describe(Topology))]
@@ -170,7 +171,7 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
         seen: dict[KeyPath, Mistake] = {}
         for detail in error.errors(include_url=False):
             path, mistake = _mistake(detail, fitting, origins)
-            seen.setdefault(path, mistake)  # a union has an error for each of its members
+            seen.setdefault(path, mistake)  # pydantic reports an error for each member of a union
         return None, mistakes + list(seen.values())
     return (None if mistakes else topology), mistakes
 
@@ -178,7 +179,7 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
 def _unknown(item: shape.Unknown, origins: Origins) -> Mistake:
     place = origins.of_key(item.path)
     key = str(item.path[-1])
-    # What stands behind a key that nobody knows helps nobody, and may be a password in the wrong section.
+    # Do not show the value of an unknown key: it may be a password in the wrong section.
     shown = place.excerpt[: place.column - 1 + len(key)]
     place = replace(place, excerpt=f"{shown}: …" if shown.endswith(key) else "")
     if is_secret_key(key):
@@ -187,7 +188,7 @@ def _unknown(item: shape.Unknown, origins: Origins) -> Mistake:
 
 
 def _user_info(data: Any, path: KeyPath, origins: Origins) -> list[Mistake]:
-    """Passwords inside addresses (``user:password@host``)."""
+    """Return a mistake for each address with a password (``user:password@host``)."""
     match data:
         case dict():
             return [m for key, value in data.items() for m in _user_info(value, (*path, key), origins)]
@@ -218,9 +219,9 @@ def _mistake(detail: ErrorDetails, data: Any, origins: Origins) -> tuple[KeyPath
 
 
 def _follow(loc: tuple[int | str, ...], data: Any) -> tuple[KeyPath, Any, tuple[int | str, ...]]:
-    """Walk a pydantic location as far as the data goes: path, value there, and the steps that are left.
+    """Follow a pydantic location through the data as far as possible. Return the path, its value, and the steps left.
 
-    The rest names a missing field, a member of a union, or ``[key]`` when the key itself is wrong.
+    The steps left name a missing field, a member of a union, or ``[key]`` if the key itself is wrong.
     """
     path: KeyPath = ()
     for number, step in enumerate(loc):

@@ -1,7 +1,7 @@
-"""Access of link operations to sites: Kafka as ``admin``, the sites' orders, replicators' status files.
+"""Give link operations access to sites: Kafka as ``admin``, the sites' orders, replicators' status files.
 
-Plans and steps use the protocol ``ClusterAccess``, so tests can use sites in memory. Reading and appending orders
-blocks: use ``asyncio.to_thread``.
+Plans and steps use the protocol ``ClusterAccess``, so tests can use sites in memory. ``append_orders``, ``read_orders``
+and ``orders_of`` block: call them with ``asyncio.to_thread``.
 """
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ class Status:
     snapshot: Mapping[str, Any] = field(default_factory=dict)
 
     def link(self, name: str) -> Mapping[str, Any] | None:
-        """One of its links."""
+        """Return the snapshot of one of its links; None if the replicator has no such link."""
         return next((each for each in self.snapshot.get("links", ()) if each["name"] == name), None)
 
     def troubles(self) -> dict[str, Mapping[str, Any]]:
-        """Logs that are not mirrored, without paused ones."""
+        """Return the logs that are not mirrored, except paused ones."""
         logs: Mapping[str, Mapping[str, Any]] = self.snapshot.get("logs", {})
         return {log: each for log, each in logs.items() if not _is_paused(each)}
 
     def released(self) -> Mapping[str, Mapping[str, Any]]:
-        """Logs that were promoted or failed over."""
+        """Return the logs that were promoted or failed over."""
         found: Mapping[str, Mapping[str, Any]] = self.snapshot.get("released", {})
         return found
 
 
 def status_file(folder: Path, site: str) -> Path:
-    """Path of a site's status file below a topology's state folder."""
+    """Return the path of a site's status file below a topology's state folder."""
     return run_folder(folder, site) / f"replicator.{site}.json"
 
 
 def read_status(folder: Path, site: str) -> Status | None:
-    """The status of a site's replicator; None if none has ever run on this machine, or its file cannot be read."""
+    """Read the status of a site's replicator; None if none has ever run on this machine or its file is unreadable."""
     try:
         snapshot: dict[str, Any] = json.loads(status_file(folder, site).read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
@@ -81,14 +81,16 @@ def read_status(folder: Path, site: str) -> Status | None:
 
 
 def has_acted(status: Status, orders: Sequence[Override], position: int) -> bool:
-    """Whether a replicator has acted on orders before offset ``position`` of its site's topic: ``orders`` in its
-    snapshot is the offset up to which its last plan had read them."""
+    """Return whether a replicator has acted on orders before offset ``position`` of its site's topic.
+
+    ``orders`` in its snapshot is the offset up to which its last plan had read the topic.
+    """
     acted_before: int = status.snapshot["orders"]
     return acted_before >= position and all(_shows(status, order) for order in orders)
 
 
 def _shows(status: Status, order: Override) -> bool:
-    """Whether nothing in the snapshot contradicts the order."""
+    """Return whether nothing in the snapshot contradicts the order."""
     link = status.link(order.link) if order.link and order.stream is order.log is None else None
     released = status.released().get(order.log or "")
     match order.kind:
@@ -97,7 +99,7 @@ def _shows(status: Status, order: Override) -> bool:
         case OverrideKind.RESUME:
             return link is None or link["state"] != LinkState.PAUSED
         case OverrideKind.PROMOTE | OverrideKind.FAILOVER:
-            if released is None:  # while all links are down nothing is copied either
+            if released is None:  # while no link mirrors, nothing is copied either
                 return all(each["state"] != LinkState.MIRRORING for each in status.snapshot.get("links", ()))
             return dt.datetime.fromisoformat(released["since"]) == order.at
         case OverrideKind.RESTORE:
@@ -115,7 +117,7 @@ PAUSES: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # seconds before each atte
 _CLIENT_ID: Final = "fairlead-orders"
 _ALONE: Final = {
     "client.id": _CLIENT_ID,
-    "log_level": 0,  # librdkafka would write to standard error
+    "log_level": 0,  # otherwise librdkafka writes to standard error
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
@@ -124,7 +126,7 @@ _ALONE: Final = {
 
 
 class ClusterAccess(Protocol):
-    """How link operations read and change sites."""
+    """The requests by which link operations read and change sites."""
 
     async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
         """Return the end of every partition of the wanted topics.
@@ -193,9 +195,9 @@ class KafkaAccess:
                     case AppendMeaning.APPENDED:
                         found[tp] = result.base_offset
                     case AppendMeaning.DOUBTFUL if result.error_code == 0:
-                        found[tp] = result.base_offset  # a lost answer to this very filler
+                        found[tp] = result.base_offset  # the filler was appended, but the answer was lost
                     case AppendMeaning.DOUBTFUL:
-                        del batches[tp]  # something was appended since its producer was looked at
+                        del batches[tp]  # another batch was appended since the tail was read
                     case AppendMeaning.UNKNOWN | AppendMeaning.LATER:
                         pass
                     case _:
@@ -217,10 +219,10 @@ class KafkaAccess:
 async def open_access(
     kafka: Callable[[str], KafkaEndpoint], folder: Path, *, answer: float = ANSWER
 ) -> AsyncIterator[KafkaAccess]:
-    """Open access to the sites; closes its connections at the end.
+    """Open access to the sites; close its connections at the end.
 
     Args:
-        kafka: A site's Kafka as its administrator.
+        kafka: Returns a site's Kafka as its administrator.
         folder: The topology's state folder, where replicators leave their status.
         answer: Seconds within which a site must answer.
     """
@@ -232,11 +234,11 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeou
     """Append orders in this sequence.
 
     Returns:
-        The offset after the last of them: a replicator that has read up to it has seen them all.
+        The offset after the last order. A replicator that has read up to it has seen all of them.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds; some
-            of the orders may be there.
+        RefusedError: the user may not append orders. UnavailableError: the site does not answer within ``timeout``
+            seconds; some of the orders may have been appended.
     """
     records = [(None, encode(order)) for order in orders]
     landed = append_records(endpoint, ORDERS_TOPIC, records, client_id=_CLIENT_ID, timeout=timeout)
@@ -251,10 +253,11 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeou
 
 
 def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Override]:
-    """Read every order of a site, oldest first. Records that are no orders are logged and left out.
+    """Read every order of a site, oldest first. Log and leave out records that are not orders.
 
     Raises:
-        RefusedError: the user may not. UnavailableError: the site does not answer within ``timeout`` seconds.
+        RefusedError: the user may not read orders. UnavailableError: the site does not answer within ``timeout``
+            seconds.
     """
     require_answer(endpoint, timeout)
     consumer = Consumer({**endpoint.librdkafka(), **_ALONE, "group.id": f"fairlead-{uuid.uuid4().hex}"})
@@ -267,7 +270,7 @@ def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Ov
 
 
 def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides:
-    """Return the orders in force at a site. Raises as ``read_orders``."""
+    """Return the orders in force at a site. Raises the errors of ``read_orders``."""
     orders = Overrides()
     for order in read_orders(endpoint, timeout=timeout):
         orders.apply(order)
@@ -276,7 +279,7 @@ def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides
 
 def _read(consumer: Consumer, endpoint: KafkaEndpoint, timeout: float) -> list[Override]:
     found = consumer.list_topics(ORDERS_TOPIC, timeout=timeout).topics.get(ORDERS_TOPIC)
-    if found is None or found.error is not None:  # the request creates no topic: consumers do not allow it
+    if found is None or found.error is not None:  # the request does not create the topic: consumers do not allow that
         return []
     place = ClientPartition(ORDERS_TOPIC, 0, OFFSET_BEGINNING)
     consumer.assign([place])

@@ -1,6 +1,7 @@
-"""The request for an operation (operation, link, logs) and the current state of both ends of the link.
+"""Gather the facts of a link operation: the request (operation, link, logs) and the state of both ends of the link.
 
-``look`` asks the sites; ``LinkFacts`` is all that a plan is built from. Errors list the valid names.
+``gather_facts`` asks the sites. Plans are built from the resulting ``LinkFacts`` alone. Errors about names list the
+valid ones.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from topologies.model import Link, Topology
 
 
 class LinkOperation(StrEnum):
-    """What an operator can do with a link, or with logs on it."""
+    """An operation on a link, or on logs of it."""
 
     PAUSE = "pause"
     RESUME = "resume"
@@ -35,7 +36,7 @@ class LinkOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LinkScope:
-    """The part of a link: all of it (both None), one stream, or one log, which is a topic."""
+    """The part of a link to operate on: all of it (both None), one stream, or one topic."""
 
     stream: str | None = None
     log: str | None = None
@@ -50,17 +51,17 @@ class LinkScope:
         return "the whole link" if self.stream is None else f"stream {self.stream}"
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is in the scope."""
+        """Return whether a topic is in the scope."""
         if self.log is not None:
             return topic == self.log
         return self.stream is None or topic.partition(".")[0] == self.stream
 
 
 def find_link(topology: Topology, name: str | None, source: str | None = None, target: str | None = None) -> Link:
-    """The link with this name (``alpha->beta``), or the one between two sites.
+    """Return the link with this name (``alpha->beta``), or the link between two sites.
 
     Raises:
-        UnknownNameError: there is none; names the nearest. ConfigurationError: several links match.
+        UnknownNameError: no link matches; the error names the nearest. ConfigurationError: several links match.
     """
     links = topology.directed_links()
     if name is not None:
@@ -92,7 +93,8 @@ def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
     """Check that a link can carry a scope.
 
     Raises:
-        ConfigurationError: a stream and a topic, or one partition. UnknownNameError: the topology or link lacks it.
+        ConfigurationError: the scope has both a stream and a topic, or names a single partition.
+        UnknownNameError: the topology has no such stream or topic, or the link does not carry it.
     """
     if scope.stream is not None and scope.log is not None:
         raise ConfigurationError("a stream and a topic of it", hint="give --stream or --topic")
@@ -110,7 +112,7 @@ def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
 
 
 def may_have(link: Link, scope: LinkScope) -> bool:
-    """Whether a link carries anything of a scope."""
+    """Return whether a link carries any log of a scope."""
     log = parse_log(scope.log) if scope.log is not None else None
     if scope.log is not None:
         return log is not None and link.takes(log)
@@ -118,7 +120,7 @@ def may_have(link: Link, scope: LinkScope) -> bool:
 
 
 def carried_topics(catalog: Catalog, link: Link, topics: Collection[str], scope: LinkScope) -> list[str]:
-    """The topics of a scope that a link may carry, by name."""
+    """Return the topics of a scope that a link may carry, sorted by name."""
     return sorted(topic for topic in topics if scope.has(topic) and catalog.may_carry(link, topic))
 
 
@@ -136,28 +138,28 @@ PAUSE: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class LinkEnd:
-    """One end of a link: the ends of the scope's logs there, or why it could not be asked."""
+    """One end of a link: the ends of the scope's logs at that site, or the error why the site could not be asked."""
 
     site: str
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
     error: str | None = None
 
     def partitions(self, topic: str) -> dict[TopicPartition, int]:
-        """The ends of a topic's partitions, in order; empty if it is not there."""
+        """Return the ends of a topic's partitions, in order; empty if the site does not have the topic."""
         return {tp: end for tp, end in sorted(self.ends.items()) if tp.topic == topic}
 
 
 @dataclass(frozen=True, slots=True)
 class LinkFacts:
-    """Everything that a plan for one link needs.
+    """The facts from which the plan for one link is built.
 
     Args:
         topics: The scope's topics, by name. Empty for an operation on the whole link.
         orders: The orders in force at the link's target.
-        source_orders: Those at its source; None if not needed or not readable.
-        status: The target's replicator; None if none has ever run on this machine.
-        source_status: The source's replicator.
-        by: Who gives the order. at: When.
+        source_orders: The orders in force at its source; None if not needed or not readable.
+        status: The status of the target's replicator; None if none has ever run on this machine.
+        source_status: The status of the source's replicator.
+        by: The user who gives the order. at: The time of the order.
         every: A resume ends every pause on the link.
     """
 
@@ -178,7 +180,7 @@ class LinkFacts:
     source_status: Status | None = None
 
     def way_back(self, topic: str) -> Link | None:
-        """A link in the other direction that carries a topic; one that is always open is preferred."""
+        """Return a link in the other direction that carries a topic, preferably one that is always open."""
         back = [
             link
             for link in self.topology.links_to(self.link.from_)
@@ -199,11 +201,11 @@ async def gather_facts(
     every: bool = False,
     patience: float = PATIENCE,
 ) -> LinkFacts:
-    """Ask both ends of a link, and their replicators' status, as far as the operation needs it.
+    """Gather the state of both ends of a link, and their replicators' status, as far as the operation needs it.
 
     Args:
-        by: Who gives the order. every: A resume ends every pause of the link, not only that of ``scope``.
-        patience: Seconds to wait for records that are on their way.
+        by: The user who gives the order. every: A resume ends every pause of the link, not only that of ``scope``.
+        patience: Seconds to wait for records that are still being copied.
 
     Raises:
         ConfigurationError: the link cannot carry the scope.

@@ -1,10 +1,10 @@
-"""Builds the plan of an operation from facts, or refuses: one reason per log, each with what to do instead.
+"""Build the plan of an operation from facts, or refuse it: one reason per log, each with the alternative.
 
 ``plan_links`` asks the sites; the rest is pure.
 
-A log may be written at one site only. So a log whose writer follows from its name, or moves by custody, is never
-released here; and a promotion must lose nothing, so everything that could hide records refuses it. A pause is ended by
-a resume of the same scope: link, stream or log.
+A log may be written at one site only. So an operation never releases a log whose writer follows from its name or moves
+by custody. A promotion must not lose records, so anything that could hide records makes the plan refuse it. A resume
+ends the pause of the same scope: link, stream or log.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ Steps = tuple[PlanStep[LinkRun], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkPlan(Plan[LinkRun]):
-    """The plan of an operation. Without steps nothing needs to be done."""
+    """The plan of an operation. A plan without steps has nothing to do."""
 
     verb: LinkOperation
     links: tuple[str, ...]
-    logs: tuple[str, ...] = ()  # of single logs; empty when the whole link is meant
+    logs: tuple[str, ...] = ()  # names of single logs; empty for the whole link
 
     def to_builtins(self) -> dict[str, Any]:
-        """For programs, with the plan's ``identity`` under ``plan``."""
+        """Return the plan as JSON-ready data, with its ``identity`` under ``plan``."""
         return {"plan": self.identity, **Plan.to_builtins(self)}
 
 
 class RefusalReason(NamedTuple):
-    """Why, and what to do instead. ``log`` is empty if the reason concerns no single log."""
+    """A reason to refuse, and the alternative. ``log`` is empty if the reason concerns no single log."""
 
     log: str
     why: str
@@ -62,7 +62,7 @@ class RefusalReason(NamedTuple):
 
 
 def _refuse(verb: LinkOperation, reasons: Sequence[RefusalReason]) -> RefusedError:
-    """Make one error of all reasons: its text is the first one, ``fields["refused"]`` has all."""
+    """Return one error for all reasons: its text is the first reason, ``fields["refused"]`` has all of them."""
     first = reasons[0]
     what = f"cannot {verb} {first.log}: {first.why}" if first.log else f"cannot {verb}: {first.why}"
     others = len({reason.log for reason in reasons[1:] if reason.log} - {first.log})
@@ -86,7 +86,7 @@ async def plan_links(
 
     Args:
         every: A resume ends every pause of the links, not only that of ``scope``.
-        patience: Seconds in which records that are on their way may arrive.
+        patience: Seconds to wait for records that are still being copied.
 
     Returns:
         The plan, and the links that could not be asked, by name with the error.
@@ -118,7 +118,7 @@ def build_plan(verb: LinkOperation, facts: LinkFacts, *, settle: float = SETTLE)
     """Build the plan of an operation.
 
     Raises:
-        RefusedError: it would be unsafe, or would change nothing of what is wanted; the hint says what does.
+        RefusedError: the operation is unsafe, or would not have the wanted effect; the hint names the alternative.
     """
     if verb in (LinkOperation.PAUSE, LinkOperation.RESUME):
         return _pause(facts) if verb is LinkOperation.PAUSE else _resume(facts)
@@ -203,7 +203,7 @@ def _scope_paused(facts: LinkFacts) -> Override | None:
 
 
 def _wider_pause(facts: LinkFacts) -> Override | None:
-    """A pause of a wider scope that covers this one."""
+    """Return a pause of a wider scope that covers this one; None if there is none."""
     scope, own = facts.scope, _scope_paused(facts)
     stream = scope.stream or (scope.log.partition(".")[0] if scope.log else None)
     for each in facts.orders.pauses():
@@ -280,7 +280,7 @@ def _failover(facts: LinkFacts) -> LinkPlan:
 
 def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
     link, topics = facts.link, facts.topics
-    fresh = _still_followed(facts)  # what was promoted before is so already
+    fresh = _still_followed(facts)  # the others are promoted already
     no_way = [
         RefusalReason(
             topic,
@@ -339,7 +339,7 @@ def _restore(facts: LinkFacts) -> LinkPlan:
 
 
 def _level(verb: LinkOperation, facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
-    """Why logs cannot be released without loss."""
+    """Yield the reasons why logs cannot be released without losing records."""
     yield from _reachable(facts.source, verb)
     yield from _running(facts.status, facts.link.to, verb)
     if facts.source.error is None:
@@ -356,8 +356,8 @@ def _release(facts: LinkFacts, topics: list[str], settle: float) -> Steps:
         _order_for(facts, OverrideKind.RESTORE, log=topic, reason="records came to the source meanwhile")
         for topic in topics
     )
-    # The source gets the same filler, so that the promotion can be taken back; not where it is itself a copy of another
-    # site's log, which would be another one then.
+    # Append the same filler at the source, so that both logs stay equal and the promotion can be undone. If the source
+    # is itself a copy, append none there: the filler would make it differ from its own source.
     level = () if any(_upstream(facts, topics)) else (Fence(link.from_, ends, _time_ms(facts), link.to, undo),)
     return (
         _settled(facts, topics, settle),
@@ -394,7 +394,7 @@ def _about_writers(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
 
 
 def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
-    """A note if the source copies these logs itself: its own sources are not checked."""
+    """Yield a note if the source copies these logs itself, because its own sources are not checked."""
     link = facts.link
     above = {
         each.name
@@ -421,7 +421,7 @@ def _paused_back(facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalRea
 
 
 def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Why an operator must not move a log from site to site."""
+    """Yield the reasons why an operator must not move a log to another site."""
     known = facts.catalog.facts(topic)
     link = facts.link
     if known is None or not facts.catalog.may_carry(link, topic):
@@ -444,7 +444,7 @@ def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Why records of a log could be missing at the target."""
+    """Yield the reasons why records of a log could be missing at the target."""
     source, target = facts.source.partitions(topic), facts.target.partitions(topic)
     if not source:
         yield RefusalReason(
@@ -469,7 +469,7 @@ def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
-    """Why the source has records that the target, which writes the log now, lacks."""
+    """Yield a reason if the source has records that the target, which writes the log now, lacks."""
     target = facts.target.partitions(topic)
     for tp, end in facts.source.partitions(topic).items():
         if end > target.get(tp, 0):
@@ -481,7 +481,7 @@ def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
 
 
 def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
-    """The trouble of a log at a replicator's site, as a reason."""
+    """Yield the trouble of a log at a replicator's site, as a reason."""
     for log, trouble in (status.troubles() if status else {}).items():
         if log.partition("/")[0] == topic:
             yield RefusalReason(
@@ -492,7 +492,7 @@ def _in_order(status: Status | None, topic: str) -> Iterator[RefusalReason]:
 
 
 def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
-    """Why the other end could not be asked."""
+    """Yield a reason if the other end could not be asked."""
     if end.error is not None:
         instead = "; fairlead link failover does without it" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
@@ -501,7 +501,7 @@ def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
 
 
 def _running(status: Status | None, site: str, verb: LinkOperation) -> Iterator[RefusalReason]:
-    """A reason if a site's replicator does not run."""
+    """Yield a reason if a site's replicator does not run."""
     if status is None or not status.running:
         instead = ", or fairlead link failover" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
@@ -512,7 +512,7 @@ def _running(status: Status | None, site: str, verb: LinkOperation) -> Iterator[
 
 
 def _plan_for(verb: LinkOperation, facts: LinkFacts, steps: Steps, *notes: str) -> LinkPlan:
-    """A plan for the link and scope of the facts."""
+    """Return a plan for the link and scope of the facts."""
     return LinkPlan(verb=verb, links=(facts.link.name,), logs=facts.topics, steps=steps, notes=notes)
 
 
@@ -526,30 +526,30 @@ def _order_for(
     stop: int | None = None,
     reason: str | None = None,
 ) -> Override:
-    """An order with the time, the user and, by default, the reason of the facts."""
+    """Return an order with the time, the user and, by default, the reason of the facts."""
     why = facts.reason if reason is None else reason
     return Override(kind, facts.at, facts.by, why, link=link, stream=stream, log=log, stop=stop)
 
 
 def _written(site: str, orders: tuple[Override, ...]) -> Steps:
-    """The steps that give orders to a site."""
+    """Return the steps that append orders at a site and wait for its replicator."""
     return (WriteOrders(site, orders), AwaitActed(site, orders))
 
 
 def _ends_of(end: LinkEnd, topics: Iterable[str]) -> tuple[LogEnd, ...]:
-    """Every partition's end of some topics."""
+    """Return every partition's end of some topics."""
     return tuple(LogEnd(str(tp), offset) for topic in topics for tp, offset in end.partitions(topic).items())
 
 
 def _refuse_any(verb: LinkOperation, reasons: Iterable[RefusalReason]) -> None:
-    """Raise ``RefusedError`` when there is any reason."""
+    """Raise ``RefusedError`` if there is any reason."""
     found = list(reasons)
     if found:
         raise _refuse(verb, found)
 
 
 def _said(order: Override) -> str:
-    """Who gave an order, when, and why."""
+    """Describe who gave an order, when, and why."""
     when = order.at.astimezone(dt.UTC)
     return f"by {order.by} at {when:%Y-%m-%d %H:%M:%S} UTC" + (f": {order.reason}" if order.reason else "")
 

@@ -1,4 +1,4 @@
-"""The data of ``link list`` and ``link describe``: each link's policy, state and orders. JSON-ready."""
+"""Gather the data of ``link list`` and ``link describe``: each link's policy, state and orders. JSON-ready."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ PROBE: Final = 10.0
 async def list_links(
     topology: Topology, access: ClusterAccess, links: Iterable[Link] | None = None
 ) -> list[dict[str, Any]]:
-    """Every link with its state. ``orders_error`` says why a site's orders cannot be read.
+    """Return every link with its state.
 
-    ``state`` and ``lag`` (records; null if unknown) are from the replicator; ``in_trouble`` counts logs by
-    state; ``paused`` is the order that pauses the whole link, ``parts_paused`` those for streams and logs of it.
+    ``state`` and ``lag`` (records; null if unknown) come from the replicator. ``in_trouble`` counts logs by state.
+    ``paused`` is the order that pauses the whole link, ``parts_paused`` are the orders that pause its streams and logs.
+    ``orders_error`` is the reason why a site's orders cannot be read.
     """
     wanted = tuple(topology.directed_links() if links is None else links)
     sites = tuple(dict.fromkeys(link.to for link in wanted))
@@ -44,8 +45,11 @@ async def list_links(
 async def describe_link(
     topology: Topology, resolver: EndpointResolver, access: ClusterAccess, link: Link
 ) -> dict[str, Any]:
-    """Describe one link. ``checks`` lists settings of both ends that should be changed, null if they could not be read;
-    ``checks_error`` says why."""
+    """Return everything about one link.
+
+    ``checks`` lists settings of both ends that should be changed; it is null if they could not be read, and
+    ``checks_error`` is the reason.
+    """
 
     def source() -> KafkaEndpoint:
         return resolver.kafka(link.from_, upstream_user(link.to))
@@ -76,7 +80,7 @@ async def describe_link(
 
 
 def _admin(resolver: EndpointResolver, site: str) -> KafkaEndpoint | None:
-    """A site's Kafka as administrator; None if this machine does not know it."""
+    """Return a site's Kafka as administrator; None if this machine has no address or password for it."""
     try:
         return resolver.kafka(site, ADMIN)
     except FairleadError:
@@ -84,19 +88,19 @@ def _admin(resolver: EndpointResolver, site: str) -> KafkaEndpoint | None:
 
 
 def logs_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
-    """The logs of one link that are not mirrored, from its replicator's last snapshot, by name."""
+    """Return the logs of one link that are not mirrored, by name, from its replicator's last snapshot."""
     found: Mapping[str, Mapping[str, Any]] = status.snapshot.get("logs", {}) if status else {}
     return {log: each for log, each in sorted(found.items()) if _concerns(link, log, each)}
 
 
 def releases_of(link: Link, status: Status | None) -> dict[str, Mapping[str, Any]]:
-    """The logs of one link that were promoted or failed over to its target."""
+    """Return the logs of one link that were promoted or failed over to its target."""
     found = status.released() if status else {}
     return {log: each for log, each in sorted(found.items()) if _takes(link, log)}
 
 
 async def probe_login(endpoint: Callable[[], KafkaEndpoint]) -> dict[str, Any]:
-    """Try to log in to a cluster: ``reachable``, ``user``, ``error``, ``milliseconds``."""
+    """Try to log in to a cluster. Return ``reachable``, ``user``, ``error`` and ``milliseconds``."""
     began = time.monotonic()
     try:
         at = endpoint()
@@ -155,7 +159,7 @@ def _policy(link: Link) -> dict[str, Any]:
 
 
 def _part_of(link: Link, order: Override) -> bool:
-    """Whether a pause covers a part of what a link carries."""
+    """Return whether a pause covers a part of a link, and not all of it."""
     if order.link not in (None, link.name):
         return False
     if order.log is not None:

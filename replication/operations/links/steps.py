@@ -1,4 +1,4 @@
-"""The steps of link operations. Each describes itself and carries itself out; the first failure ends the plan."""
+"""Define the steps of link operations. Each step describes and carries out itself; the first failure ends the plan."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class LinkRun:
 
     Args:
         wait: Seconds for a replicator to act.
-        tell: Hears what is waited for.
-        done: What was done, in sentences.
-        pending: Sites whose replicator will act only when it runs.
+        tell: Called with a line of text about the event that a step waits for.
+        done: The results, in sentences.
+        pending: Sites whose replicator does not run; it will act on its orders when it starts.
     """
 
     access: ClusterAccess
@@ -35,12 +35,12 @@ class LinkRun:
     tell: Tell = silent
     done: list[str] = field(default_factory=list)
     pending: list[str] = field(default_factory=list)
-    positions: dict[str, int] = field(default_factory=dict)  # per site, the offset after what was written there
+    positions: dict[str, int] = field(default_factory=dict)  # per site, the offset after the orders written there
     fenced: dict[str, dict[str, int]] = field(default_factory=dict)  # per site, the offsets of its logs' fences
     silent_site: str | None = None  # the site whose replicator did not show that it has acted
 
     async def ends(self, site: str, ends: Iterable[LogEnd]) -> dict[str, int]:
-        """The current ends of these logs at a site, including new partitions."""
+        """Return the current ends of these logs at a site, including new partitions."""
         topics = {each.log.partition("/")[0] for each in ends}
         found: dict[TopicPartition, int] = await self.access.ends(site, topics.__contains__)
         return {str(tp): end for tp, end in found.items()}
@@ -56,12 +56,15 @@ class LinkRun:
 
 
 async def carry_out(plan: Plan[LinkRun], run: LinkRun) -> LinkRun:
-    """Carry out a plan. What is ordered is fenced even where the replicator does not show that it has acted: it may be
-    one that sleeps, with records on their way.
+    """Carry out a plan.
+
+    Logs are fenced even if the replicator does not show that it has acted: a replicator on a suspended host may still
+    have records in flight.
 
     Raises:
-        RefusedError: something changed since the plan was made, or while it was carried out; nothing is released.
-        UnavailableError: an order is written, but its effect does not show; ``fields["written"]`` says where.
+        RefusedError: a log changed since the plan was made, or while it was carried out; no log is released.
+        UnavailableError: an order is written, but the replicator does not show that it has acted;
+            ``fields["written"]`` names the sites.
     """
     try:
         await execute(plan.steps, run)
@@ -117,7 +120,7 @@ class Settle(PlanStep[LinkRun]):
 
 @dataclass(frozen=True, slots=True)
 class WriteOrders(PlanStep[LinkRun]):
-    """Append these to the orders of ``site``."""
+    """Append these orders to the topic of orders at ``site``."""
 
     site: str
     orders: tuple[Override, ...]
@@ -195,16 +198,16 @@ class StillEqual(PlanStep[LinkRun]):
 
 @dataclass(frozen=True, slots=True)
 class Fence(PlanStep[LinkRun]):
-    """Append a filler to each of these logs of ``site`` after which no replicator's append is taken, whatever it has on
-    its way.
+    """Append a filler to each of these logs of ``site``. After it the broker accepts no replicator's append, not even
+    those already in flight.
 
-    With ``undo`` the logs must still end where they did; if not, that is written at ``undo_at`` and the verb is
-    refused.
+    With ``undo`` the logs must still end at ``ends``. If they do not, write the orders ``undo`` at ``undo_at`` and
+    refuse the operation.
     """
 
     site: str
     ends: tuple[LogEnd, ...]
-    time_ms: int  # of the fillers: the same at both ends
+    time_ms: int  # timestamp of the fillers, the same at both ends
     undo_at: str = ""
     undo: tuple[Override, ...] = ()
 
@@ -235,7 +238,7 @@ class Fence(PlanStep[LinkRun]):
 
 @dataclass(frozen=True, slots=True)
 class TellMissing(PlanStep[LinkRun]):
-    """Report from which offset on, the fence's, ``source`` may have records that ``target`` lacks."""
+    """Report whether ``source`` may have records that ``target`` lacks, from the offset of the fence on."""
 
     source: str
     target: str
@@ -307,7 +310,7 @@ class AwaitFollowing(PlanStep[LinkRun]):
 
 
 def describe(order: Override) -> str:
-    """One order in words: ``promote log s.orders, which ends at 120``."""
+    """Describe one order in words: ``promote log s.orders, which ends at 120``."""
     match order.log, order.stream:
         case str() as log, _:
             what = f"log {log}"
@@ -333,7 +336,8 @@ def _offsets(ends: Iterable[LogEnd]) -> dict[str, int]:
 
 
 def _first_moved(wanted: dict[str, int], found: dict[str, int]) -> tuple[str, int, int] | None:
-    """The first log whose end differs from the expected one, with both ends; a new partition was expected at 0."""
+    """Return the first log whose end differs from the expected one, with both ends. The expected end of a new partition
+    is 0."""
     for log in {**wanted, **found}:
         if wanted.get(log) != found.get(log):
             return log, wanted.get(log, 0), found.get(log, 0)

@@ -1,8 +1,8 @@
-"""Copies a log to another topic of the same site: the same batches at the same offsets.
+"""Copy a log to another topic of the same site: the same batches at the same offsets.
 
 A batch is copied byte for byte if the broker accepts that. If not (sequences of ordinary clients, holes of compaction,
 transactions), its records are copied in a batch without producer id. An interrupted copy continues at its own end.
-Nothing counts as kept before ``difference`` returns an empty text.
+A log counts as kept only when ``difference`` returns an empty text.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ NOBODY: Final = -1  # producer id, epoch and sequence of a batch without a produ
 TRIES: Final = 3
 
 OnProgress = Callable[[TopicPartition, int], None]
-"""Called with a log and the offset up to which it is done."""
+"""Called with a log and the offset up to which it is copied."""
 
 
 class Copier:
-    """Copies logs within one cluster. No other client may write to the copies meanwhile."""
+    """Copy logs within one cluster. No other client may write to the copies meanwhile."""
 
     def __init__(self, cluster: Cluster, *, on_progress: OnProgress | None = None) -> None:
         self._cluster = cluster
@@ -93,7 +93,7 @@ class Copier:
             )
         producer = (kept, header.producer_id)
         if _travels(header) and producer not in self._strangers:
-            # "Duplicate" at another offset means that the broker took it for a repetition of another batch.
+            # "Duplicate" at another offset means that the broker mistook the batch for a retry of another one.
             sent = memoryview(bytearray(batch.data))
             zero_base_offset(sent)
             code, end = await self._try(kept, sent, end, stop)
@@ -138,12 +138,15 @@ _TAKEN_FOR_ANOTHER: Final = 46  # DUPLICATE_SEQUENCE_NUMBER
 
 
 def _travels(header: BatchHeader) -> bool:
-    """Whether a client may send this batch as it is stored."""
+    """Return whether a client may send this batch as it is stored."""
     return not (header.is_control or header.is_transactional or header.has_holes or header.attributes & LOG_APPEND_TIME)
 
 
 def without_producer(batch: StoredBatch) -> memoryview:
-    """The same records in a batch without producer, holes and control records as fillers. Deterministic."""
+    """Return the same records in a batch without producer id; holes and control records become fillers.
+
+    The result is deterministic.
+    """
     header = batch.header
     data = memoryview(bytearray(batch.data))
     if not (header.is_control or header.has_holes or header.attributes & LOG_APPEND_TIME):
@@ -166,8 +169,10 @@ def _again(record: Record | None, header: BatchHeader) -> NewRecord:
 async def difference(
     cluster: Cluster, log: TopicPartition, kept: TopicPartition, extent: OffsetRange, *, strict: bool = False
 ) -> str:
-    """Describe the first difference between a log and its copy; empty if there is none. ``strict``: a batch without its
-    producer counts as different.
+    """Describe the first difference between a log and its copy; empty if there is none.
+
+    Args:
+        strict: A batch that was copied without its producer id counts as different.
 
     Raises:
         WireError: one of them cannot be read.
@@ -190,7 +195,7 @@ async def difference(
 
 
 def identity(batch: StoredBatch) -> tuple[int, int, int]:
-    """Offsets, and the CRC computed from the stored bytes."""
+    """Return the batch's offsets, and the CRC computed from the stored bytes."""
     return batch.header.base_offset, batch.header.next_offset, crc_of(batch.data)
 
 

@@ -1,4 +1,4 @@
-"""Gathers what a resolution needs to know (``TroubleFacts``). Changes nothing."""
+"""Gather the facts of a resolution (``TroubleFacts``). Changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from replication.target.log_reader import first_batch
 from topologies.model import Link, Topology
 
 SOURCE_TIMEOUT: Final = 10.0
-GROUPS_AT_ONCE: Final = 8  # groups asked for at the same time
+GROUPS_AT_ONCE: Final = 8  # concurrent requests
 
 
 async def gather_facts(
@@ -39,7 +39,7 @@ async def gather_facts(
     *,
     running: bool,
 ) -> tuple[LogState, TroubleFacts]:
-    """The state of one log at one site, and everything that a plan for it needs.
+    """Return the state of one log at one site, and the facts from which its plan is built.
 
     Args:
         target: The site, as a user that may read everything there.
@@ -86,10 +86,10 @@ async def gather_facts(
 
 
 def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str, Any]:
-    """The trouble of a log in a site's snapshot.
+    """Return the trouble of a log in a site's snapshot.
 
     Raises:
-        UnknownNameError: no log of this name is in trouble; lists those that are.
+        UnknownNameError: no log of this name is in trouble; the error lists the logs that are.
     """
     found: Mapping[str, Any] | None = snapshot["logs"].get(log)
     if found is None:
@@ -101,7 +101,7 @@ def parse_checked(log: str) -> TopicPartition:
     """Parse ``topic`` or ``topic/3``.
 
     Raises:
-        ConfigurationError: what follows the slash is no number.
+        ConfigurationError: the text after the slash is not a number.
     """
     try:
         return TopicPartition.parse(log)
@@ -110,7 +110,7 @@ def parse_checked(log: str) -> TopicPartition:
 
 
 async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
-    """The offsets that a site's consumer groups have committed in a topic.
+    """Return the offsets that a site's consumer groups have committed in a topic.
 
     Raises:
         FairleadError: the site does not answer, or the user may not see its groups.
@@ -132,7 +132,7 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 
 @contextlib.asynccontextmanager
 async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Collection[str]) -> AsyncIterator[Ledger]:
-    """The site's orders and custody, read to their current end."""
+    """Read the site's orders and custody to their current end."""
     ledger = Ledger(topology, site, on_change=lambda: None)
     ledger.follow_topics(topics)
     following = asyncio.ensure_future(ledger.run(cluster))
@@ -166,10 +166,10 @@ def _held(topology: Topology, ledger: Ledger, site: str, tp: TopicPartition, her
 
 
 async def _extents(cluster: Cluster, topic: str) -> dict[int, OffsetRange]:
-    """A cluster's offsets of a topic, by partition; empty if it has no such topic.
+    """Read a cluster's offsets of a topic, by partition; empty if it has no such topic.
 
     Raises:
-        WireError: it cannot be asked, or a partition cannot be read.
+        WireError: the cluster cannot be asked, or a partition cannot be read.
     """
     info = (await cluster.topics([topic], refresh=True)).get(topic)
     logs = [TopicPartition(topic, number) for number in info.partitions] if info else []
@@ -189,7 +189,7 @@ async def _source(link: Link, upstream: Upstream, topic: str) -> ResolveSource:
 async def _offending(
     sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, here: Mapping[int, OffsetRange]
 ) -> tuple[OffsetRange | None, str]:
-    """The source's batch at the target's end, or a damaged one right before it, and the link of that source."""
+    """Return the source's batch at the target's end, or a damaged batch right before it, and that source's link."""
     end = here[tp.partition].end if tp.partition in here else 0
     for source in sources:
         has = (source.has or {}).get(tp.partition)
@@ -214,7 +214,7 @@ async def _joined(
     topic: str,
     here: Mapping[int, OffsetRange],
 ) -> frozenset[int]:
-    """Partitions that start earlier here than at every source, and have the oldest source's first batch."""
+    """Return the partitions that start earlier here than at every source and have the oldest source's first batch."""
     found: set[int] = set()
     for number, extent in here.items():
         having = [each for each in sources if each.has and number in each.has]
@@ -237,7 +237,7 @@ async def _joined(
 async def _unfinished(
     cluster: Cluster, topic: str, here: Mapping[int, OffsetRange], copies: Collection[str]
 ) -> str | None:
-    """The newest kept copy, if it is the start of the current log: then copying continues at its end."""
+    """Return the newest kept copy if it equals the start of the current log; then copying continues at its end."""
     if not here:
         return None
     for kept in list(copies)[:1]:
@@ -256,7 +256,7 @@ async def _continues(
     cluster: Cluster, log: TopicPartition, kept: TopicPartition, here: OffsetRange, there: OffsetRange
 ) -> bool:
     if there.end <= here.start:
-        return True  # nothing but positioning so far
+        return True  # the copy has only positioning fillers so far
     if there.end > here.end:
         return False
     one, other = await first_batch(cluster, log, there.end - 1), await first_batch(cluster, kept, there.end - 1)

@@ -1,4 +1,4 @@
-"""Builds a plan that resolves a log's trouble without loss, or refuses. Pure."""
+"""Build a plan that resolves a log's trouble without losing records, or refuse. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _LONGEST: Final = MAX_TOPIC_LENGTH - len(KEPT_PREFIX) - _TIME_LENGTH - 1
 
 
 class ResolveChoice(StrEnum):
-    """How a state can be resolved."""
+    """A way to resolve a state."""
 
     SKIP = "skip"  # fill the offsets that cannot be copied and mark them
-    REFILL = "refill"  # keep this replica under another name, delete it, copy it again
+    REFILL = "refill"  # keep a copy of this replica under another name, delete it, copy it again
     RETRY = "retry"  # read it again
     RESUME = "resume"  # end a pause
 
@@ -63,8 +63,8 @@ WAYS: Final[dict[LogState, tuple[ResolveChoice, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ResolveSource:
-    """One link that carries the log. ``has`` is None if the source cannot be asked or lacks the topic; ``why`` says
-    which."""
+    """The source of one link that carries the log. ``has`` is None if the source cannot be asked or lacks the topic;
+    ``why`` is the reason."""
 
     link: str
     site: str
@@ -77,20 +77,21 @@ class TroubleFacts:
     """One log in trouble.
 
     Args:
-        log: As the state names it: ``topic`` or ``topic/partition``.
+        log: The log's name in the snapshot: ``topic`` or ``topic/partition``.
         cause: The replicator's cause of the state.
-        link: The link concerned, if only one is.
-        here: What this site has, by partition; empty if the topic is not there.
-        sources: Every link that may carry the log.
-        held_here: Why this site itself writes the log now; empty if it does not.
+        link: The link in trouble, if only one is.
+        here: This site's offsets, by partition; empty if it does not have the topic.
+        sources: The sources of every link that may carry the log.
+        held_here: The reason why this site itself writes the log now; empty if it does not.
         paused: The order that pauses the log, if any.
         joined: Partitions in which this site also has the source's oldest batch; older records here belong before it.
         running: Whether a replicator of this site runs.
         unfinished: A kept copy of this log that an interrupted run may have left.
-        offending: Quarantined only: the batch that the target refuses, as the source of ``offending_link`` has it; or,
-            if that ends where the target ends, or before, a batch that is damaged there and whole here.
-        groups: What consumer groups of this site have committed in the topic; Kafka forgets it with the topic.
-        now: For the kept copy's name.
+        offending: Quarantined only: the offsets of the batch that the target refuses, at the source of
+            ``offending_link``. If they end at or before the target's end, that batch is damaged at the source and
+            intact here.
+        groups: Offsets that this site's consumer groups have committed in the topic; Kafka deletes them with the topic.
+        now: The time, for the kept copy's name.
     """
 
     site: str
@@ -142,11 +143,12 @@ def plan_resolution(
     """Build the plan that resolves a state.
 
     Args:
-        choice: None for the default of this state.
-        shorter: Refill although the sources start later than this replica; the kept copy then has older records.
+        choice: The way to resolve it; None for the default of this state.
+        shorter: Refill although the sources start later than this replica. Only the kept copy then has the older
+            records.
 
     Raises:
-        RefusedError: the choice does not fit the state, or it would lose data; the reason is in it.
+        RefusedError: the choice does not fit the state, or it would lose data.
     """
     ways = WAYS.get(state, ())
     if not ways:
@@ -221,7 +223,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
         )
     notes: list[str] = []
     extents = tuple(sorted((number, each) for number, each in facts.here.items() if each.start < each.end))
-    older: list[tuple[int, OffsetRange]] = []  # what only this site has, and belongs before what the sources have
+    older: list[tuple[int, OffsetRange]] = []  # records that only this site has, from before the sources' start
     for number, each in extents:
         notes += _missing_after(state, facts, there, number, each, shorter=shorter)
         if number in facts.joined and not shorter:
@@ -253,7 +255,7 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
 def _missing_after(
     state: LogState, facts: TroubleFacts, there: list[ResolveSource], number: int, each: OffsetRange, *, shorter: bool
 ) -> list[str]:
-    """Notes about what the refilled log will lack; refuses if that needs ``shorter``."""
+    """Return notes about records that the refilled log will lack; refuse if that needs ``shorter``."""
     has = [found for source in there if (found := (source.has or {}).get(number))]
     log = TopicPartition(facts.topic, number)
     if not has:
@@ -280,19 +282,19 @@ def _forgotten(step: RestoreGroups) -> str:
 
 
 def resolving(state: LogState) -> str:
-    """The reason in a refill's pause, by which an interrupted refill is recognised."""
+    """Return the reason to write into a refill's pause. It identifies an interrupted refill (``resolved_by``)."""
     return f"resolving {state}"
 
 
 def resolved_by(paused: Override | None) -> LogState | None:
-    """The state whose refill was interrupted under this pause; None for an ordinary pause."""
+    """Return the state whose refill was interrupted under this pause; None for an ordinary pause."""
     if paused is None:
         return None
     return next((state for state in WAYS if paused.reason == resolving(state)), None)
 
 
 def _first(sources: list[ResolveSource], number: int) -> int:
-    """The oldest offset that any source has."""
+    """Return the oldest offset that any source has in a partition."""
     return min(has.start for each in sources if (has := (each.has or {}).get(number)))
 
 
@@ -301,7 +303,7 @@ def _all(sources: list[ResolveSource]) -> set[int]:
 
 
 def _skip_gap(facts: TroubleFacts) -> Made:
-    """Behind retention: fill from this site's end to the source's start."""
+    """Resolve ``behind-retention``: fill from this site's end to the source's start."""
     end = _end_of(facts)
     there = _reachable(facts)
     for source in there:
@@ -322,7 +324,7 @@ def _skip_gap(facts: TroubleFacts) -> Made:
 
 
 def _skip_batch(facts: TroubleFacts) -> Made:
-    """Quarantined: keep the bytes of the batch that cannot be copied, then fill its offsets."""
+    """Resolve ``quarantined``: keep the bytes of the batch that cannot be copied, then fill its offsets."""
     end = _end_of(facts)
     batch = facts.offending
     if batch is None or not batch.start <= end <= batch.end:
@@ -352,7 +354,7 @@ def _skip_batch(facts: TroubleFacts) -> Made:
 
 
 def _reachable(facts: TroubleFacts) -> list[ResolveSource]:
-    """The sources that can be asked and have the topic.
+    """Return the sources that can be asked and have the topic.
 
     Raises:
         RefusedError: there is none.
@@ -365,10 +367,10 @@ def _reachable(facts: TroubleFacts) -> list[ResolveSource]:
 
 
 def _end_of(facts: TroubleFacts) -> int:
-    """Where the log ends at this site.
+    """Return the log's end at this site.
 
     Raises:
-        RefusedError: it is not there.
+        RefusedError: the site does not have the log.
     """
     here = facts.here.get(facts.partition)
     if here is None:
@@ -386,7 +388,7 @@ def _order_for(
     start: int | None = None,
     stop: int | None = None,
 ) -> Override:
-    """An order with the time and the user of the facts."""
+    """Return an order with the time and the user of the facts."""
     return Override(kind=kind, at=facts.now, by=facts.by, reason=reason, link=link, log=log, start=start, stop=stop)
 
 
@@ -396,7 +398,7 @@ def _refuse(facts: TroubleFacts, why: str, *, hint: str) -> NoReturn:
 
 
 def kept_name(topic: str, now: dt.datetime) -> str:
-    """Name of the topic that keeps the current version of ``topic``; a very long name is cut and gets a hash."""
+    """Return a name for the kept copy of ``topic``; a very long name is cut and gets a hash."""
     if len(topic) > _LONGEST:
         mark = hashlib.sha256(topic.encode()).hexdigest()[:12]
         topic = f"{topic[: _LONGEST - len(mark) - 1]}-{mark}"
@@ -404,7 +406,7 @@ def kept_name(topic: str, now: dt.datetime) -> str:
 
 
 def kept_copies(topic: str, topics: Iterable[str]) -> list[str]:
-    """The kept copies of a topic among ``topics``, newest first."""
+    """Return the kept copies of a topic among ``topics``, newest first."""
     wanted = _KEPT.fullmatch(kept_name(topic, dt.datetime.min.replace(year=1000, tzinfo=dt.UTC)))
     found = []
     for each in topics:

@@ -1,7 +1,7 @@
-"""The steps that resolve a log in trouble. Each describes itself and carries itself out.
+"""Define the steps that resolve a log in trouble. Each step describes and carries out itself.
 
-Every step may be repeated: after an interruption, the next run finds the log paused by it and continues. Nothing is
-deleted before ``Verify`` has found both versions equal and the log's end unchanged.
+Every step may be repeated: after an interruption, the next run finds the pause of the interrupted run and continues.
+Nothing is deleted before ``Verify`` has found both versions equal and the log's end unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from replication.target.log_reader import first_batch
 CLIENT: Final = "fairlead-resolve"
 POLL: Final = 0.2
 PAUSE_SECONDS: Final = 30.0
-STALL_SECONDS: Final = 60.0  # without any progress
+STALL_SECONDS: Final = 60.0  # seconds without progress
 _SPARE: Final = 4096
 _PASSING: Final = (LogState.UNAVAILABLE, LogState.PAUSED)
 
@@ -58,7 +58,7 @@ class ResolveRun:
     Args:
         target: The site, as a user that may do everything there. ``cluster`` is connected to it.
         upstream: Other sites, as the site's replicator sees them.
-        access: The site's orders, and what its replicator says.
+        access: The site's orders and its replicator's status.
     """
 
     target: KafkaEndpoint
@@ -68,16 +68,16 @@ class ResolveRun:
     tell: Tell = silent
 
     async def write(self, order: Override) -> int:
-        """Append an order to the site's orders; returns the offset after it."""
+        """Append an order to the site's orders; return the offset after it."""
         return await self.access.append(self.target.site, [order])
 
     def status(self) -> Mapping[str, Any] | None:
-        """The replicator's newest snapshot; None if it does not run."""
+        """Return the replicator's newest snapshot; None if it does not run."""
         now = self.access.status(self.target.site)
         return now.snapshot if now is not None and now.running else None
 
     async def ends(self, topic: str, partitions: Collection[int]) -> dict[int, int]:
-        """The ends of these partitions at the site; empty if the topic is not there."""
+        """Return the ends of these partitions at the site; empty if it does not have the topic."""
         if topic not in await self.cluster.topics([topic], refresh=True):
             return {}
         ends = await self.cluster.end_offsets([TopicPartition(topic, number) for number in partitions])
@@ -109,7 +109,7 @@ async def resolve_log(
 
 @dataclass(frozen=True, slots=True)
 class PauseLog(PlanStep[ResolveRun]):
-    """Order the replicator to stop following the topic. ``wait``: until it has done so."""
+    """Order the replicator to stop following the topic; with ``wait``, wait until it has read the order."""
 
     order: Override
     logs: tuple[str, ...]
@@ -191,7 +191,7 @@ class KeepBatch(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class Verify(PlanStep[ResolveRun]):
-    """Compare both batch by batch, and check that nothing was appended meanwhile; else refuse."""
+    """Compare a log and its kept copy batch by batch; refuse if they differ or records were appended meanwhile."""
 
     topic: str
     kept: str
@@ -221,7 +221,7 @@ class Verify(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopic(PlanStep[ResolveRun]):
-    """Delete the replica, all partitions."""
+    """Delete the replica's topic, with all partitions."""
 
     topic: str
 
@@ -248,7 +248,7 @@ class RestoreRecords(PlanStep[ResolveRun]):
         cluster, partitions = context.cluster, {self.topic: self.partitions}
         settings = (await cluster.topic_settings([self.kept], ["max.message.bytes"])).get(self.kept, {})
         await asyncio.to_thread(create_logs, context.target, {self.topic: settings}, partitions=partitions)
-        await cluster.refresh([self.topic])  # it has another id now
+        await cluster.refresh([self.topic])  # the new topic has another id
         await cluster.wait_writable([TopicPartition(self.topic, number) for number in range(self.partitions)])
         for number, extent in self.extents:
             await context.copy(self.kept, self.topic, ((number, extent),))
@@ -285,7 +285,7 @@ class WriteOrder(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class WaitFor(PlanStep[ResolveRun]):
-    """Wait until the log is mirrored and reaches these ends; give up when nothing moves any more."""
+    """Wait until the log is mirrored and reaches these ends; give up after ``STALL_SECONDS`` without progress."""
 
     log: str
     ends: tuple[tuple[int, int], ...]  # (partition, offset)
@@ -324,7 +324,7 @@ class WaitFor(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class RestoreGroups(PlanStep[ResolveRun]):
-    """Commit again the offsets that Kafka forgot with the topic, never beyond the log's end; report refused groups."""
+    """Commit again the offsets that Kafka deleted with the topic, at most the log's end; report refused groups."""
 
     topic: str
     committed: tuple[Committed, ...]
@@ -345,7 +345,7 @@ class RestoreGroups(PlanStep[ResolveRun]):
 
 
 async def restore_groups(client: GroupClient, topic: str, committed: Collection[Committed]) -> list[str]:
-    """Commit these offsets again; return the groups that were refused, with the errors."""
+    """Commit these offsets again; return the refused groups, with the errors."""
     refused = []
     for group in sorted({each.group for each in committed}):
         commits = {
