@@ -93,7 +93,7 @@ def apply_sites(
     max_removals: float = SHARE,
     readmit: Collection[str] = (),
 ) -> tuple[SiteResult, ...]:
-    """Make the rules of each site what the topology says: read, compare, add, then remove. Errors are in the results.
+    """Change the rules of each site to those of the topology: read, compare, add, then remove. Results have the errors.
 
     Idempotent: applying again changes nothing; after an error it does the rest. The site's audit log gets an entry
     before and after each change.

@@ -208,7 +208,7 @@ def compile_quotas(topology: Topology, site: str) -> dict[str, dict[str, float]]
 
 
 def managed_users(topology: Topology, site: str) -> Callable[[str], bool]:
-    """Return a function that tells whether Fairlead may change a user's quotas.
+    """Return a predicate that selects the users whose quotas Fairlead may change.
 
     On clusters that Fairlead started it may change those of everybody but its services, elsewhere those of the
     topology's customers and users.

@@ -333,7 +333,7 @@ def digest(bindings: Iterable[Binding]) -> str:
 
 
 def managed_by(topology: Topology, site: str) -> Managed:
-    """Return a function that tells which rules of a site Fairlead may change.
+    """Return a predicate that selects the rules of a site that Fairlead may change.
 
     On a cluster that Fairlead started these are all rules except the super user's. On other clusters these are the
     rules of Fairlead's services and of users in the topology, and the rules for everybody about the topology's streams.

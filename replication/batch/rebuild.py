@@ -254,7 +254,8 @@ def fillers(
 
 
 def fence(producer_id: int, timestamp_ms: int) -> memoryview:
-    """A filler that raises the epoch of a replica's producer, so that the broker refuses a replicator's older batches.
+    """Return a filler that raises the epoch of a replica's producer. After it the broker refuses a replicator's older
+    batches.
 
     It has sequence 0, which the broker accepts at any end. It is copied like any other filler.
     """

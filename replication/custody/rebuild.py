@@ -1,12 +1,12 @@
-"""Rebuilds copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
+"""Rebuild copies that a seizure has cut off (docs/replication.md, "Custody and seizure").
 
 Such a copy has records that are no longer part of the log. The copy is deleted once this site's bridge reports in its
 ledger that it has kept them as strays, and a source has the current log. Then the log is copied like any new one, so a
-crash at any moment does no harm. Without the report the copy stays ``diverged``. So it does if the source has another
-record right before the cut: then an earlier seizure, not known here yet, cut off more.
+crash at any moment does no harm. Without the report the copy stays ``diverged``. It also stays ``diverged`` if the
+source has another record right before the cut: then an earlier seizure, not known here yet, cut off more.
 
 A source must have the current log and everything that was here before the cut. If two copies have the same record at
-an offset, they have the same records before it, because an append is accepted only behind what its writer knows.
+an offset, they have the same records before it, because an append is accepted only after records that its writer knows.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Rebuilder:
         self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # links to copy from, up to which offset
 
     def seized_topics(self, topics: Collection[str]) -> list[str]:
-        """Those of these topics that were ever seized."""
+        """Return the topics that were ever seized."""
         return [topic for topic in self._custody.seized() if topic in topics]
 
     def rebuild_links(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
@@ -327,8 +327,8 @@ class Rebuilder:
     def waiting_logs(
         self, carried: Container[TopicPartition], holder: Callable[[str], str | None]
     ) -> dict[TopicPartition, LogTrouble]:
-        """Logs whose every source was cut off by a seizure or exceeds its right to write; without logs that this site
-        itself seized or holds."""
+        """Return the logs whose every source was cut off by a seizure or exceeds its right to write, without logs that
+        this site itself seized or holds."""
         return {
             tp: trouble
             for source_link in self._source_links

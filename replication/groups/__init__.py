@@ -1,5 +1,5 @@
-"""Committed offsets of consumer groups, carried over with the logs.
+"""Copy committed offsets of consumer groups along with the logs.
 
 In: the groups that a link selects, at its source. Out: the same offsets committed at the target. Open ``sync`` first;
-``rules`` decides (pure), ``client`` asks and commits.
+``rules`` decides (pure), ``client`` reads and commits.
 """

@@ -54,7 +54,7 @@ class Groups(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why a commit was refused: the protocol's name of the error, and whether members of the group caused it."""
+    """The refusal of a commit: the protocol's name of the error, and whether members of the group caused it."""
 
     name: str
     by_members: bool
@@ -119,10 +119,10 @@ class GroupClient:
         return Groups(active, tuple(sorted({kafka_error(error).name() for error in listed.errors or ()})))
 
     async def offsets(self, group: str) -> dict[TopicPartition, Commit]:
-        """What a group has committed in topics that the user may see; nothing for an unknown group.
+        """Return the offsets that a group has committed in topics that the user may see; empty for an unknown group.
 
         Raises:
-            As ``groups``.
+            FairleadError: see ``groups``.
         """
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
         answer = await self._wait(asked[group], f"read the offsets of group {group}")

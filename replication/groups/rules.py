@@ -1,18 +1,18 @@
-"""Decides which committed offsets of consumer groups are copied over a link. Pure functions.
+"""Decide which committed offsets of consumer groups are copied over a link. Pure functions.
 
-Offsets are the same at both ends, so a group follows by copying numbers. A copy carries a mark in its metadata: whose
-position it is, what that position was, and when it was first seen. Consumers and tools commit without the mark, so
-their commits can be recognised. The rule, for one partition:
+Offsets are the same at both ends, so a group follows by copying numbers. A copy has a mark in its metadata: the site of
+the position, its offset, and the time when it was first seen. Consumers and tools commit without the mark, so their
+commits can be recognised. The rule, for one partition:
 
 - An **untouched copy** follows its origin wherever that goes, backwards as well: a reset at the source follows.
-- A commit of **another client at the target** is never moved back. Only a position replaces it that is further on and
-  was committed later, as far as that was seen. What the first round finds counts as later, so that a group that was
-  used elsewhere meanwhile comes home.
+- A commit of **another client at the target** is never moved back. Only a position replaces it that has a higher offset
+  and was committed later, as far as the rounds show. Positions in the first round count as later, so that a group that
+  was used at another site meanwhile can return.
 - Nothing is written under a group with members, beyond the log's end, or before its start.
-- A copy is passed on with its origin's mark, never back to its origin, and only if it is newer: marks of one origin are
-  ordered, so circles of links come to rest.
-- Whoever may commit at the source can write any mark. A mark is ignored if it names a site from which no group reaches
-  the source, or a time in the future.
+- A copy is passed on with its origin's mark, never back to its origin, and only if it is newer. Marks of one origin are
+  ordered, so copying around a circle of links ends.
+- A client that may commit at the source can write any mark. A mark is ignored if it names a site from which no group
+  reaches the source, or a time in the future.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ReplicaBounds(NamedTuple):
 
 
 class GroupPosition(NamedTuple):
-    """Where the consumers at ``site`` are. ``stamp`` orders positions of one site: milliseconds when first seen."""
+    """Position of the consumers at ``site``. ``stamp`` orders positions of one site: ms when first seen."""
 
     site: str
     offset: int
@@ -84,7 +84,7 @@ REASON: Final[dict[GroupLogState, str]] = {
 
 
 class SeenCommit(NamedTuple):
-    """What the last round found for one partition. ``due``: the source's position is later than the target's."""
+    """The result of the last round for one partition. ``due``: the source's position is later than the target's."""
 
     source: tuple[str, int]
     target: Commit | None
@@ -92,10 +92,10 @@ class SeenCommit(NamedTuple):
 
 
 class CommitDecision(NamedTuple):
-    """What to do about one partition.
+    """The decision about one partition.
 
     Args:
-        write: What to commit at the target; None for nothing.
+        write: The offset to commit at the target; None to commit nothing.
         behind: Records that consumers moved to the target would read again.
         seen: Passed to the next round; None if there is nothing to remember.
     """
@@ -197,7 +197,7 @@ def _known(target: Commit | None, now_ms: int) -> GroupPosition | None:
 def _follow(
     wanted: GroupPosition, reach: int, target: Commit | None, due: bool, now_ms: int
 ) -> tuple[GroupLogState, bool]:
-    """State, and whether to write ``reach``, for a group without members at the target."""
+    """Return the state, and whether to write ``reach``, for a group without members at the target."""
     state = _reached(wanted, reach)
     if target is None:
         return state, True
@@ -234,8 +234,8 @@ def unmatched_patterns(patterns: Iterable[str], groups: Collection[str]) -> list
 
 
 def origins_of(topology: Topology, link: Link) -> frozenset[str]:
-    """The sites whose positions the source of a link may have: its own, and those that links with groups bring there.
-    A ship passes on neither positions nor records of others."""
+    """Return the sites whose positions the source of a link may have: itself, and those that links with groups copy to
+    it. A ship passes on neither positions nor records of others."""
     ships = {name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP}
     found, new = {link.from_}, {link.from_} - ships
     while new:
@@ -246,8 +246,11 @@ def origins_of(topology: Topology, link: Link) -> frozenset[str]:
 
 
 def probe_name(pattern: str) -> str:
-    """A group name that is permitted wherever the pattern is. Without rights a cluster lists no groups and gives no
-    error; a request for this name shows whether rights are missing."""
+    """Return a group name that is permitted if the pattern is.
+
+    Without rights a cluster lists no groups and returns no error. A request for this name shows whether rights are
+    missing.
+    """
     wildcard = _WILDCARD.search(pattern)
     return pattern[: wildcard.start()] if wildcard else pattern
 

@@ -1,7 +1,7 @@
-"""Copies committed offsets of the consumer groups that a link selects.
+"""Copy committed offsets of the consumer groups that a link selects.
 
-Every few seconds it reads both ends, decides with ``replication.groups.rules`` and commits at the target. It keeps only
-what the last round found; a restart is a first round.
+Every few seconds a round reads both ends, decides with ``replication.groups.rules`` and commits at the target. Only the
+last round's result is kept; a restart begins with a first round.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class GroupSync:
             await logs.close()
 
     async def _permitted(self, source: GroupClient) -> str:
-        """Which rights patterns without a group lack; empty if there is just no such group."""
+        """Return the rights that are missing for patterns without a group; empty if there is just no such group."""
         try:
             for pattern in self._unmatched:
                 await source.offsets(probe_name(pattern))
@@ -181,7 +181,7 @@ class GroupSync:
         return ""
 
     async def _commits(self, source: GroupClient, groups: Collection[str]) -> dict[str, dict[TopicPartition, Commit]]:
-        """What each group has committed in logs of the link; groups without any are left out."""
+        """Return the commits of each group in logs of the link; groups without any are left out."""
         found: dict[str, dict[TopicPartition, Commit]] = {}
 
         async def ask(group: str) -> None:
@@ -258,10 +258,13 @@ class GroupSync:
             self._state, self._cause, self._since = state, cause, now()
 
     def snapshot(self) -> dict[str, Any]:
-        """JSON-ready: ``state`` (connecting, up, unavailable) with ``since`` and ``cause``; ``looked_at``;
-        ``unmatched``, the patterns without a group; ``groups`` by name: ``state`` (copied or skipped), ``reason``,
-        ``copied_at`` (the last commit here), ``behind`` (records that consumers moved here would read again), ``logs``
-        (how many), ``not_plain`` (logs in special states)."""
+        """Return JSON-ready values.
+
+        ``state`` (connecting, up, unavailable) with ``since`` and ``cause``; ``looked_at``; ``unmatched``, the patterns
+        without a group; ``groups`` by name: ``state`` (copied or skipped), ``reason``, ``copied_at`` (the last commit
+        here), ``behind`` (records that consumers moved here would read again), ``logs`` (their number), ``not_plain``
+        (logs in special states).
+        """
         return {
             "link": self._link.name,
             "state": self._state,
@@ -274,7 +277,7 @@ class GroupSync:
 
 
 async def _bounds(logs: Cluster, wanted: Collection[TopicPartition]) -> dict[TopicPartition, ReplicaBounds]:
-    """First and end offset of those of the wanted logs that are at the target."""
+    """Return the first and end offset of the wanted logs that exist at the target."""
     if not wanted:
         return {}
     known = await logs.topics({tp.topic for tp in wanted}, refresh=True)

@@ -1,4 +1,4 @@
-"""A link's rate limit, and how many bytes to request at a time. Pure; clocks are parameters.
+"""Limit a link's rate, and compute how many bytes to request at a time. Pure; clocks are parameters.
 
 ``LinkBudget`` has a token bucket for each priority class. A byte is charged to its own class and to every later class,
 never to an earlier one. So bulk traffic never delays an alert, and all classes together keep to the rate.
@@ -20,7 +20,7 @@ from topologies.model import Priority
 
 
 class TokenBucket:
-    """Bytes that may be moved now: refilled at ``rate`` bytes a second up to ``burst``; may go into debt.
+    """A budget of bytes that may be moved now: refilled at ``rate`` bytes/s up to ``burst``; may go into debt.
 
     A record batch cannot be cut, so the last one may be larger than what was left; the next waits until that is paid.
     """
@@ -86,7 +86,7 @@ MOST: Final = 32 << 20
 ANSWER_SECONDS: Final = 0.4
 ROUND_TRIPS: Final = 10
 STEP: Final = 4  # the next size differs at most by this factor
-FULL: Final = 0.5  # an answer below this share of the request tells nothing about the link's speed
+FULL: Final = 0.5  # an answer below this share of the request does not show the link's speed
 
 
 class FetchSizer:

@@ -1,6 +1,6 @@
-"""Refuses parts of a fetch answer: histories that a seizure cut off, and batches that the source may not write.
+"""Refuse parts of a fetch answer: histories that a seizure cut off, and batches that the source may not write.
 
-A history that was cut off is refused from every source, because two such sites would feed each other for ever. The
+A history that was cut off is refused from every source, because two such sites would feed each other forever. The
 right to write concerns ships, which extend the logs of containers only in terms that they hold
 (``replication.catalog.SourceReach``).
 """
@@ -20,7 +20,7 @@ from topologies.model import Link, Priority
 
 
 class SourceRules:
-    """What one link may copy, by the ledgers and operators' overrides of this site as they are now."""
+    """The limits of one link, by the current ledgers and operators' overrides of this site."""
 
     def __init__(self, link: Link, catalog: Catalog, custody: CustodyView, overrides: Overrides) -> None:
         self._link = link
@@ -75,8 +75,8 @@ def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPar
 
 
 def _beyond(header: BatchHeader, reach: SourceReach) -> str:
-    """Why the source may not write a batch; empty if it may. A holder may also write the marker of the next term, which
-    ends its own and arrives before the ledger entry about it."""
+    """Return why the source may not write a batch; empty if it may. A holder may also write the marker of the next
+    term, which ends its own and arrives before the ledger entry about it."""
     what = f"the batch at offset {header.base_offset}"
     if header.producer_id != PRODUCER_ID:
         return f"{what} was written by producer {header.producer_id}, not by Fairlead"

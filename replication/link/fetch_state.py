@@ -46,14 +46,14 @@ class PartitionFetchState:
         return self.position
 
     def is_led_anew(self, epoch: int) -> bool:
-        """Whether fetched batches have a later leader epoch than those before. After an unclean election a leader may
-        have lost records that the target has, and have others at their offsets."""
+        """Return whether fetched batches have a later leader epoch than those before. After an unclean election a
+        leader may have lost records that the target has, and have others at their offsets."""
         before, self.epoch = self.epoch, max(self.epoch, epoch)
         return -1 < before < epoch
 
 
 class TailMismatch(NamedTuple):
-    """How the source's batch differs from the target's, and the batch itself."""
+    """A difference between the source's batch and the target's, with the source's batch."""
 
     what: str
     end: int  # the target's end at the time of the comparison

@@ -1,6 +1,6 @@
-"""Decides where to fetch on in a log that is empty, differs from the source, or is out of the source's range.
+"""Decide where to continue fetching a log that is empty, differs from the source, or is out of the source's range.
 
-A log may be unfollowed while a cluster answers; then nothing is done about it.
+If a log is no longer followed when a cluster's answer arrives, the answer is ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from replication.target.mirror import Feed
 
 
 class LinkContext(Protocol):
-    """What fetchers need of the link that they belong to."""
+    """The methods of a link that its fetchers need."""
 
     @property
     def name(self) -> str: ...
@@ -58,8 +58,8 @@ class LinkContext(Protocol):
         """Have the plan made again."""
 
     async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Those logs that another link should bring before this link brings them from the given offsets on: it starts
-        earlier in a log that is empty here, or has the next offset of one that is not."""
+        """Return the logs that another link should copy before this link copies them from the given offsets on: it
+        starts earlier in a log that is empty here, or has the next offset of one that is not."""
 
 
 class FetchPositions(Feed, Protocol):

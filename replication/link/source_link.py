@@ -1,4 +1,4 @@
-"""One link: connects to the source, lists its logs, fetches them by priority class, and reconnects.
+"""Run one link: connect to the source, list its logs, fetch them by priority class, and reconnect.
 
 A link does not know other links. It lists its source's logs; the planner decides which of them it follows.
 ``LinkGate`` stops the link's work as soon as its policy or an operator forbids it.
@@ -196,7 +196,7 @@ class SourceLink:
         return self.link.start
 
     async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Those logs that another link should bring before this link brings them from these offsets on."""
+        """Return the logs that another link should copy before this link copies them from these offsets on."""
         return await self._elsewhere(logs) if self._elsewhere is not None else ()
 
     def may_give(self, tp: TopicPartition) -> bool:

@@ -1,6 +1,6 @@
-"""Where a link starts in logs that the target does not have yet (``Link.start``).
+"""Find where a link starts in logs that the target does not have yet (``Link.start``).
 
-A copy keeps the source's offsets. So a replica that does not start at offset 0 is positioned by fillers, which are
+A copy has the source's offsets. So a replica that does not start at offset 0 is positioned by fillers, which are
 deleted once the first real batch is stored.
 """
 
@@ -27,10 +27,10 @@ class Beginning(NamedTuple):
 
 
 async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: str) -> dict[TopicPartition, Beginning]:
-    """Where to start in each of these logs; logs whose offsets the source does not tell are left out.
+    """Return where to start in each of these logs; logs whose offsets the source does not return are left out.
 
-    With ``end`` the gap is filled at once, so that the replica's end keeps the decision over a restart. The other
-    starts find the same offset, or a later one, again.
+    With ``end`` the gap is filled at once, so that the replica's end preserves the decision over a restart. The other
+    starts find the same offset again, or a later one.
 
     Raises:
         WireError: the source cannot be reached.
@@ -53,7 +53,7 @@ async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: s
 async def brought_first(
     source: Cluster, logs: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], start: str
 ) -> set[TopicPartition]:
-    """Those logs that this link should bring before another link brings them from the given offsets on.
+    """Return the logs that this link should copy before another link copies them from the given offsets on.
 
     An empty log goes to the link that starts earlier; any other log to a link whose source has the next offset.
 

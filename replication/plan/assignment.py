@@ -1,9 +1,9 @@
-"""Decides which logs a target follows over which of its links. Pure functions.
+"""Decide which logs a target follows over which of its links. Pure functions.
 
-Urgent classes are followed over every open link that carries them; the first copy wins and the others are dropped. An
-exception is a link with a rate if there is another link, and its source neither holds the log nor has more: otherwise
-the ledger would come back over the satellite that it was sent over. Everything else is followed over one link at a
-time: the holder's if it is open, else one whose source has more than the target. So a full mesh does not carry every
+Urgent classes are followed over every open link that carries them; the first copy is used and the others are dropped.
+An exception is a link with a rate if there is another link, and its source neither holds the log nor has more:
+otherwise the ledger would return over the satellite that it was sent over. Other classes are followed over one link at
+a time: the holder's if it is open, else one whose source has more than the target. So a full mesh does not carry every
 byte once per neighbour.
 """
 

@@ -1,10 +1,10 @@
-"""Tasks beside the copying: retention, settings, leftover fillers, surveys.
+"""Run maintenance tasks besides copying: retention, settings, leftover fillers, surveys.
 
 Retention: Kafka's own time retention would empty a log whose records are all old, and an emptied log loses its producer
 state at the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what
 the site's retention in the topology no longer covers, never the last batch. Age is counted back from the log's newest
-record, not from the wall clock: a log that has been waiting for its ship keeps what it has. A record from the future
-counts as one of now. What the site itself holds is not touched, since no other site may have it yet.
+record, not from the wall clock, so a log that waits for its ship keeps its records. A record from the future counts as
+one of now. Logs that the site itself holds are not changed, because other sites may not have their records yet.
 
 Survey: sources over which a log is not followed are asked whether they have more (``assignment.to_survey``), and logs
 that were unavailable are retried.

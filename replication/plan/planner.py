@@ -1,7 +1,8 @@
-"""Decides which log is followed over which link, and creates missing topics. Plans again after every change.
+"""Decide which log is followed over which link, and create missing topics. Plan again after every change.
 
-Changes are: a source has new logs, a link came or went, custody moved, a ship berthed, another source got ahead, a log
-stopped, an operator gave an order. Whoever notices one sets ``changed``. ``replication.plan.assignment`` decides, pure.
+Changes are: a source has new logs, a link opened or closed, custody moved, a ship berthed, another source got ahead, a
+log stopped, an operator gave an order. The part that notices a change sets the event ``changed``.
+``replication.plan.assignment`` decides, pure.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ RETRY: Final = 1.0
 
 
 class Planner:
-    """Keeps the plan of one target up to date."""
+    """Keep the plan of one target up to date."""
 
     def __init__(
         self,
@@ -142,7 +143,7 @@ class Planner:
     async def brought_first(
         self, appender: TargetAppender, link: str, logs: Mapping[TopicPartition, int]
     ) -> set[TopicPartition]:
-        """Those logs that another link should bring before ``link`` brings them from the given offsets on.
+        """Return the logs that another link should copy before ``link`` copies them from the given offsets on.
 
         Where a log starts here cannot be changed later. So links that are connecting, or whose source does not answer,
         count as if they had more until that is known. Logs that are followed over one link at a time start there.

@@ -1,4 +1,4 @@
-"""Creates the topics of replicas, and copies settings and partition counts from the source.
+"""Create the topics of replicas, and copy settings and partition counts from the source.
 
 Settings of cleanup and batch size are copied. Each site keeps its own retention, replicas and in-sync replicas. Two
 settings are fixed, because equal copies need them: replicas have ``compression.type=producer`` and
@@ -48,8 +48,8 @@ def followed_settings(source: Settings) -> dict[str, str]:
 
 
 def setting_changes(source: Settings, target: Settings) -> dict[str, str]:
-    """The settings to change at the target. ``max.message.bytes`` is only raised, since the target may have larger
-    batches already."""
+    """Return the settings to change at the target. ``max.message.bytes`` is only raised, since the target may have
+    larger batches already."""
     out = {}
     for name, value in followed_settings(source).items():
         there = target.get(name)
@@ -118,8 +118,8 @@ def topic_models(
     carrying: Mapping[TopicPartition, Sequence[SourceLink]],
     shapes: Callable[[Link, str], bool],
 ) -> dict[str, TopicModel]:
-    """The topics to create for new replicas; a log whose source has just gone is left out. ``shapes`` returns whether
-    settings and partitions of a topic are copied over a link."""
+    """Return the topics to create for new replicas; a log whose source has just gone is left out. ``shapes`` returns
+    whether settings and partitions of a topic are copied over a link."""
     wanted: dict[str, TopicModel] = {}
     for tp in logs:
         if carrying[tp][0].cluster is None:

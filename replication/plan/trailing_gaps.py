@@ -1,9 +1,9 @@
-"""Closes the ends of replicas whose source has nothing left before its own end: compaction took it.
+"""Fill the ends of replicas where compaction has removed the last records before the source's end.
 
 A fetch brings no batch for such offsets, so a complete replica would stay behind until the source's next record. They
-become fillers when both ends have rested for a while, the source answers that nothing is there, and its topic is
-compacted. Without compaction, an end without records is a loss and stays visible. Logs of Fairlead's own writers are
-left alone: only the next record shows whether these offsets belong to the last term or the next, and it closes them.
+become fillers when both ends have not moved for a while, the source answers that it has no records there, and its topic
+is compacted. Without compaction, an end without records is a loss and stays visible. Logs of Fairlead's own writers are
+not filled: only the next record shows whether these offsets belong to the last term or the next, and it closes them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 EVERY: Final = 1.0
 STILL: Final = 3.0  # seconds in which neither end has moved
 AGAIN: Final = 300.0  # seconds until a log is asked for once more, though nothing has moved
-AT_ONCE: Final = 50  # logs in one look over one link; over a link with a rate it is one
+AT_ONCE: Final = 50  # logs checked at a time over one link; 1 over a link with a rate
 
 
 class _Rest(NamedTuple):
@@ -44,7 +44,7 @@ class _Rest(NamedTuple):
 
 
 class _Filling:
-    """The feed of fillers that no fetcher brought."""
+    """The feed of fillers that come from no fetcher."""
 
     def __init__(self, source_link: SourceLink) -> None:
         self.name = source_link.name
@@ -58,7 +58,7 @@ class _Filling:
 
 
 class TrailingGaps:
-    """Checks all logs that are followed.
+    """Check the ends of all followed logs.
 
     Args:
         followed: The links over which each log is followed now.
