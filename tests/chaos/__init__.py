@@ -1,1 +1,1 @@
-"""Long random runs (``make chaos``). Not part of the ordinary tests."""
+"""Long random runs (``make chaos``). They are not part of the ordinary test suite."""

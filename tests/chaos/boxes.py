@@ -1,10 +1,10 @@
-"""Boxes that move at random between ports and ships, and say so; what they publish is remembered.
+"""Simulate boxes that move at random between ports and ships and publish it; record what they publish.
 
-A box is at one place at a time. What it says is sometimes heard at the wrong site, it goes on before custody has come
-after it, it leaves through one port's gate and comes in at another's, and custody is ordered about by hand.
+A box is at one place at a time. Some of its messages reach the wrong site, it moves on before custody has followed it,
+it leaves through one port's gate and comes in at another's, and operators grant and seize custody by hand.
 
-A lorry may be faster than the news that its box has left, but no box is new at two ports: nobody can prevent that two
-ports open a log which neither knows to be the other's, and the ledgers then say so (``SplitCustodyError``).
+A lorry may be faster than the news that its box has left, but no box is new at two ports: nobody can prevent two ports
+from opening a log when neither knows that the other has, and the ledgers then report it (``SplitCustodyError``).
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from topologies.model import SiteKind, Topology
 EVENTS: Final = "fairlead/v1/events"
 WRONG_SITE: Final = 0.08
 SENT_TWICE: Final = 0.1
-SEIZED: Final = 0.4  # of the orders by hand
-MOST_BOOTS: Final = MAX_BOOTS - 2  # beyond what a log remembers, a reading that comes again may be in it twice
+SEIZED: Final = 0.4  # share of the orders by hand
+MOST_BOOTS: Final = MAX_BOOTS - 2  # a log remembers MAX_BOOTS boots of a device and recognises no repeats of older ones
 _PATIENCE: Final = 30  # seconds that a lorry waits at a gate
 _serials = itertools.count(100_000)
 _events = itertools.count()
 
 
 class Box:
-    """One container: where it is, and what its device has published."""
+    """One container: its place, and what its device has published."""
 
     def __init__(self, at: str) -> None:
         ten = f"BIGU{next(_serials):06d}"
@@ -52,7 +52,7 @@ class Box:
 
 
 class Harbour:
-    """What boxes, cranes and operators do at the sites of a topology. ``done`` counts it."""
+    """The boxes, cranes and operators at the sites of a topology. ``done`` counts their actions."""
 
     def __init__(
         self, topology: Topology, clusters: Clusters, senders: Mapping[str, Sender], *, seizures: bool
@@ -68,7 +68,7 @@ class Harbour:
         self._seizures = seizures
 
     async def live(self, box: Box, chance: random.Random, over: asyncio.Event) -> None:
-        """A box's life until ``over``."""
+        """Move a box and publish its readings until ``over``."""
         self.say("GTIN", box, at=box.at)
         while not over.is_set():
             what = chance.random()
@@ -111,7 +111,7 @@ class Harbour:
         box.at = to
 
     async def _heard(self, site: str, box: Box) -> bool:
-        """Wait until a site knows the log of a box; False when it does not learn of it in time."""
+        """Wait until a site knows the log of a box; return False when it does not learn of it in time."""
         for _ in range(_PATIENCE):
             with contextlib.suppress(FairleadError):
                 if (await self._waiter.custody(site)).grant(box.log) is not None:
@@ -127,8 +127,10 @@ class Harbour:
         return name
 
     async def order(self, box: Box, chance: random.Random) -> None:
-        """An operator moves custody by hand: to where the box is, if it is not there, else anywhere. What he knows may
-        be old, and the bridge then refuses."""
+        """Order a custody change by hand: to the place of the box if custody is elsewhere, else to any site.
+
+        The operator's knowledge may be out of date; the bridge then refuses the order.
+        """
         somewhere = chance.choice([*self.ports, *self.ships])
         try:
             grant = (await self._waiter.custody(somewhere)).grant(box.log)
@@ -140,6 +142,6 @@ class Harbour:
             to = box.at if grant.to_site != box.at else somewhere
             if to != grant.to_site:
                 await self._operators.grant(box.log, at=grant.to_site, to=to, term=grant.term)
-        except FairleadError as error:  # the site is away: no order today
+        except FairleadError as error:  # the site does not answer: no order today
             if not error.retriable:
                 raise

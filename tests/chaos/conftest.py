@@ -1,4 +1,4 @@
-"""The sites that long random runs are let loose on, for how long, and with which seed."""
+"""Fixtures of long random runs: the sites, the duration, and the seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPECS = (SiteSpec("alpha"), SiteSpec("beta"), SiteSpec("trio", brokers=3))
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
-    """``alpha`` and ``beta`` with one broker, ``trio`` with three."""
+    """Run sites ``alpha`` and ``beta`` with one broker each, and ``trio`` with three."""
     local = LocalSites(tmp_path_factory.mktemp("chaos"))
     local.up(SPECS)
     yield local
@@ -27,7 +27,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
 
 @pytest.fixture
 def seed(capsys: pytest.CaptureFixture[str]) -> int:
-    """``FAIRLEAD_CHAOS_SEED``, else a new one; printed, so that the moments can be had again."""
+    """Return ``FAIRLEAD_CHAOS_SEED``, or a new seed; it is printed, so that a run can be repeated."""
     chosen = int(os.environ.get("FAIRLEAD_CHAOS_SEED") or random.SystemRandom().randrange(10**9))
     with capsys.disabled():
         print(f"\nFAIRLEAD_CHAOS_SEED={chosen}")  # noqa: T201 - what a test prints
@@ -36,13 +36,15 @@ def seed(capsys: pytest.CaptureFixture[str]) -> int:
 
 @pytest.fixture
 def seconds() -> float:
-    """How long to go on: ``FAIRLEAD_CHAOS_SECONDS``, ten minutes by default."""
+    """Return the duration: ``FAIRLEAD_CHAOS_SECONDS``, ten minutes by default."""
     return float(os.environ.get("FAIRLEAD_CHAOS_SECONDS") or 600)
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Path:
-    """A folder of its own for topologies, and processes that find this project's tests (``tests.chaos.worker``)."""
+    """Provide a folder for topologies, and an environment in which processes find this project's tests
+    (``tests.chaos.worker``).
+    """
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv(worker.WAYS, str(tmp_path / "ways.json"))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -1,6 +1,6 @@
-"""Checks of the logs of containers after a storm: invariants I1 to I6 of docs/custody.md. Pure.
+"""Check the logs of containers after a run: invariants I1 to I6 of docs/custody.md. Pure.
 
-Each check returns a line for each fault, and none for correct logs. ``stored`` reads a log for them.
+Each check returns one line per violation, and none for correct logs. ``stored`` reads a log for them.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import LedgerEntry
 
-Name = tuple[str, int, int]  # device, boot and sequence: a reading's identity
+Name = tuple[str, int, int]  # device, boot and sequence identify a reading
 
 
 class Stored(NamedTuple):
     """A stored record with its batch's term and marker offset."""
 
     term: int
-    marker: int  # where the term begins
+    marker: int  # offset at which the term begins
     record: Record
 
 
 async def stored(cluster: Cluster, topic: str) -> list[Stored]:
-    """Every record of a log, markers and fillers too, up to its end now."""
+    """Return every record of a log up to its present end, including markers and fillers."""
     log = TP(topic)
     end = (await cluster.end_offsets([log]))[log]
     start = (await cluster.start_offsets([log]))[log]
@@ -51,13 +51,13 @@ async def stored(cluster: Cluster, topic: str) -> list[Stored]:
 
 
 def names(log: Sequence[Stored]) -> Counter[Name]:
-    """How often each reading is in a log."""
+    """Count how often each reading is in a log."""
     found = (identity_of(each.record) for each in log if is_data(each.record))
     return Counter((each.device, each.boot, each.sequence) for each in found if each is not None)
 
 
 def same_copies(log: str, copies: Mapping[str, Sequence[Stored]]) -> list[str]:
-    """I1: no two different records at one offset, in whichever copies."""
+    """I1: no two copies hold different records at one offset."""
     wrong: list[str] = []
     first: dict[int, tuple[str, Stored]] = {}
     for site, copy in copies.items():
@@ -70,7 +70,7 @@ def same_copies(log: str, copies: Mapping[str, Sequence[Stored]]) -> list[str]:
 
 
 def once(log: str, copy: Sequence[Stored], published: Iterable[Name]) -> list[str]:
-    """I2 and I4: every reading that was acknowledged is there, and nothing is there twice, or was never published."""
+    """I2 and I4: every acknowledged reading is stored, and no record is stored twice or was never published."""
     found, wanted = names(copy), set(published)
     lost = sorted(wanted - found.keys())
     twice = sorted(name for name, times in found.items() if times > 1)
@@ -99,7 +99,7 @@ def in_order(log: str, copy: Sequence[Stored]) -> list[str]:
 
 
 def in_terms(log: str, copy: Sequence[Stored]) -> list[str]:
-    """I5: offsets without a gap from 0, terms that never fall, each of which begins with its marker."""
+    """I5: offsets have no gap from 0 on, terms never fall, and each term begins with its marker."""
     wrong: list[str] = []
     if [each.record.offset for each in copy] != list(range(len(copy))):
         wrong.append(f"{log} does not begin at offset 0, or has gaps")
@@ -115,7 +115,9 @@ def in_terms(log: str, copy: Sequence[Stored]) -> list[str]:
 
 
 def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry]) -> list[str]:
-    """I6: the ledgers have every term of the log, granted once, each from where the marker is, by who held it."""
+    """I6: the ledgers have every term of the log, granted once, from the offset of its marker, by the site that held
+    the log.
+    """
     of_log = chain(log, entries)
     wrong = [f"{log}: {split}" for split in of_log.splits]
     wrong += [f"{log}: no ledger has terms {first} to {last}" for first, last in of_log.missing]
@@ -130,7 +132,9 @@ def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry])
 
 
 def _gave(before: TermInterval, after: TermInterval) -> bool:
-    """Whether the one gave the log who had it: the holder, or of a box that is outside the site that it left."""
+    """Return whether the site that granted the log had the right to: its holder, or for a box outside, the site that it
+    left.
+    """
     if before.holder is not None:
         return after.granted_by == after.from_site == before.holder
     came_back = after.holder == before.from_site
@@ -138,8 +142,10 @@ def _gave(before: TermInterval, after: TermInterval) -> bool:
 
 
 def _without_crashed_givers(markers: Sequence[tuple[int, int]], told: Sequence[TermInterval]) -> list[tuple[int, int]]:
-    """The markers of a log, but for those that a seizure followed before their giver wrote the entry: when it is back,
-    the ledgers have gone beyond that term, and it writes none."""
+    """Drop markers of crashed grants: those that a seizure followed before the granting site wrote its ledger entry.
+
+    When that site is back, the ledgers have gone beyond that term, and it writes no entry.
+    """
     events = {(each.term, each.marker_offset): each.event for each in told}
     found: list[tuple[int, int]] = []
     seized = False

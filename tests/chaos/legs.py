@@ -1,7 +1,7 @@
-"""Where on a voyage which harm strikes: three kills on every leg of every ship, and links that are cut. Pure planning.
+"""Plan the faults of a voyage: three kills on every leg of every ship, and cut links. Pure.
 
 A leg is a ship's way from one departure to the next, with the port call at its end, where custody moves. Places are
-numbers of steps, which are the same each time that the same voyage is played.
+step numbers, which are the same each time the same voyage is played.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _LEAST_CUTS, _MOST_CUTS = 2, 4
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """The steps from ``first`` to ``last``, in both of which it is still this leg.
+    """A leg from step ``first`` to step ``last``, both inclusive.
 
     Args:
-        port: Where it ends; empty where the voyage ends.
-        moves: Steps in which a box is given away, by or to the ship.
+        port: Port at its end; empty where the voyage ends.
+        moves: Steps in which a box changes custody to or from the ship.
     """
 
     ship: str
@@ -34,7 +34,7 @@ class Leg:
 
 
 def legs(steps: Iterable[Step], ships: Sequence[str]) -> list[Leg]:
-    """Every leg of these ships, by the step it ends in."""
+    """Return every leg of these ships, ordered by its last step."""
     began = dict.fromkeys(ships, 0)
     moves: list[tuple[int, str]] = []
     found: list[Leg] = []
@@ -61,10 +61,10 @@ def legs(steps: Iterable[Step], ships: Sequence[str]) -> list[Leg]:
 
 @dataclass(frozen=True, slots=True)
 class Strike:
-    """What happens at a step: a kill at ``site``, or the link from ``site`` to ``peer`` broken for ``seconds``.
+    """A fault at a step: a kill at ``site``, or the link from ``site`` to ``peer`` broken for ``seconds``.
 
     Args:
-        delay: Seconds from the step on.
+        delay: Seconds after the step.
         leg: Number of the leg that it belongs to.
     """
 
@@ -80,7 +80,9 @@ class Strike:
 def strikes(
     ways: Sequence[Leg], sites: Sequence[str], links: Sequence[tuple[str, str]], chance: random.Random
 ) -> list[Strike]:
-    """For each leg ``KILLS`` kills, one of them while a box moves, and some broken links, by step."""
+    """Return the faults by step: for each leg ``KILLS`` kills, one of them while a box changes custody, and some broken
+    links.
+    """
     out: list[Strike] = []
     for number, leg in enumerate(ways):
         concerned = [leg.ship, leg.port or chance.choice(sites)]

@@ -1,4 +1,4 @@
-"""Operators who grant and seize logs by hand, knowing only what their site knows.
+"""Simulate operators who grant and seize logs by hand, knowing only what their site knows.
 
 Seizures of one log follow each other: an operator waits until the site knows the one before (docs/custody.md, limits).
 """
@@ -21,12 +21,12 @@ _orders: Final = itertools.count()
 
 
 class Operators:
-    """Those of all sites. ``done`` counts what they did."""
+    """The operators of all sites. ``done`` counts their orders."""
 
     def __init__(self, clusters: Clusters, done: Counter[str]) -> None:
         self._clusters = clusters
         self._done = done
-        self._seizures: dict[str, list[CustodyOrder]] = defaultdict(list)  # of each log, all that were ordered
+        self._seizures: dict[str, list[CustodyOrder]] = defaultdict(list)  # all seizures ordered, by log
 
     async def grant(self, log: str, *, at: str, to: str, term: int) -> None:
         """Order the holder to give a log away.
@@ -38,7 +38,7 @@ class Operators:
         self._done["orders to grant"] += 1
 
     async def seize(self, log: str, *, at: str, term: int) -> None:
-        """Order a site to take a log; not before the last such order has its answer, and this site knows it.
+        """Order a site to take a log, but only when the previous such order has its answer and this site knows it.
 
         Raises:
             FairleadError: a site is away.
@@ -47,12 +47,12 @@ class Operators:
         for earlier in self._seizures[log]:
             answer = _answer(await self._entries(earlier.at_site, log), earlier)
             if answer is None:
-                await self._give(earlier)  # perhaps it never came; an order is carried out once
+                await self._give(earlier)  # the order may never have arrived; a bridge carries out an order once
                 return
             if isinstance(answer, CustodyEntry) and answer not in known:
                 return
         order = _order("seize", log, at, at, term)
-        self._seizures[log].append(order)  # it may be carried out even if the broker does not answer
+        self._seizures[log].append(order)  # the bridge may carry it out even if the broker does not answer
         await self._give(order)
         self._done["orders to seize"] += 1
 

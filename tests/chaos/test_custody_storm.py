@@ -1,5 +1,4 @@
-"""Boxes move at random while processes are killed and links cut; then the logs must keep the invariants of
-docs/custody.md.
+"""Move boxes at random while processes are killed and links cut; then check the invariants of docs/custody.md.
 
 Operators seize logs, too; ``FAIRLEAD_CHAOS_SEIZURES=0`` leaves that out.
 """
@@ -48,7 +47,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(24 * 3600)]
 
 
 def waters(folder: Path, chance: random.Random) -> Path:
-    """Two ports and two ships; what a ship gets of boxes that are not aboard is one thing or the other."""
+    """Write a topology of two ports and two ships. At random, ships get the logs of all boxes or of those aboard."""
     carried = dict.fromkeys(("custody", "alerts", "events", "strays", "deadletters", "boxes"), "all")
     aboard = {**carried, "boxes": chance.choice(("all", "aboard"))}
     links: list[dict[str, Any]] = [{"from": "north", "to": "south", "both": True, "streams": carried}]
@@ -67,7 +66,7 @@ def waters(folder: Path, chance: random.Random) -> Path:
 
 
 async def blow(world: World, chance: random.Random, over: asyncio.Event) -> None:
-    """Harm until ``over``; then everything is whole again."""
+    """Inject faults until ``over``, then repair everything."""
 
     async def again_and_again(least: float, most: float, what: Any) -> None:
         while not over.is_set():
@@ -94,7 +93,7 @@ async def blow(world: World, chance: random.Random, over: asyncio.Event) -> None
 
 
 class Aftermath:
-    """What the logs are when the storm is over."""
+    """Wait for and check the state of the logs after the faults have ended."""
 
     def __init__(self, world: World, clusters: Clusters, harbour: Harbour, boxes: Sequence[Box]) -> None:
         self._world = world
@@ -103,7 +102,7 @@ class Aftermath:
         self._boxes = boxes
 
     async def drained(self) -> None:
-        """Wait until every reading is in a log where it belongs. A box without holder comes in again somewhere."""
+        """Wait until every reading is in the log where it belongs. A box without a holder comes in again somewhere."""
         missing = await self._missing()
         moved, asked = time.monotonic(), 0.0
         while missing:
@@ -118,7 +117,7 @@ class Aftermath:
             assert time.monotonic() - moved < PATIENCE, f"not in their logs: {missing}"
 
     async def at_rest(self) -> None:
-        """Wait until nothing moves any more: events that waited for custody follow each other for some time yet."""
+        """Wait until no log grows any more. Events that waited for custody trigger each other for some time."""
         topology, folder = self._world.topology, self._world.folder
         began, before = time.monotonic(), None
         while before != (now := await self._ends()):
@@ -137,7 +136,7 @@ class Aftermath:
         return found
 
     async def _missing(self) -> dict[str, int]:
-        """Per log, how many of the readings published are in no copy at its holder."""
+        """Count, per log, the published readings that the holder's copy lacks."""
         view = await self.view()
         out: dict[str, int] = {}
         for box in self._boxes:
@@ -152,7 +151,7 @@ class Aftermath:
         return await stored(cluster, topic) if topic in await cluster.topics(refresh=True) else []
 
     async def _call_in(self) -> None:
-        """What has left comes in again: where it is, be that the port that it left or another."""
+        """Publish a gate-in for every box that has left: where it is, or at the port that it left."""
         view = await self.view()
         for box in self._boxes:
             grant = view.grant(box.log)
@@ -167,7 +166,7 @@ class Aftermath:
         return view
 
     async def entries(self) -> list[LedgerEntry]:
-        """Every entry of every ledger, as often as sites have it."""
+        """Return every entry of every ledger, once for each site that has it."""
         found: list[LedgerEntry] = []
         for site in self._world.sites:
             ledgers = await read_ledgers(await self._clusters.at(site), site)
@@ -176,7 +175,7 @@ class Aftermath:
         return found
 
     async def seized(self) -> dict[str, int]:
-        """How often a log was seized, and how often somebody had more of it than the log."""
+        """Count seizures, reports of copies with records beyond a seizure, and the readings kept from such copies."""
         entries = set(map(encode, await self.entries()))
         found = [ledger_entries.decode(each) for each in entries]
         seizures = [each for each in found if isinstance(each, CustodyEntry) and each.event == "SEIZURE"]
@@ -185,7 +184,7 @@ class Aftermath:
         return {"seizures": len(seizures), "returns": len(returns), "readings that came back": kept}
 
     async def wrong(self) -> list[str]:
-        """Everything that breaks an invariant, in all logs of boxes."""
+        """Return every violation of an invariant, in all logs of boxes."""
         entries = await self.entries()
         view = await self.view()
         found: list[str] = []
@@ -201,7 +200,7 @@ class Aftermath:
         return found
 
     async def audits(self) -> list[Audit]:
-        """Both audits over every pair of linked sites."""
+        """Run both audits over every pair of linked sites."""
         topology, kafka = self._world.topology, self._world.resolver.kafka
         out = []
         for a, b in self._world.pairs:
@@ -213,6 +212,7 @@ class Aftermath:
 async def test_custody_survives_a_storm_of_moves_and_kills(
     home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """After random moves, kills and cut links, all boxes' logs keep the custody invariants and both audits agree."""
     chance = random.Random(f"boxes {seed}")  # noqa: S311 - moments, not secrets
     async with World(waters(home, chance)) as world, contextlib.AsyncExitStack() as stack:
         clusters = await stack.enter_async_context(
@@ -234,7 +234,7 @@ async def test_custody_survives_a_storm_of_moves_and_kills(
             storm.create_task(blow(world, chance, over))
             storm.create_task(_end(world, over, seconds))
         for sender in senders.values():
-            await sender.flush()  # from now on every reading is acknowledged
+            await sender.flush()  # from now on every published reading is acknowledged
         after = Aftermath(world, clusters, harbour, boxes)
         await after.drained()
         await after.at_rest()

@@ -1,4 +1,5 @@
-"""The duck voyage, ship to port to ship, while links are cut and bridges, replicators and brokers are killed."""
+"""Play the duck voyage, from ship to port to ship, while links are cut and bridges, replicators and brokers are
+killed."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(24 * 3600)]
 
 
 def big_blue(folder: Path) -> Path:
-    """The fleet without feeds, and with links as fast as they can be."""
+    """Return the fleet without feeds, and with links as fast as possible."""
     body: dict[str, Any] = yaml.safe_load((_TOPOLOGIES / "big-blue.yaml").read_text(encoding="utf-8"))
     body["name"] = "duck-chaos"
     del body["sites"]["ducks-hq"], body["users"]
@@ -46,7 +47,8 @@ def big_blue(folder: Path) -> Path:
 
 
 class Trouble:
-    """Kills and cuts at planned steps of the voyage. A leg does not end before its kills have happened."""
+    """Kill processes and cut links at planned steps of the voyage. A leg does not end before its kills have
+    happened."""
 
     def __init__(self, world: World, planned: list[Strike], ways: list[Leg], chance: random.Random) -> None:
         self._world = world
@@ -58,7 +60,7 @@ class Trouble:
         self.kills = 0
 
     async def at(self, _step: Step) -> None:
-        """Called before each step of the voyage."""
+        """Inject the faults planned for a step; called before each step of the voyage."""
         for last in [last for last in self._ends if last < self._step]:
             await asyncio.gather(*self._struck.pop(self._ends.pop(last), []))
         while self._planned and self._planned[0].step == self._step:
@@ -67,7 +69,7 @@ class Trouble:
         self._step += 1
 
     async def over(self) -> None:
-        """Everything that struck has passed; raises what went wrong with it."""
+        """Wait until all injected faults are over; raise the first error among them."""
         await asyncio.gather(*(task for tasks in self._struck.values() for task in tasks))
         assert not self._planned
 
@@ -81,7 +83,7 @@ class Trouble:
 
 
 async def sailed(world: World, seed: int) -> str:
-    """Run one voyage; every line of its report must be true. Return what was killed and cut."""
+    """Run one voyage and fail unless every line of its report holds. Return what was killed and cut."""
     voyage = Voyage(load("duck-voyage").adjusted(containers=BOXES), world.topology, seed=seed)
     chance = random.Random(f"voyage {seed}")  # noqa: S311 - moments, not secrets
     ways = legs(voyage.steps(), ships(world.topology))
@@ -97,7 +99,7 @@ async def sailed(world: World, seed: int) -> str:
     report = await assemble(
         made, world.topology, world.resolver, world.folder, seconds=seconds, tell=lambda _text: None
     )
-    # What needs shore, which does not run here, is left out.
+    # Lines that need shore are left out: it does not run here.
     of_shore = ("Delta", "hours", "tables equal")
     wrong = [line for line in report.lines() if not line.ok and not any(word in line.what for word in of_shore)]
     assert wrong == []
@@ -114,7 +116,7 @@ async def sailed(world: World, seed: int) -> str:
 async def test_custody_survives_kills_during_the_duck_voyage(
     home: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As many voyages as fit the time, or ``FAIRLEAD_CHAOS_SEEDS`` of them; each has its own seed, from ``seed`` on."""
+    """Run as many voyages as fit the time, or ``FAIRLEAD_CHAOS_SEEDS`` of them; seeds count up from ``seed``."""
     source = big_blue(home)
     wanted = int(os.environ.get("FAIRLEAD_CHAOS_SEEDS") or 0)
     end = time.monotonic() + seconds

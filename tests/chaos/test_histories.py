@@ -1,4 +1,4 @@
-"""Many histories of a log at a source with three brokers, whose leader is killed in the middle of them."""
+"""Replicate many histories of a log from a source with three brokers, whose leader is killed during each of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MANY: Final = int(os.environ.get("FAIRLEAD_HISTORIES", "50"))
 
 @pytest.fixture(scope="module")
 def cleaned(world: LocalSites) -> Iterator[LocalSites]:
-    """The sites, with brokers that compact logs several times a second."""
+    """Run the sites with brokers that compact logs several times a second."""
     with eager(world.kafka("trio", "admin")), eager(world.kafka("beta", "admin")):
         yield world
 
@@ -55,6 +55,7 @@ def cleaned(world: LocalSites) -> Iterator[LocalSites]:
     )
 )
 async def test_a_replica_shows_what_its_source_shows(cleaned: LocalSites, history: History) -> None:
+    """A replica shows consumers the same records as its source, although the source's leader is killed."""
     places = {"alpha": "trio", "beta": "beta"}
 
     def kafka(site: str, user: str = "admin") -> KafkaEndpoint:

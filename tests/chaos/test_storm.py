@@ -1,4 +1,4 @@
-"""Everything is killed at random moments while writers append: replicators, and the brokers on both sides of them."""
+"""Kill replicators and the brokers on both sides at random moments while writers append."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.support.proof import proven
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 
-LEAST_KILLS = 50  # of replicators, in a run of any length
+LEAST_KILLS = 50  # number of replicator kills, in a run of any length
 TARGETS = ("beta", "trio")
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(24 * 3600)]
 
 
 class Storm:
-    """Kills and cuts at random until ``end``, and counts both."""
+    """Kill processes and cut links at random until ``end``, and count both."""
 
     def __init__(self, world: LocalSites, seed: int, seconds: float) -> None:
         self.done: Counter[str] = Counter()
@@ -38,7 +38,7 @@ class Storm:
         self._end = time.monotonic() + seconds
 
     async def replicator(self, stream: str, target: str) -> None:
-        """One replicator's lives; the last one goes on, and is given back."""
+        """Kill and restart one replicator; return the last one, which keeps running."""
         chance = self._chance(target)
         async with Victim(str(self._world.folder), stream, f"to={target}") as each:
             while not self._over() or self.done["replicator killed"] < LEAST_KILLS:
@@ -51,7 +51,7 @@ class Storm:
             await each.end(signal.SIGTERM)
 
     async def brokers(self, site: str, numbers: Sequence[int], pause: float) -> None:
-        """One broker of a site at a time is killed, or stands still for a while."""
+        """Kill or freeze one broker of a site at a time."""
         chance = self._chance(f"brokers of {site}")
         while not self._over():
             await asyncio.sleep(pause * (0.2 + chance.random()))
@@ -81,7 +81,7 @@ class Storm:
             process.resume()
 
     async def blow(self, stream: str, writers: Traffic) -> None:
-        """Until the end; then everything runs again, and every target has everything."""
+        """Run all faults until the end; then restart everything and wait until every target has every record."""
         self._calm = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             for target in TARGETS:
@@ -106,6 +106,7 @@ class Storm:
 
 
 async def test_storm(world: LocalSites, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+    """After random kills of replicators and brokers, no target has lost or doubled a record."""
     stream = "s" + secrets.token_hex(4)
     own = [f"{stream}.alpha.own-{n}" for n in range(6)]
     other = [f"{stream}.alpha.plain", f"{stream}.alpha.transactional"]

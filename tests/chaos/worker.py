@@ -1,9 +1,9 @@
-"""``fairlead`` for tests that cut links: a replicator's connections to its sources go through the test's proxies.
+"""Run ``fairlead`` for tests that cut links: a replicator's connections to its sources go through the test's proxies.
 
-The proxies are in the file that ``FAIRLEAD_TEST_WAYS`` names: for each target, [host, port, proxy's host, proxy's port]
-of every broker that it pulls from. They live in the test's process, so a cut outlives a replicator that is killed.
+``FAIRLEAD_TEST_WAYS`` names a file that lists the proxies: for each target, [host, port, proxy's host, proxy's port] of
+every broker that it copies from. The proxies run in the test's process, so a cut outlives a replicator that is killed.
 
-SIGUSR1 makes it write into its log what each of its tasks waits for.
+On SIGUSR1 the process logs what each of its tasks waits for.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A topology as it runs in earnest, to be harmed: brokers, and a bridge and a replicator per site as processes.
+"""Run a topology as in production, to be harmed: brokers, and a bridge and a replicator per site as processes.
 
-What is killed comes back: workers by the supervisor, brokers by whoever killed them. Every pair of sites has a line
-that can be cut. Mosquitto is left alone: of what it has acknowledged it saves only every few seconds (its profile has
-``autosave_on_changes false``), so its death may lose readings that Fairlead never got.
+Every killed process comes back: the supervisor restarts workers, and the test restarts the brokers it kills. Every pair
+of sites has a link that the test can cut. Mosquitto is left alone: it saves what it has acknowledged only every few
+seconds (its profile has ``autosave_on_changes false``), so its death may lose readings that Fairlead never got.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from topologies.users import service_users
 
 log = logging.getLogger(__name__)
 
-PATIENCE: Final = 240.0  # seconds for processes to start: the machine may be busy with other things
+PATIENCE: Final = 240.0  # seconds for processes to start: other work may keep the machine busy
 _LOOK: Final = 0.1
 
 
 class World:
-    """The sites of a topology's file, empty, with all their workers, while it is entered.
+    """Run the sites of a topology's file, empty at first, with all their workers, while the context is open.
 
     ``FAIRLEAD_HOME`` and ``FAIRLEAD_TEST_WAYS`` must be set (the fixture ``home``). Afterwards everything is stopped,
-    and forgotten unless an error ends it. ``lines`` are by (target, source); ``done`` counts what was done.
+    and deleted unless an error ends it. ``lines`` are by (target, source); ``done`` counts the faults.
     """
 
     def __init__(self, source: Path) -> None:
@@ -58,17 +58,17 @@ class World:
         self.done: Counter[str] = Counter()
         self._source = context.source
         self._supervisor = Supervisor(self.workers)
-        self._busy = {site: asyncio.Lock() for site in self.sites}  # one broker's death at a time
+        self._busy = {site: asyncio.Lock() for site in self.sites}  # kill one broker at a time
 
     @property
     def pairs(self) -> list[tuple[str, str]]:
-        """Sites with a link between them."""
+        """Return the pairs of sites with a link between them."""
         return sorted({(min(pair), max(pair)) for pair in self.lines})
 
-    # --- harm
+    # --- faults
 
     async def kill_worker(self, command: str, site: str) -> None:
-        """SIGKILL a bridge or a replicator; the supervisor starts it again."""
+        """Kill a bridge or a replicator (SIGKILL); the supervisor starts it again."""
         name = f"{command}.{site}"
         while (pid := self._kill(name)) is None:  # noqa: ASYNC110 - the supervisor's thread is about to start it
             await asyncio.sleep(_LOOK)
@@ -76,7 +76,7 @@ class World:
         log.info("killed %s, pid %d", name, pid)
 
     async def kill_broker(self, site: str, away: float) -> None:
-        """SIGKILL a site's Kafka, and start it again after ``away`` seconds."""
+        """Kill a site's Kafka (SIGKILL), and start it again after ``away`` seconds."""
         async with self._busy[site]:
             await asyncio.to_thread(self.local.kill, site)
             self.done["broker killed"] += 1
@@ -86,7 +86,7 @@ class World:
             log.info("the broker of %s is back", site)
 
     async def break_link(self, a: str, b: str, seconds: float, *, freeze: bool) -> None:
-        """Cut the line between two sites in both directions, or let it swallow everything, for a while."""
+        """Cut the link between two sites in both directions, or make it drop all traffic silently, for a while."""
         lines = [self.lines[pair] for pair in ((a, b), (b, a)) if pair in self.lines]
         for line in lines:
             if freeze:
@@ -99,11 +99,11 @@ class World:
             await asyncio.sleep(seconds)
         finally:
             for line in lines:
-                line.reset()  # what was swallowed does not come out late
+                line.reset()  # what the link has dropped does not arrive later
                 line.mend()
 
     async def harm(self, chance: random.Random, site: str) -> None:
-        """One random kill at a site, done when it has happened (a broker: when it is back)."""
+        """Kill one random process at a site; return when it is dead, or for a broker when it is back."""
         match chance.choice(("bridge", "bridge", "replicate", "replicate", "broker")):
             case "broker":
                 await self.kill_broker(site, chance.uniform(0.0, 3.0))
@@ -111,7 +111,7 @@ class World:
                 known = self.replicators if command == "replicate" else self.bridges
                 await self.kill_worker(command, site if site in known else chance.choice(known))
 
-    # --- how it is
+    # --- state of the workers
 
     def check(self) -> None:
         """Raise when a worker keeps failing, or has ended without being killed."""
@@ -120,7 +120,7 @@ class World:
         assert not by_itself, f"{by_itself}; the workers' logs are in {self.folder / 'run'}"
 
     def status(self, command: str, site: str) -> dict[str, Any]:
-        """What a worker wrote last about itself; empty before it has."""
+        """Return a worker's latest status report; empty before the first one."""
         file = self.folder / "run" / f"{'replicator' if command == 'replicate' else command}.{site}.json"
         with contextlib.suppress(FileNotFoundError):
             found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
@@ -128,7 +128,7 @@ class World:
         return {}
 
     def _kill(self, name: str) -> int | None:
-        """Kill a worker and give its pid; None while it does not run."""
+        """Kill a worker and return its pid; None if it is not running."""
         pid = next((each.pid for each in self.workers.all() if each.name == name), None)
         if pid is not None:
             try:
@@ -155,11 +155,11 @@ class World:
             self.local.down(purge=True)
 
     async def _ask_what_they_wait_for(self) -> None:
-        """Write a line into the workers' logs, for later analysis."""
+        """Make the workers log what each of their tasks waits for, for later analysis."""
         for each in self.workers.all():
             if each.pid is not None:
                 os.kill(each.pid, signal.SIGUSR1)
-        await asyncio.sleep(1.0)  # nothing tells when they have
+        await asyncio.sleep(1.0)  # nothing announces that they have
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         specs = [SiteSpec(name, tuple(service_users(self.topology, name))) for name in self.sites]
@@ -191,7 +191,7 @@ class World:
         )
 
     async def until(self, condition: Callable[[], bool], what: str, patience: float) -> None:
-        """Wait for something that other processes bring about."""
+        """Wait for a condition that other processes bring about."""
         end = time.monotonic() + patience
         while not condition():
             self.check()

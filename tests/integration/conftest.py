@@ -1,10 +1,10 @@
-"""Two real sites for all integration tests of a run, ``alpha`` and ``beta``, started once; three more when asked for.
+"""Two real sites for all integration tests of a run, ``alpha`` and ``beta``, started once; three more on request.
 
-They are processes of this machine; with ``--sites=containers``, for the same tests, containers
-(``tests.support.containersites``). Tests that are about processes carry the marker ``processes`` with the reason, and
+They are processes on this machine; with ``--sites=containers`` the same tests use containers
+(``tests.support.containersites``). Tests that depend on processes carry the marker ``processes`` with the reason, and
 are skipped then.
 
-``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once; ``fairlead down``
+``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once. ``fairlead down``
 does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=stop``, to end them.
 """
 
@@ -46,15 +46,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_teardown() -> None:
-    """Threads of paho wait by ``select``, which takes no file descriptor from 1024 on; librdkafka's clients in garbage
-    have several each, and are many in a process that does the work of all parts of the system."""
+    """Collect garbage when over 400 file descriptors are open, so that they stay below 1024.
+
+    paho's threads wait with ``select``, which cannot handle higher ones. Unreferenced librdkafka clients have several
+    each, and this process runs many, as it does the work of all parts of the system.
+    """
     if psutil.Process().num_fds() > 400:
         gc.collect()
 
 
 @pytest.fixture(scope="session")
 def new_sites(pytestconfig: pytest.Config) -> Iterator[NewSites]:
-    """``new_sites(folder)``: sites whose state is in that folder; none runs yet. Whoever starts some stops them."""
+    """Create sites with their state in the given folder, not running yet. The caller stops those it starts."""
     if pytestconfig.getoption("--sites") == "processes":
         yield LocalSites
         return
@@ -72,7 +75,7 @@ def new_sites(pytestconfig: pytest.Config) -> Iterator[NewSites]:
 
 @pytest.fixture(scope="session")
 def sites(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[LocalSites]:
-    """Two running sites. Every user exists and, but for ``admin``, may do nothing yet."""
+    """Run two sites. Every user exists and, except ``admin``, has no access yet."""
     kept = home() / f".integration-tests{os.environ.get('PYTEST_XDIST_WORKER', '')}"
     keep = os.environ.get("FAIRLEAD_TEST_KEEP", "") if new_sites is LocalSites else ""
     if not keep or keep == "stop":
@@ -87,9 +90,10 @@ def sites(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iter
 
 @pytest.fixture(scope="session")
 def more_sites(sites: LocalSites) -> Callable[..., None]:
-    """``more_sites("gamma", "delta")`` starts further sites, with the same users, that do not run yet in this run.
+    """Start further sites with the same users, unless they run already: ``more_sites("gamma", "delta")``.
 
-    About 3 s for all of them and 170 MB each; ``kafka("gamma")`` and the others know them from then on.
+    This takes about 3 s for all of them and 170 MB each; ``kafka("gamma")`` and the other fixtures know them from then
+    on.
     """
     running = set(SITES)
 
@@ -105,7 +109,7 @@ def more_sites(sites: LocalSites) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def kafka(sites: LocalSites) -> Callable[..., KafkaEndpoint]:
-    """``kafka("alpha", user="admin")``: an endpoint of a site."""
+    """Return a site's Kafka endpoint: ``kafka("alpha", user="admin")``."""
 
     def endpoint(site: str, user: str = "admin") -> KafkaEndpoint:
         return sites.kafka(site, user)
@@ -115,7 +119,7 @@ def kafka(sites: LocalSites) -> Callable[..., KafkaEndpoint]:
 
 @pytest.fixture(scope="session")
 def mqtt(sites: LocalSites) -> Callable[..., MqttEndpoint]:
-    """``mqtt("alpha", user="bridge")``: an endpoint of a site's Mosquitto; ``device`` may only publish."""
+    """Return a site's Mosquitto endpoint: ``mqtt("alpha", user="bridge")``; ``device`` may only publish."""
 
     def endpoint(site: str, user: str = "bridge") -> MqttEndpoint:
         return sites.mqtt(site, user)
@@ -125,7 +129,7 @@ def mqtt(sites: LocalSites) -> Callable[..., MqttEndpoint]:
 
 @pytest.fixture(scope="session")
 def new_log(sites: LocalSites) -> Iterator[Callable[..., str]]:
-    """``new_log("alpha")``: the name of a fresh, writable log there; the same name twice with ``name=``.
+    """Create a writable log and return its name: ``new_log("alpha")`` a new one, with ``name=`` always the same.
 
     ``new_log("alpha", stream="events", **{"cleanup.policy": "compact"})`` chooses its stream and settings.
     """
@@ -154,8 +158,8 @@ def _watcher(endpoint: KafkaEndpoint) -> Consumer:
 def _wait_writable(watcher: Consumer, endpoint: KafkaEndpoint, topic: str) -> Consumer:
     """Wait until a created topic's leader answers for it: metadata alone comes too early.
 
-    Returns the consumer to ask the next time: one that was told once that there is no such topic, by a broker that was
-    held up, has been seen to say so for two minutes, when others had found it long since.
+    Return the consumer to use the next time. A consumer that a slow broker once told that there is no such topic has
+    been seen to repeat that for two minutes, when others had long found it.
     """
     end = time.monotonic() + PATIENCE
     while True:

@@ -1,1 +1,1 @@
-"""Tools that tests of several kinds share."""
+"""Tools that several kinds of tests share."""

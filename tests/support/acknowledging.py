@@ -1,4 +1,4 @@
-"""A stand-in for ``edge.mqtt.session.MqttSession`` that only keeps the order of acknowledgements."""
+"""A stand-in for ``edge.mqtt.session.MqttSession`` that only records the order of acknowledgements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from edge.mqtt.acks import AckOrder, PendingAck
 
 
 class AckSession:
-    """``acknowledged`` has the message ids in the order in which their PUBACKs leave."""
+    """A session that lists in ``acknowledged`` the message ids in the order in which their PUBACKs are sent."""
 
     def __init__(self) -> None:
         self.order = AckOrder(self)
@@ -17,6 +17,6 @@ class AckSession:
         self.acknowledged += self.order.finish(ack)
 
     def ack(self) -> PendingAck:
-        """The ack of one more message, which is received now; message ids count from 1."""
+        """Return the acknowledgement of one more message, which counts as received now; message ids count from 1."""
         self._mids += 1
         return self.order.received(self._mids)

@@ -1,4 +1,4 @@
-"""AIS sentences: real ones of other ships, and ones made up for the ship itself."""
+"""AIS sentences for tests: recorded ones of other ships, and generated ones of the ship itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DAMAGED = b"!AIVDM,1,1,,A,13HOI:0P0000VOHLCnHQKwvL05Ip,0*24"
 
 
 def sentences(kind: str = "VDO", **fields: Any) -> list[bytes]:
-    """A position report; the ship's own (VDO) unless ``kind`` says otherwise."""
+    """Return a position report as sentences, sent by the ship itself (VDO) unless ``kind`` names another type."""
     body: dict[str, Any] = {
         "type": 1,
         "mmsi": OWN,
@@ -30,6 +30,6 @@ def sentences(kind: str = "VDO", **fields: Any) -> list[bytes]:
 
 
 def static(imo: str = IMO, mmsi: str = OWN) -> list[bytes]:
-    """Static data of a ship: its IMO number and name."""
+    """Return the sentences of a ship's static data: its IMO number and name."""
     body: dict[str, Any] = {"type": 5, "mmsi": mmsi, "imo": int(imo), "shipname": "DUCK STAR"}
     return [line.encode() for line in encode_dict(body, sentence_type="VDM", seq_id=1)]

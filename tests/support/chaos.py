@@ -1,8 +1,8 @@
-"""A bad network for tests: makes Fairlead's clients in this process connect through a ``TcpProxy``.
+"""Simulate a bad network: make Fairlead's clients in this process connect through a ``TcpProxy``.
 
-Kafka tells clients where its brokers are, so a proxy's port as bootstrap address is not enough: ``through_proxy``
-makes Fairlead's own client (``fairlead.kafka``) connect to the proxies instead. Clients made of librdkafka connect
-directly, which suits the tests: writers and audits must not depend on the link.
+Kafka tells clients the addresses of its brokers, so a proxy's port as bootstrap address is not enough:
+``through_proxy`` makes Fairlead's own client (``fairlead.kafka``) connect to the proxies instead. Clients based on
+librdkafka connect directly, which suits the tests: writers and audits must not depend on the link.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from simulators.network.proxy import TcpProxy
 
 @contextlib.contextmanager
 def address_overrides(addresses: Mapping[Address, Address], *, client: str = "") -> Iterator[None]:
-    """Within, connections of ``fairlead.kafka`` to these addresses go to those given for them.
+    """Redirect connections of ``fairlead.kafka`` to the addresses given, while the context is open.
 
     Args:
         addresses: See ``TcpProxy.addresses``.
-        client: Only for clients whose id begins with this: a replicator's is ``fairlead-replicator.<target>``, for its
-            target and for every source alike.
+        client: Redirect only clients whose id begins with this. A replicator uses ``fairlead-replicator.<target>`` for
+            its target and for every source alike.
     """
-    before: Callable[..., Awaitable[Connection]] = vars(pool)["connect"]  # perhaps overridden already
+    before: Callable[..., Awaitable[Connection]] = vars(pool)["connect"]  # the caller may have overridden it already
 
     async def connect(host: str, port: int, endpoint: KafkaEndpoint, *, client_id: str, **options: Any) -> Connection:
         if client_id.startswith(client):
@@ -41,8 +41,9 @@ def address_overrides(addresses: Mapping[Address, Address], *, client: str = "")
 
 @contextlib.contextmanager
 def impatient(seconds: float, *, client: str = "") -> Iterator[None]:
-    """Within, clusters that are opened by clients with such ids wait for answers no longer than this, so that tests
-    need not wait so long."""
+    """Limit how long clusters opened by clients with such ids wait for an answer, so that tests need not wait the usual
+    timeout. The limit holds for clusters opened while the context is open.
+    """
     patient = Cluster.open
 
     async def open_(endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
@@ -57,10 +58,10 @@ def impatient(seconds: float, *, client: str = "") -> Iterator[None]:
 async def through_proxy(
     endpoint: KafkaEndpoint, *, client: str = "", rtt: float = 0.0, rate: float = 0.0
 ) -> AsyncIterator[TcpProxy]:
-    """A link to all brokers of a cluster (``endpoint.bootstrap`` must name each), used by this process's clients.
+    """Open a proxied link to all brokers of a cluster for this process's clients.
 
-    ``async with through_proxy(lab.kafka("alpha"), client="fairlead-replicator.beta", rtt=0.25, rate=100e6) as line:``
-    is the link from alpha to beta.
+    ``endpoint.bootstrap`` must name every broker. For example, ``async with through_proxy(lab.kafka("alpha"),
+    client="fairlead-replicator.beta", rtt=0.25, rate=100e6) as line:`` is the link from alpha to beta.
     """
     async with TcpProxy(endpoint.bootstrap, rtt=rtt, rate=rate) as proxy:
         with address_overrides(proxy.addresses, client=client):

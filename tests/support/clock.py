@@ -1,7 +1,7 @@
-"""A wall clock that jumps: for processes of their own, which then believe it is days earlier or later, time and again.
+"""A wall clock that jumps repeatedly by days, for a test process of its own.
 
-Nothing but the process's own view is changed, and only through Python: ``time.time``, ``time.time_ns`` and
-``datetime.now``. The monotonic clock, which counts durations, goes on as ever; so does the brokers' clock.
+It changes only what this process sees, and only through Python: ``time.time``, ``time.time_ns`` and ``datetime.now``.
+The monotonic clock, which measures durations, and the brokers' clock run on unchanged.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ _EVERY = 0.3  # seconds between two jumps
 
 
 def jump(seconds: float) -> None:
-    """From now on be ``seconds`` ahead and behind in turns, changing several times a second; 0 changes nothing.
+    """Make the wall clock jump from now on: alternately ``seconds`` ahead and behind, several times a second; 0 changes
+    nothing.
 
-    To be called when everything is imported: libraries that look at types must have seen the real ``datetime``.
+    Call it after all imports: libraries that inspect types must have seen the real ``datetime``.
     """
     if not seconds:
         return

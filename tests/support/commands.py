@@ -1,4 +1,4 @@
-"""All commands of ``fairlead``, for tests of what they take."""
+"""List all commands of ``fairlead``, for tests of their options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fairlead.cli.lazy import load
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Every command and group as typer made it, by its whole name (``link list``)."""
+    """Return every command and group that typer built, by its full name (``link list``)."""
     for name, entry in cli.COMMANDS.items():
         found = load(name, entry)
         yield name, found
@@ -18,5 +18,5 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def options(command: Any) -> dict[str, Any]:
-    """The options of a command by each of their spellings."""
+    """Return the options of a command by each of their spellings."""
     return {text: each for each in command.params for text in (*each.opts, *each.secondary_opts) if text[0] == "-"}

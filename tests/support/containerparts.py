@@ -1,7 +1,9 @@
-"""What ``compose`` makes of one site of a test: its brokers and Mosquitto as containers, reached from outside. Pure.
+"""Take from ``compose`` the settings of one test site: its brokers and Mosquitto in containers, reached from outside.
+Pure.
 
-All is as ``fairlead compose render`` has it, but for the brokers' listeners: clients are outside of the containers'
-network, so ``CLIENT`` is the published port, and brokers talk to each other by a listener of their own.
+Everything is as ``fairlead compose render`` has it, except the brokers' listeners: the clients are outside the
+containers' network, so ``CLIENT`` is the published port, and the brokers talk to each other over a listener of their
+own.
 """
 
 from __future__ import annotations
@@ -17,18 +19,19 @@ from topologies.model import Topology
 
 TOPOLOGY: Final = "tests"
 _JAAS: Final = "listener.name.client.scram-sha-512.sasl.jaas.config"
-# Tests kill brokers and wait for them; of containers that share a machine with a whole fleet deploy is more patient.
+# Tests kill brokers and wait for them. The settings for production are more patient, because there the containers share
+# a machine with a whole fleet.
 _QUICK: Final = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
 
 
 def topology(name: str, state: SiteState) -> dict[str, Any]:
-    """A topology of this one site, as data, of which its containers learn who logs in to Mosquitto."""
+    """Return a topology of this one site, as data; the containers read from it who may log in to Mosquitto."""
     site = {"kind": "port", "unlocode": "JPTYO", "mqtt_gateway": True, "mqtt_profile": state.mqtt_profile.value}
     return {"name": TOPOLOGY, "sites": {name: site}}
 
 
 def fleet_of(name: str, state: SiteState) -> tuple[Fleet, Deployed]:
-    """The site as ``compose`` sees it."""
+    """Return the site in the form that ``compose`` works on."""
     made = plan(Topology.model_validate(topology(name, state)), brokers=len(state.brokers), tls=False)
     (planned,) = made.sites
     site = replace(planned, cluster_id=state.cluster_id)
@@ -36,7 +39,9 @@ def fleet_of(name: str, state: SiteState) -> tuple[Fleet, Deployed]:
 
 
 def server_properties(name: str, state: SiteState, node: int) -> str:
-    """``server.properties`` of a broker; what the test asks for wins. Of a key that is named twice the last counts."""
+    """Return the ``server.properties`` of a broker. The test's own settings win: of a key that occurs twice, Kafka uses
+    the last.
+    """
     fleet, site = fleet_of(name, state)
     text = properties(fleet, site, node)
     lines = dict(line.split("=", 1) for line in text.splitlines())
@@ -52,14 +57,14 @@ def server_properties(name: str, state: SiteState, node: int) -> str:
 
 
 def confined(service: dict[str, Any]) -> dict[str, Any]:
-    """What a service of ``compose.yaml`` runs and may do, as docker's own arguments.
+    """Return what a service of ``compose.yaml`` runs and its restrictions, as arguments for docker.
 
-    Its limit of memory is left out: a test's data may be in a file system in memory, which would count.
+    The memory limit is left out: a test's data may be in a file system in memory, which would count against it.
     """
     same = ("hostname", "entrypoint", "read_only", "cap_drop", "security_opt", "pids_limit")
     return {name: service[name] for name in same}
 
 
 def scratch(service: dict[str, Any]) -> dict[str, str]:
-    """Its file systems in memory: place and options."""
+    """Return the service's in-memory file systems: mount point and options."""
     return dict(each.split(":", 1) for each in service["tmpfs"])

@@ -1,8 +1,8 @@
-"""Local sites whose brokers and Mosquittos are containers, made as ``compose`` makes them: for tests that run both
-ways.
+"""Local sites whose brokers and Mosquittos run in containers built as ``compose`` builds them. For tests that run on
+processes and on containers.
 
-State, passwords and the layout of the folder are those of ``LocalSites``, so that whoever reads the folder finds the
-sites. Brokers' data are in the folder too, where tests can damage them.
+State, passwords and the layout of the folder are those of ``LocalSites``, so any code that reads the folder finds the
+sites. The brokers' data are in the folder too, where tests can damage them.
 """
 
 from __future__ import annotations
@@ -44,11 +44,10 @@ T = TypeVar("T")
 
 
 class ContainerSites(LocalSites):
-    """``LocalSites`` with containers in the place of processes.
+    """``LocalSites`` with containers instead of processes.
 
-    Whoever made it calls ``close`` at the end. Without TLS and with the usual users of Mosquitto only. What another
-    process asks of the same folder is answered as far as it is about addresses and passwords; it can start, stop or
-    signal nothing.
+    The creator calls ``close`` at the end. There is no TLS, and only the usual users of Mosquitto exist. Another
+    process that opens the same folder gets addresses and passwords; it cannot start, stop or signal anything.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -81,10 +80,10 @@ class ContainerSites(LocalSites):
                 self._machines.stop(each)
         super().down(names, purge=purge)
 
-    # --- what differs inside ------------------------------------------------------------------------------------
+    # --- overrides of LocalSites --------------------------------------------------------------------------------
 
     def _tools(self, tell: Progress) -> Toolbox:
-        """The image has them."""
+        """Do nothing: the image contains the tools."""
         return Toolbox(Path(), (), (), "", Programs(Path(), Path(), ""))
 
     def _site(self, name: str) -> LocalSite:
@@ -128,12 +127,12 @@ class ContainerSites(LocalSites):
         )
 
     def _process(self, name: str) -> psutil.Process:
-        """The server itself: its container's first process waits for it."""
+        """Return the server process: the container's first process waits for it."""
         (server,) = self._machines.process(name).children()
         return server
 
     def _log(self, site: str, what: str, name: str) -> Path:
-        """What it has written so far, as a file beside its data."""
+        """Write the server's output so far to a file beside its data."""
         file = self.folder / "sites" / site / what / "server.log"
         write_file(file, self._machines.output(name, None))
         return file
@@ -143,35 +142,37 @@ class ContainerSites(LocalSites):
         self._given.secrets(site, users)
         name = machine(site, "mqtt")
         if self._machines.runs(name):
-            self._machines.stop(name)  # it reads them when it starts
+            self._machines.stop(name)  # Mosquitto reads them when it starts
             self._machines.again(name)
             mosquitto.wait_taken(MqttEndpoint(site, ports.HOST, state.mqtt_port, user, new))
 
 
 def machine(site: str, what: str, broker: int = 1) -> str:
-    """A container's name: ``alpha.kafka``, ``alpha.kafka-2``, ``alpha.mqtt``."""
+    """Return a container's name: ``alpha.kafka``, ``alpha.kafka-2``, ``alpha.mqtt``."""
     return f"{site}.{process_name(what, broker)}"
 
 
 class _ContainerSite(LocalSite):
     def taken_ports(self, state: SiteState) -> dict[str, int]:
-        """None that matter: docker itself holds those of containers that run, and says so of others."""
+        """Return no ports: docker itself keeps those of running containers, and reports the others when they are in
+        use.
+        """
         return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """The files that containers are given, apart from the sites' folder: passwords in the clear, settings."""
+    """The files that are mounted into the containers besides the sites' folder: passwords in clear text, settings."""
 
     folder: Path
 
     def secrets(self, site: str, passwords: dict[str, SecretStr]) -> bool:
-        """Write them as the secrets of a site; whether any was another before."""
+        """Write the secrets of a site; return whether any of them changed."""
         written = [self._write(self.of(site) / f"{site}.{user}", p.get_secret_value()) for user, p in passwords.items()]
         return any(written)
 
     def topology(self, site: str, data: dict[str, Any]) -> bool:
-        """Write the topology of a site; whether it was another before."""
+        """Write the topology of a site; return whether it changed."""
         return self._write(self.topologies(site) / f"{containerparts.TOPOLOGY}.yaml", yaml.safe_dump(data))
 
     def of(self, site: str) -> Path:
@@ -181,7 +182,7 @@ class Given:
         return self.folder / site / "topology"
 
     def _write(self, file: Path, text: str) -> bool:
-        """Readable by the containers' users; the folder above is its owner's only."""
+        """Write a file that the containers' users can read; only the owner can enter the folder above it."""
         if file.exists() and file.read_text(encoding="utf-8") == text:
             return False
         for folder in (file.parent.parent, file.parent):
@@ -208,7 +209,7 @@ class _ContainerStart(SiteStart):
         changed |= self.given.topology(self.site.name, containerparts.topology(self.site.name, self.state))
         if changed:
             self.machines.stop(name)
-        user = os.geteuid() or _IMAGES_USER  # Mosquitto insists on not being root
+        user = os.geteuid() or _IMAGES_USER  # Mosquitto insists on not running as root
         data.mkdir(parents=True, exist_ok=True)
         os.chown(data, user, -1)
         fleet, site = containerparts.fleet_of(self.site.name, self.state)
@@ -244,7 +245,9 @@ class _ContainerStart(SiteStart):
         kafka.ensure_users(client, new)
 
     def _start_in_container(self, broker: Broker) -> bool:
-        """Start a broker; whether its log directory is new and so knows those only that its container begins with."""
+        """Start a broker; return whether its log directory is new, so that it knows only the users its container begins
+        with.
+        """
         folder, name = self.site.kafka_folder(broker.number), self.site.name
         new = not (folder / "data" / "meta.properties").exists()
         folder.mkdir(parents=True, exist_ok=True)
@@ -254,11 +257,11 @@ class _ContainerStart(SiteStart):
             begin = {kafka.ADMIN: self.kafka_users[kafka.ADMIN], kafka.CONTROLLER: self.controller}
             self.given.secrets(name, begin)
         fleet, site = containerparts.fleet_of(name, self.state)
-        write_certificates(fleet, self.given.folder / name)  # its controllers speak TLS
+        write_certificates(fleet, self.given.folder / name)  # its controllers use TLS
         service = services.broker(fleet, site, broker.number)
 
         def make(container: DockerContainer) -> DockerContainer:
-            # As whoever runs the test, who changes the broker's files.
+            # Run as the user of the test, who changes the broker's files.
             prepared = self._prepared(container, service, os.geteuid(), {broker.port: broker.port})
             prepared.with_env("KAFKA_OPTS", "-XX:TieredStopAtLevel=1").with_network_aliases(service["hostname"])
             prepared.with_volume_mapping(folder / "server.properties", SETTINGS)

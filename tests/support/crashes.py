@@ -1,7 +1,8 @@
-"""Planted crashes: a run of shore ends before or after its n-th write, as if the driver had died there.
+"""Plant crashes: end a run of a shore job before or after its n-th write, as if the Spark driver had died there.
 
-Every write of shore goes through one of ``WRITES``: delta-rs's commits, Spark's commits, and appends to feeds. What is
-left behind is the same as after a kill: the tables as they were at that moment, and no commit in Spark's checkpoint.
+Every write of shore goes through one of ``WRITES``: delta-rs's commits, Spark's commits, and appends to feeds. A
+planted crash leaves the same state as a kill: the tables as they were at that moment, and no commit in Spark's
+checkpoint.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ Side = Literal["before", "after"]
 
 
 class PlantedCrash(Exception):
-    """The driver is dead from here on."""
+    """The exception that stands for the death of the driver."""
 
 
 def die() -> None:
-    """What only a process of its own can do."""
+    """End the process itself. Only a test process of its own can do this."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 @dataclass
 class Plan:
-    """Crash at the n-th write (from 0), before or after it. ``seen`` are the writes so far, by what wrote."""
+    """A plan to crash at the n-th write (counted from 0), before or after it. ``seen`` lists the writes so far by their
+    writer.
+    """
 
     at: int
     side: Side
@@ -73,7 +76,7 @@ class Plan:
 
 @contextmanager
 def planted(plan: Plan) -> Iterator[Plan]:
-    """While inside, every write of shore goes through the plan."""
+    """Route every write of shore through the plan while the context is open."""
     places: list[tuple[Any, str]] = [
         (module, "write_deltalake")
         for name, module in sorted(sys.modules.items())
@@ -96,12 +99,14 @@ def planted(plan: Plan) -> Iterator[Plan]:
 def crash_everywhere(
     batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
 ) -> int:
-    """Crash at one write more in each batch, until a batch has no such write; gives how many there are.
+    """Run batches, each of which crashes one write later than the one before, until a batch has no such write.
+
+    After each crash the batch runs again and ``check`` must pass. Return the number of writes in a batch.
 
     Args:
-        batch: Makes the n-th batch: what works on it, each time the same.
-        check: Sees that the tables are right.
-        sides: Of each write; each is a batch of its own.
+        batch: Return the work of the n-th batch; the work must be the same at each call.
+        check: Fail unless the tables are right.
+        sides: Crash before the write, after it, or both; each is a batch of its own.
     """
     for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
         work = batch(number)

@@ -1,4 +1,4 @@
-"""Whether containers can run here, for tests that skip where they cannot."""
+"""Find out whether containers can run here, so that tests can skip where they cannot."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ SHORE_IMAGE: Final = "fairlead-shore"
 
 
 def why_no_containers(*images: str, compose: bool = False) -> str:
-    """Why containers of these images cannot run here; nothing when they can.
+    """Return why containers of these images cannot run here; empty when they can.
 
     Args:
-        compose: They are started by ``docker compose``.
+        compose: The test starts them by ``docker compose``.
     """
     if shutil.which("docker") is None:
         return "no docker here"
@@ -30,7 +30,9 @@ def why_no_containers(*images: str, compose: bool = False) -> str:
 
 
 def why_no_sites() -> str:
-    """Why sites cannot be containers here; nothing when they can. Tests look at their files and processes."""
+    """Return why sites cannot run in containers here; empty when they can. Tests inspect the sites' files and
+    processes.
+    """
     host = os.environ.get("DOCKER_HOST", "unix://")
     if sys.platform != "linux" or not host.startswith("unix://"):
         return "the docker engine is not on this machine itself, where tests look at the sites' files and processes"
@@ -38,7 +40,7 @@ def why_no_sites() -> str:
 
 
 def site_image() -> str:
-    """The image of what a site needs; ``FAIRLEAD_IMAGE`` names another, as for ``compose.yaml``."""
+    """Return the image with a site's servers; ``FAIRLEAD_IMAGE`` names another one, as for ``compose.yaml``."""
     return os.environ.get("FAIRLEAD_IMAGE", IMAGE)
 
 

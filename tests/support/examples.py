@@ -1,4 +1,4 @@
-"""How many examples Hypothesis tries: a part of them in the suite, all of them by ``make chaos``."""
+"""Set how many examples Hypothesis tries: a fraction in the test suite, all of them in ``make chaos``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Final
 from hypothesis import settings
 
 WHOLE: Final = 100
-"""Examples of a test that says nothing of it, with profile ``whole``."""
+"""Examples of a test that sets no number of its own, with profile ``whole``."""
 SUITE: Final = 40
-"""With profile ``fairlead``, which is in force when no other is chosen."""
+"""Examples of such a test with profile ``fairlead``, the default."""
 
 
 def examples(whole: int) -> int:
-    """``max_examples`` for a test that is to try ``whole`` of them: as large a part as the profile in force tries of
-    those of other tests."""
+    """Return ``max_examples`` for a test that tries ``whole`` examples in full. The active profile scales it by the
+    same fraction as for other tests.
+    """
     return max(1, whole * settings().max_examples // WHOLE)

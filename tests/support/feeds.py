@@ -1,4 +1,4 @@
-"""Reading a customer's feed as a plain consumer that forgets what is taken back, and what a later revision replaces."""
+"""Read a customer's feed like a plain consumer: drop retracted records, and records that a later revision replaces."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.kafka.protocol.record import Record
 
 
 def value_of(record: Record) -> dict[str, Any]:
-    """The value as JSON; empty where it is something else."""
+    """Return the value as a JSON object; empty if it is anything else."""
     try:
         value = msgspec.json.decode(record.value or b"")
     except msgspec.DecodeError:
@@ -20,8 +20,11 @@ def value_of(record: Record) -> dict[str, Any]:
 
 
 def followed(feed: Iterable[Record]) -> list[Record]:
-    """The data records of a feed that stand. A retraction must name the newest record of its origin, a later revision
-    must be one."""
+    """Return the data records of a feed that are still valid.
+
+    Fails unless a retraction names the newest record of its origin, and a second record of an origin is a later
+    revision.
+    """
     has: dict[bytes | None, Record] = {}
     revisions: dict[bytes | None, int] = {}
     for record in feed:

@@ -1,4 +1,4 @@
-"""A relay before a broker that ends connections where a client and its broker agree on how to log in."""
+"""A relay in front of a broker that closes connections during the SASL handshake."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from typing import IO
 from fairlead.kafka.endpoint import KafkaEndpoint
 from tests.support.waits import PATIENCE
 
-_SASL_HANDSHAKE = 17  # the request's key
+_SASL_HANDSHAKE = 17  # API key of the request
 
 
 @contextlib.contextmanager
 def cut_at_handshake(endpoint: KafkaEndpoint, times: int | None = None) -> Iterator[KafkaEndpoint]:
-    """The endpoint, reached through a relay that cuts the first so many connections (all of them without ``times``) as
-    soon as the client asks for a SASL mechanism: what a client sees of a broker that is held up or ends."""
+    """Return an endpoint behind a relay that cuts the first ``times`` connections, or all of them without ``times``.
+
+    It cuts a connection as soon as the client asks for a SASL mechanism. A client sees the same when a broker is
+    overloaded or shutting down.
+    """
     handshakes = itertools.count()
     opened: list[socket.socket] = []
 
@@ -58,7 +61,7 @@ def cut_at_handshake(endpoint: KafkaEndpoint, times: int | None = None) -> Itera
 
 
 def _frame(sent: IO[bytes]) -> bytes:
-    """A request with its length before it; nothing at the end."""
+    """Read a request with its length prefix; return nothing at the end of the stream."""
     with contextlib.suppress(OSError):
         head = sent.read(4)
         body = sent.read(struct.unpack(">i", head)[0]) if len(head) == 4 else b""

@@ -1,4 +1,4 @@
-"""Ledgers that honest sites wrote: four containers, the grants and claims about them."""
+"""Custody ledgers as correct sites write them: four containers with their grants and claims."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOW = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
 
 def log(n: int, stream: str = "containers", owner: str = "BIGU") -> str:
-    """The log of the n-th container, with its right check digit."""
+    """Return the log name of the n-th container, with a valid check digit."""
     ten = f"{owner}{n:06d}"
     return f"{stream}.{ten}{container_check_digit(ten)}"
 
@@ -21,7 +21,7 @@ ASHORE, ABOARD, OUTSIDE, NEW = log(1), log(2), log(3), log(4)
 
 
 def grant(site: str, of: str, term: int, to: str | None, **more: Any) -> CustodyEntry:
-    """A site grants a log in a term; to nobody if ``to`` is None."""
+    """Return the entry by which a site grants a log in a term; ``to`` None means that nobody holds it afterwards."""
     given: dict[str, Any] = {
         "log": of,
         "term": term,
@@ -50,7 +50,7 @@ HONEST: tuple[tuple[str, LedgerEntry], ...] = (
 
 
 def claim(by: str) -> ClaimEntry:
-    """A site claims the container that is outside."""
+    """Return the entry by which a site claims the container, which has left the last site."""
     return ClaimEntry(
         log=OUTSIDE,
         term=2,

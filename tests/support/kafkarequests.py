@@ -1,8 +1,8 @@
-"""One request of each kind that a Kafka broker knows, about what belongs to somebody else; and what it answers.
+"""Build one request of each kind that a Kafka broker knows, about resources of somebody else, and read its answer.
 
-Bodies are made with kafka-python's schemas; those that it does not have are written out here, from Kafka's own message
-definitions. Each is of a form that does no harm when it is allowed (validated only, or about what is not there), so
-that it can be tried as the administrator as well: which shows that it was understood.
+Bodies are built with kafka-python's schemas; those it lacks are written out here, from Kafka's own message definitions.
+Each request is harmless even where it is allowed (validated only, or about something that does not exist), so a test
+can send it as the administrator too, which shows that the broker understood it.
 """
 
 from __future__ import annotations
@@ -23,27 +23,27 @@ SWITCHED_OFF = 61
 """Delegation tokens are not used at all, so nobody may do anything with them."""
 
 REFUSALS = {29: "TOPIC", 30: "GROUP", 31: "CLUSTER", 53: "TRANSACTIONAL_ID", 65: "DELEGATION_TOKEN"}
-"""Error codes that say "you may not", by what may not be touched."""
+"""Error codes that deny authorization, by the kind of resource they protect."""
 
 Values = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a broker says to a request: its error codes, without those for success; ``told`` is the whole answer."""
+    """A broker's answer to a request: its error codes, without those for success; ``told`` is the whole answer."""
 
     errors: tuple[int, ...]
     told: Any
 
     @property
     def refused(self) -> bool:
-        """Whether it says "you may not", and nothing else."""
+        """Return whether the answer denies authorization and contains nothing else."""
         return bool(self.errors) and all(code in REFUSALS for code in self.errors)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: ``label`` says what is tried, ``codes`` finds the error codes in the body of the answer."""
+    """One request: ``label`` describes it, ``codes`` finds the error codes in the body of the answer."""
 
     label: str
     key: int
@@ -58,7 +58,7 @@ class Request:
 
 
 def classes() -> dict[str, Any]:
-    """Every message class of kafka-python, by name."""
+    """Return every message class of kafka-python, by name."""
     found: dict[str, Any] = {}
     for module in pkgutil.iter_modules(protocol.__path__):
         if module.ispkg and module.name in ("admin", "consumer", "metadata", "producer"):
@@ -67,7 +67,7 @@ def classes() -> dict[str, Any]:
 
 
 def schema_request(label: str, name: str, version: int, values: Values) -> Request:
-    """A request by kafka-python's schema; structures are mappings."""
+    """Build a request from kafka-python's schema; structures are mappings."""
     known = classes()
     asked, answered = known[f"{name}Request"], known[f"{name}Response"]
     message = _filled(asked, values, version)
@@ -102,7 +102,7 @@ def _error_codes(told: Any) -> Iterator[int]:
             yield from _error_codes(item)
 
 
-# --- written out: strings, arrays and structures in the flexible form of Kafka's protocol
+# --- written out by hand: strings, arrays and structures in the flexible encoding of Kafka's protocol
 
 NO_TAGS = b"\0"
 NONE = b"\0"  # a null string or array
@@ -128,8 +128,9 @@ def i64(value: int) -> bytes:
 
 
 def written_request(label: str, name: str, version: int, body: bytes, *, error_at: int = 4) -> Request:
-    """A request whose body is given; ``error_at`` is where the answer's body has its one error code (after the four
-    bytes of throttling, as a rule)."""
+    """Build a request with the given body. ``error_at`` is the offset of the only error code in the answer's body,
+    usually after the four bytes of throttle time.
+    """
 
     def read(data: memoryview) -> Answer:
         (code,) = struct.unpack_from(">h", data, error_at)
@@ -139,13 +140,13 @@ def written_request(label: str, name: str, version: int, body: bytes, *, error_a
 
 
 def requests(*, topic: str, own: str, group: str, user: str) -> list[Request]:
-    """Every request of a broker of Kafka 4.3 that is about something.
+    """Return every request of a Kafka 4.3 broker that names a resource.
 
     Args:
         topic: A log of somebody else; no request changes it even where it is allowed.
         own: A log that the attacker may read.
         group: Somebody else's consumer group; it should not exist.
-        user: Somebody who does not exist.
+        user: A user who does not exist.
     """
     partition = {"partition_index": 0}
     transaction = {"transactional_id": f"{user}.tx", "producer_id": 4711, "producer_epoch": 0}
@@ -326,7 +327,7 @@ def requests(*, topic: str, own: str, group: str, user: str) -> list[Request]:
 
 
 def listings() -> list[Request]:
-    """Requests that list what the asking user may know of."""
+    """Return requests that list the resources the requesting user may see."""
     return [
         schema_request("listing topics", "Metadata", 9, {
             "topics": None, "allow_auto_topic_creation": False, "include_cluster_authorized_operations": True,
@@ -340,7 +341,7 @@ def listings() -> list[Request]:
 
 
 async def advertised(connection: Connection) -> dict[int, str]:
-    """The requests that a broker says it takes, by number."""
+    """Return the API keys that a broker advertises."""
     request = schema_request("versions", "ApiVersions", 0, {})
     answer = await request.ask(connection)
     keys = (cast("int", one["api_key"]) for one in answer.told["api_keys"])

@@ -1,8 +1,8 @@
-"""What must be in a customer's feed, worked out from what was simulated. ``tests.support.leaks`` says by which rules.
+"""Compute what must be in a customer's feed from what was simulated; the rules are in ``tests.support.leaks``.
 
-What a feed copies is expected byte by byte. What is made for a feed is expected by what it claims: an hour by its box,
-its readings and their extremes (minutes are judged elsewhere), a milestone and a movement by all of their fields, and a
-retraction by what it takes back. ``claim`` brings what was read to the same form.
+Records that a feed copies are compared byte by byte. Records that are made for a feed are compared by their claims: an
+hour by its box, its readings and their extremes (other tests check minutes), a milestone and a movement by all of their
+fields, and a retraction by the record it takes back. ``claim`` brings the records that were read to the same form.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.support.leaks import Content, Told
 HOUR: Final = dt.timedelta(hours=1)
 Holds = Callable[[str, str, dt.datetime], bool]
 Due = dict[str, bytes]
-"""What belongs in a feed, by its origin."""
+"""Expected content of a feed, by origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sailed:
-    """Everything that was said, each record with where it stands: ``<log>@<offset>``."""
+    """All simulated records by their origin ``<log>@<offset>``."""
 
     readings: Mapping[str, Told]
     alerts: Mapping[str, Told]
@@ -35,13 +35,14 @@ class Sailed:
 
 
 def placed(told: Sequence[Told], logs: Mapping[str, Sequence[Told]]) -> dict[str, Told]:
-    """Records by their origins; every log begins with a marker."""
+    """Return the records by their origins. Every log begins with a custody marker at offset 0."""
     chosen = set(map(id, told))
     return {f"{log}@{n}": one for log, stood in logs.items() for n, one in enumerate(stood, 1) if id(one) in chosen}
 
 
 def holds(said: Iterable[Booking]) -> Holds:
-    """Whether a customer held a box at a time, by all that was said of bookings, in its order."""
+    """Return a function that tells whether a customer held a box at a time, from all booking messages in their
+    order."""
     states: dict[tuple[str, str], list[Booking]] = {}
     for one in said:
         states.setdefault((one.booking_reference, one.equipment_reference), []).append(one)
@@ -64,7 +65,7 @@ def holds(said: Iterable[Booking]) -> Holds:
 
 
 def detailed(customer: str, held: Holds, sailed: Sailed) -> Due:
-    """Readings, alerts and grants of custody as they are."""
+    """Return what a detailed feed has: readings, alerts and custody grants, unchanged."""
     return {
         origin: one.value
         for records in (sailed.readings, sailed.alerts, sailed.custody)
@@ -74,7 +75,7 @@ def detailed(customer: str, held: Holds, sailed: Sailed) -> Due:
 
 
 def coarse(customer: str, held: Holds, sailed: Sailed) -> Due:
-    """Alerts as they are, hours and milestones."""
+    """Return what a coarse feed has: alerts unchanged, hours and milestones."""
     due = {origin: one.value for origin, one in sailed.alerts.items() if held(customer, one.box, one.at)}
     newest: dict[str, dt.datetime] = {}
     hours: dict[tuple[str, dt.datetime], list[Any]] = {}
@@ -100,7 +101,7 @@ def coarse(customer: str, held: Holds, sailed: Sailed) -> Due:
 
 
 def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
-    """What ships and boxes did at a port, whoever's they are."""
+    """Return the movements of all ships and boxes at a port, whoever owns them."""
     due: Due = {}
     for event in sailed.events.values():
         said, payload = _parts(event)
@@ -114,7 +115,7 @@ def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
 
 
 def followed(customer: str, before: Due, after: Due) -> Content:
-    """All that a feed has had when what belongs in it was this, and then that."""
+    """Return everything a feed has had when its content was first this and then that."""
     topic = f"feeds.{customer}"
     given = Counter((topic, value) for value in before.values())
     given += Counter((topic, value) for origin, value in after.items() if before.get(origin) != value)
@@ -122,7 +123,9 @@ def followed(customer: str, before: Due, after: Due) -> Content:
 
 
 def claims(records: Iterable[Received]) -> Content:
-    """What a customer has read, in the form of what is expected. Hours that differ in their minutes only are one."""
+    """Bring the records that a customer has read to the form of the expected ones. Hours that differ only in their
+    minutes are one.
+    """
     content: Content = Counter()
     at: dict[tuple[str, int], bytes | None] = {}
     for record in records:
@@ -149,7 +152,7 @@ def canonical(body: Mapping[str, Any]) -> bytes:
 
 
 def _object(value: bytes) -> dict[str, Any]:
-    """Empty where it is something else."""
+    """Return the JSON object; empty if it is anything else."""
     try:
         body = json.loads(value)
     except ValueError:
@@ -170,7 +173,7 @@ def _hour(box: str, hour: dt.datetime, measured: Sequence[Mapping[str, float]]) 
 
 
 def _claimed(body: Mapping[str, Any]) -> bytes:
-    """An hour of a feed as ``_hour`` has it."""
+    """Return an hour of a feed in the form that ``_hour`` makes."""
     begins, ends = (dt.datetime.fromisoformat(body[name]) for name in ("windowStart", "windowEnd"))
     assert ends - begins == HOUR
     said: dict[str, Any] = {
@@ -197,14 +200,14 @@ def _parts(event: Told) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _event(said: Mapping[str, Any], payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What every event tells; who says it, and of which booking, is for nobody."""
+    """Return the fields of an event that every feed shows; the sender and the booking are shown to nobody."""
     names = ("equipmentEventTypeCode", "transportEventTypeCode", "eventDateTime", "UNLocationCode", "vesselIMONumber",
              "voyageReference")  # fmt: skip
     return {"eventID": said["eventID"], **{name: payload.get(name) for name in names}}
 
 
 def _happened(events: Iterable[Told]) -> list[tuple[str, Told]]:
-    """Each event once for each box that it happened to: its own, and those aboard the ship."""
+    """Return each event once for each box it concerns: the box itself, and those aboard the ship."""
     once = {_parts(event)[0]["eventID"]: event for event in events}
     own: list[tuple[str, Told]] = []
     loaded: list[tuple[str, str, dt.datetime]] = []

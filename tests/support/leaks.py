@@ -1,10 +1,10 @@
-"""Who is entitled to which bytes, worked out from bookings, readings and events as they were simulated: shore's tables
-and ``acl`` have no part in it.
+"""Compute who is entitled to which bytes from the simulated bookings, readings and events alone.
 
-A booking holds for its customer and its consignee from ``valid_from`` (inclusive) to ``valid_to`` (exclusive) as it was
-last said, less the times that cancellations after that name. A detailed feed has the readings, alerts and grants of
-custody of those times; a coarse one alerts, milestones and hours; a port authority's has the events at its port. What
-was given and is no longer held is taken back, once. Owners and lessors read the logs of boxes as they are.
+Neither shore's tables nor ``acl`` take part in it. A booking holds for its customer and its consignee from
+``valid_from`` (inclusive) to ``valid_to`` (exclusive) as last published, minus the periods that later cancellations
+name. A detailed feed has the readings, alerts and custody grants of those periods; a coarse one alerts, milestones and
+hours; a port authority's has the events at its port. A record that was delivered and whose booking no longer holds is
+retracted, once. Owners and lessors read the logs of boxes unchanged.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from fairlead.records.custody import CustodyEntry
 from simulators.steps import MessageKind, Publish, Step
 
 Content = Counter[tuple[str, bytes]]
-"""Data records by topic and value, with how often they are there."""
+"""Data records by topic and value, with the number of times that each occurs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One reading, alert, event or grant: the box (a ship's IMO number), the device's time, its log, its bytes."""
+    """One reading, alert, event or grant: the box (or a ship's IMO number), the device's time, its log, its bytes."""
 
     box: str
     at: dt.datetime
@@ -47,7 +47,7 @@ class Told:
 
 
 def readings_of(steps: Iterable[Step]) -> list[Told]:
-    """The readings of a voyage as their devices made them; repeats and unusable messages left out."""
+    """Return the readings of a voyage as their devices made them, without repeats and unusable messages."""
     told = []
     for step in steps:
         if isinstance(step, Publish) and step.kind is MessageKind.READING and step.log is not None:
@@ -57,7 +57,7 @@ def readings_of(steps: Iterable[Step]) -> list[Told]:
 
 
 def alerts_of(rng: random.Random, readings: Sequence[Told], sites: Sequence[str], count: int) -> list[Told]:
-    """Alerts at the very times of some readings, each in the log of some site."""
+    """Return alerts at the times of some readings, each in the log of some site."""
     told = []
     for reading in rng.sample(readings, count):
         site = rng.choice(sites)
@@ -76,7 +76,7 @@ def alerts_of(rng: random.Random, readings: Sequence[Told], sites: Sequence[str]
 
 
 def events_of(steps: Iterable[Step], log_of: Callable[[str], str]) -> list[Told]:
-    """What terminals and ships say, in the log of some site."""
+    """Return the events that terminals and ships publish, in the log of some site."""
     told = []
     for step in steps:
         if isinstance(step, Publish) and step.kind is MessageKind.EVENT:
@@ -88,7 +88,9 @@ def events_of(steps: Iterable[Step], log_of: Callable[[str], str]) -> list[Told]
 
 
 def custody_of(events: Iterable[Told], log_of_box: Mapping[str, str], ledger: str) -> list[Told]:
-    """The entries of a ledger that events of boxes bring about, a term for each; nobody reads the ledger itself."""
+    """Return the ledger entries that events of boxes bring about, one term for each; no customer may read the ledger
+    itself.
+    """
     terms: Counter[str] = Counter()
     told = []
     for event in sorted(events, key=lambda one: one.at):
@@ -115,7 +117,7 @@ def custody_of(events: Iterable[Told], log_of_box: Mapping[str, str], ledger: st
 
 
 def times_of(readings: Iterable[Told]) -> dict[str, list[dt.datetime]]:
-    """When each box was read, in order."""
+    """Return the times of each box's readings, in order."""
     times: dict[str, list[dt.datetime]] = {}
     for reading in readings:
         times.setdefault(reading.box, []).append(reading.at)
@@ -125,10 +127,10 @@ def times_of(readings: Iterable[Told]) -> dict[str, list[dt.datetime]]:
 def bookings_of(
     rng: random.Random, customers: Sequence[str], consignees: Sequence[str], readings: Sequence[Told], count: int
 ) -> list[Booking]:
-    """States of bookings in the order in which they are said.
+    """Return booking states in the order in which they are published.
 
-    Boxes go from one customer to the next at the very time of a reading, are shared, booked twice by the same customer,
-    booked for good; bookings are corrected and cancelled.
+    Boxes pass from one customer to the next at the exact time of a reading, are shared, are booked twice by the same
+    customer, or are booked without an end; bookings are corrected and cancelled.
     """
     times = times_of(readings)
     boxes = sorted(box for box, at in times.items() if len(at) > 4)
@@ -147,7 +149,7 @@ def bookings_of(
         )
         said.append(opened)
         match rng.randrange(6):
-            case 0:  # the next customer has it from the moment the first one gives it back
+            case 0:  # the next customer's booking begins when the first one's ends
                 said.append(
                     replace(
                         opened, booking_reference=f"N{number:03d}", customer=other, valid_from=middle, valid_to=last
@@ -155,9 +157,9 @@ def bookings_of(
                 )
             case 1:
                 said.append(replace(opened, status="CANCELLED"))
-            case 2:  # corrected: later, and to no end
+            case 2:  # corrected: begins later, without an end
                 said.append(replace(opened, valid_from=middle, valid_to=None))
-            case 3:  # corrected, then done
+            case 3:  # corrected, then completed
                 said.append(replace(opened, valid_from=middle - dt.timedelta(milliseconds=1), valid_to=last))
                 said.append(replace(said[-1], status="COMPLETED"))
             case 4:  # shared
@@ -170,7 +172,7 @@ def bookings_of(
 def corrections_of(
     rng: random.Random, said: Sequence[Booking], customers: Sequence[str], readings: Sequence[Told]
 ) -> list[Booking]:
-    """What is said of half of the bookings when shore has given what they gave."""
+    """Return corrections of half of the bookings, published after shore has delivered their records."""
     times = times_of(readings)
     newest = {(one.booking_reference, one.equipment_reference): one for one in said}
     standing = [one for one in newest.values() if one.status != "CANCELLED"]
@@ -185,24 +187,24 @@ def corrections_of(
         match len(corrected) % 7:
             case 0:  # ended early
                 corrected.append(replace(one, valid_to=moment, status="COMPLETED"))
-            case 1:  # corrected back in time: it began later
+            case 1:  # corrected backwards: it began later than first published
                 corrected.append(replace(one, valid_from=moment))
-            case 2:  # corrected back in time: it was long over, and began before
+            case 2:  # corrected backwards: it ended long ago, and began earlier
                 corrected.append(replace(one, valid_from=times[one.equipment_reference][0], valid_to=moment))
             case 3:
                 corrected.append(replace(one, status="CANCELLED"))
             case 4:  # cancelled from a moment on
                 corrected.append(replace(one, status="CANCELLED", valid_from=moment, valid_to=None))
-            case 5:  # it was another's all the time
+            case 5:  # it belonged to another customer all along
                 corrected.append(replace(one, customer=rng.choice(customers), consignee=""))
-            case _:  # cancelled, which was a mistake for its beginning
+            case _:  # cancelled by mistake: the cancellation covers only its beginning
                 corrected.append(replace(one, status="CANCELLED"))
                 corrected.append(replace(one, valid_to=moment))
     return corrected
 
 
 def logs_of(told: Iterable[Told], boxes: Callable[[str], bool]) -> Content:
-    """What stands in the logs of readings whose names are chosen."""
+    """Return the logs of readings whose names are chosen, as a Kafka topic would store them."""
     return Counter((record.log, record.value) for record in told if boxes(record.log))
 
 

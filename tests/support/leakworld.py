@@ -1,10 +1,10 @@
-"""A duck voyage with twenty customers, on two real sites: who can read which bytes there, and who should.
+"""A voyage with twenty customers on two real sites, to test who can read which bytes there and who should.
 
 Some customers have detailed feeds, some coarse ones, one has movements; half of the bookings are corrected, ended early
-or cancelled when shore has given what they gave.
+or cancelled after shore has delivered their records.
 
-Every log is at both sites, whatever a link would take, so that only rules keep a customer out. Who is entitled to what
-is worked out in ``tests.support.leaks``.
+Every log is at both sites, even those that no link would carry, so that only ACLs keep a customer out.
+``tests.support.leaks`` computes who is entitled to what.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ SHIPPERS = tuple(f"shipper-{number:02d}" for number in range(1, 11))
 RECIPIENTS = ("shop-1", "shop-2")
 """Recipients of goods, with coarse feeds."""
 AUTHORITY, AUTHORITYS_PORT = "authority", "SGSIN"
-"""Has a feed of movements."""
+"""A port authority, which has a feed of movements."""
 AT_BOTH, NOT_BROUGHT = (*SHIPPERS[:2], RECIPIENTS[0]), SHIPPERS[2]
-"""With a user at the port as well: feeds of the first come there by a link, that of the last does not."""
+"""Customers with a user at the port as well. A link carries the feeds of the first ones there, not that of the last."""
 LINES = {"BIGU": "Big Blue", "YELU": "yellow", "REDU": "Red Leasing"}
 
 TOPOLOGY = """
@@ -103,7 +103,7 @@ SAID_FROM = int(dt.datetime(2026, 8, 1, tzinfo=dt.UTC).timestamp() * 1000)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Two sites with every log at both, whatever a link would take; and what is true of it."""
+    """Two sites with every log at both, even those that no link would carry, and the facts about them."""
 
     topology: Topology
     resolver: EndpointResolver
@@ -112,7 +112,7 @@ class World:
 
 
 def topology_for(whole: str, beginning: str) -> Topology:
-    """The topology; the lessor has one box of stream red, and those that begin alike."""
+    """Return the topology; the lessor has one box of stream red, and the boxes whose numbers begin alike."""
     shippers = "".join(
         f"  {name}: {{feed_at: {HQ}{f', reads_at: [{PORT}]' if name in (*AT_BOTH, NOT_BROUGHT) else ''}"
         f"{', feed: coarse' if name in RECIPIENTS else ''}}}\n"
@@ -127,12 +127,12 @@ def topology_for(whole: str, beginning: str) -> Topology:
 def sailed(
     folder: Path, *, seed: int, containers: int, hours: int, bookings: int, session: SparkSession | None = None
 ) -> Iterator[World]:
-    """Both sites with the logs of a voyage, and the feeds that shore's jobs wrote.
+    """Run both sites with the logs of a voyage and the feeds that shore's jobs wrote.
 
     Args:
-        folder: Of the sites' files.
-        hours: Between a box's readings.
-        session: A Spark session to use; else one is started.
+        folder: Folder of the sites' files.
+        hours: Hours between two readings of a box.
+        session: Spark session to use; without it, one is started.
     """
     rng = random.Random(seed)  # noqa: S311 - a simulation
     interval = dt.timedelta(hours=hours)
@@ -178,12 +178,12 @@ def sailed(
 
 
 def said(number: int, booking: Booking) -> NewRecord:
-    """A booking's state, a second after the one before."""
+    """Return a booking's state, published one second after the one before."""
     return NewRecord(encode(booking), booking.booking_reference.encode(), timestamp_ms=SAID_FROM + number * 1000)
 
 
 def copy_feeds(resolver: EndpointResolver) -> tuple[str, ...]:
-    """Every feed to the port as well, those that no link takes too; the topics that are there then."""
+    """Copy every feed to the port too, even those that no link carries; return the topics that exist then."""
     at_hq, at_port = (Corner(resolver.kafka(site, ADMIN)) for site in (HQ, PORT))
     with UserConsumer(resolver.kafka(HQ, ADMIN), group=f"{ADMIN}.leaks") as reader:
         topics = reader.visible()
@@ -198,7 +198,7 @@ def copy_feeds(resolver: EndpointResolver) -> tuple[str, ...]:
 
 
 def feeds_of(topology: Topology, everything: Sailed, before: Holds, after: Holds) -> dict[str, Content]:
-    """All that each feed has had, by what was held before and after bookings were corrected."""
+    """Return everything each feed has had, from the bookings before and after their correction."""
 
     def due(name: str, held: Holds) -> Due:
         if name == AUTHORITY:
@@ -211,7 +211,7 @@ def feeds_of(topology: Topology, everything: Sailed, before: Holds, after: Holds
 def expected_of(
     topology: Topology, feeds: dict[str, Content], readings: list[Told], whole: str, beginning: str
 ) -> dict[tuple[str, str], Content]:
-    """By customer and site where it has a user."""
+    """Return the expected records by customer and by each site where it has a user."""
     own = {
         "yellow": logs_of(readings, lambda log: log.startswith("yellow.")),
         "auditor": logs_of(readings, lambda log: log.startswith("yellow.")),
@@ -232,7 +232,7 @@ def expected_of(
 
 
 def read_all(endpoint: KafkaEndpoint) -> Content:
-    """Every data record that a plain client is shown."""
+    """Return every data record that a plain consumer receives."""
     with UserConsumer(endpoint, group=f"{endpoint.user}.leaks") as reader:
         visible = reader.visible()
         if not visible:
@@ -242,7 +242,7 @@ def read_all(endpoint: KafkaEndpoint) -> Content:
 
 
 def fetched(endpoint: KafkaEndpoint, topics: tuple[str, ...]) -> dict[str, tuple[int, int]]:
-    """Error code and bytes by topic, of one bare request for all topics that there are, shown or not."""
+    """Send one raw fetch request for all existing topics, visible or not; return error code and bytes by topic."""
     partition = {"partition": 0, "current_leader_epoch": -1, "fetch_offset": 0, "last_fetched_epoch": -1,
                  "log_start_offset": -1, "partition_max_bytes": 1 << 20}  # fmt: skip
     request = schema_request("everything", "Fetch", 12, {
@@ -267,7 +267,8 @@ def fetched(endpoint: KafkaEndpoint, topics: tuple[str, ...]) -> dict[str, tuple
 
 
 def check_there_is_something_to_leak(world: World) -> None:
-    """Everybody with a feed has something in it, and what should have nothing has nothing."""
+    """Check the test's own premise: every feed that should have records has some, and those that should be empty
+    are."""
     assert len(world.topology.customers) == 20
     entitled = {key: content.total() for key, content in world.expected.items()}
     some = {"red", "lessor", AUTHORITY, *RECIPIENTS, *SHIPPERS}
@@ -286,7 +287,7 @@ def check_there_is_something_to_leak(world: World) -> None:
 
 
 def check_reading(world: World) -> None:
-    """A plain client is shown, and reads, exactly what its user is entitled to."""
+    """Check that a plain client sees, and reads, exactly what its user is entitled to."""
     for (customer, site), expected in world.expected.items():
         got = read_all(world.resolver.kafka(site, customer))
         assert got - expected == Counter(), f"{customer} at {site} reads what is not its own"
@@ -294,7 +295,9 @@ def check_reading(world: World) -> None:
 
 
 def check_bare_requests(world: World) -> None:
-    """Asked for every topic that there is, the broker refuses all but the user's own and gives no byte of them."""
+    """Check that the broker refuses a raw fetch of every topic except the user's own, and returns no byte of the
+    others.
+    """
     for (customer, site), expected in world.expected.items():
         mine = {topic for topic, _ in expected} | ({f"feeds.{customer}"} if (customer, site) in fed(world) else set())
         answers = fetched(world.resolver.kafka(site, customer), world.topics)
@@ -305,13 +308,13 @@ def check_bare_requests(world: World) -> None:
 
 
 def fed(world: World) -> set[tuple[str, str]]:
-    """Where customers have their feeds, empty or not."""
+    """Return where customers have their feeds, empty or not."""
     with_feed = {name for name, customer in world.topology.customers.items() if customer.feed_at}
     return {(name, HQ) for name in with_feed} | {(name, PORT) for name in (*AT_BOTH, "lessor")}
 
 
 def check_log_ins(world: World) -> None:
-    """Nobody gets in where it has no user."""
+    """Check that no customer can log in at a site where it has no user."""
     for customer in world.topology.customers:
         homes = [site for site in world.topology.sites if (customer, site) in world.expected]
         password = world.resolver.kafka(homes[0], customer).password if homes else None
@@ -321,7 +324,7 @@ def check_log_ins(world: World) -> None:
 
 
 def check_that_more_would_be_noticed(world: World) -> None:
-    """The super user reads everything, which no customer's entitlement is."""
+    """Check that the test would notice a leak: the super user reads everything, which no customer is entitled to."""
     got = read_all(world.resolver.kafka(HQ, ADMIN))
     assert all(got - expected for expected in world.expected.values())
     answers = fetched(world.resolver.kafka(HQ, ADMIN), world.topics)

@@ -1,4 +1,6 @@
-"""Entries of custody ledgers: grants, seizures, claims, refusals, copies that come back, and histories of them."""
+"""Build entries of custody ledgers: grants, seizures, claims, refusals, diverged copies that return, and histories of
+them.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ SITES = ("tokyo", "duck-star", "sydney")
 def entry(
     term: int, marker: int, to: str | None, event: Any = "HAND", *, by: str = "tokyo", **more: Any
 ) -> CustodyEntry:
-    """A grant of ``LOG`` to a site from offset ``marker`` on; to nobody if ``to`` is None."""
+    """Return a grant of ``LOG`` to a site from offset ``marker`` on; ``to`` None means that nobody holds it
+    afterwards."""
     given: dict[str, Any] = {
         "log": LOG,
         "term": term,
@@ -35,7 +38,9 @@ def entry(
 
 
 def came_back(term: int, marker: int, end: int, by: str = "duck-star") -> ReturnEntry:
-    """The copy of a lost holder came back with records from ``marker`` to before ``end``."""
+    """Return the entry about a lost holder's copy that came back with extra records from ``marker`` (inclusive) to
+    ``end`` (exclusive).
+    """
     return ReturnEntry(
         log=LOG,
         term=term,
@@ -50,7 +55,7 @@ def came_back(term: int, marker: int, end: int, by: str = "duck-star") -> Return
 
 
 def refused(order: str) -> RefusalEntry:
-    """An order was refused."""
+    """Return the entry that an order was refused."""
     return RefusalEntry(
         log=LOG, order_id=order, code="NotHolderError", reason="no", refused_date_time=T, refused_by="tokyo"
     )
@@ -58,7 +63,9 @@ def refused(order: str) -> RefusalEntry:
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[LedgerEntry]:
-    """What can really happen: grants at rising offsets, seizures at or below the end, copies that come back."""
+    """Draw possible histories: grants at rising offsets, seizures at or before the end, and lost holders' copies that
+    come back.
+    """
     term, end = 1, 0
     done: list[LedgerEntry] = [entry(1, 0, "tokyo", "GTIN")]
     for _ in range(draw(st.integers(0, 8))):
@@ -77,7 +84,7 @@ def histories(draw: st.DrawFn) -> list[LedgerEntry]:
 
 
 def claimed(by: str, term: int, *, after: int = 0, again: int = 0) -> ClaimEntry:
-    """A site claims a container that left Tokyo in a term; ``again`` tells repeated claims apart."""
+    """Return a site's claim to a container that left Tokyo in a term; ``again`` numbers repeated claims."""
     return ClaimEntry(
         log=LOG,
         term=term,

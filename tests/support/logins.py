@@ -1,4 +1,4 @@
-"""What a Mosquitto says to a login, however long its machine is held up."""
+"""Ask a Mosquitto whether it accepts a login, however long its machine is held up."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from tests.support.waits import PATIENCE
 
 
 def answer(endpoint: MqttEndpoint) -> str | None:
-    """As ``mosquitto.log_in``, which takes two seconds for silence; None after ``PATIENCE`` only."""
+    """Return the answer as ``mosquitto.log_in`` does, but give up (None) only after ``PATIENCE`` instead of two
+    seconds.
+    """
     end = time.monotonic() + PATIENCE
     while (said := mosquitto.log_in(endpoint, PATIENCE)) is None and time.monotonic() < end:
-        time.sleep(0.05)  # there is no event for it
+        time.sleep(0.05)  # no event announces the answer, so ask again
     return said

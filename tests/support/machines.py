@@ -1,4 +1,4 @@
-"""Containers by name, in a network of their own: started, killed and started again, through testcontainers."""
+"""Start, kill and restart named containers in a network of their own, through testcontainers."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from testcontainers.core.network import Network
 _GRACE = 30  # seconds from SIGTERM to SIGKILL, as compose.yaml has it
 _LAST = 40  # lines of a container's output
 
-# What is started here is removed here; the container that testcontainers would have do it is an image to be fetched.
+# This process removes the containers it starts; the container that testcontainers would use for it is an extra image to
+# pull.
 testcontainers_config.ryuk_disabled = True
 
 Make = Callable[[DockerContainer], DockerContainer]
 
 
 class Machines:
-    """Containers of one image. Making this touches nothing; safe in several threads, for different names."""
+    """Containers of one image. The constructor starts nothing; safe in several threads for different names."""
 
     def __init__(self, image: str) -> None:
         self._image = image
@@ -30,7 +31,7 @@ class Machines:
         self._alone = threading.Lock()
 
     def run(self, name: str, make: Make) -> None:
-        """Start a container, by what ``make`` says of it the first time; one that runs is left alone.
+        """Start a container, with the options that ``make`` returns the first time; leave a running one alone.
 
         Its aliases hold in a network that all of them share.
         """
@@ -42,7 +43,7 @@ class Machines:
         container.start()
 
     def again(self, name: str) -> None:
-        """Start what has run before; nothing where it runs."""
+        """Start a container that has run before; do nothing if it is running."""
         self._container(name).start()
 
     def runs(self, name: str) -> bool:
@@ -53,18 +54,18 @@ class Machines:
         return bool(container.status == "running")
 
     def kill(self, name: str) -> None:
-        """As the power goes; when it returns it is gone. One that does not run is no error."""
+        """Kill a container as a power cut would; it is gone on return. A container that is not running is no error."""
         if self.runs(name):
             self._container(name).kill()
             self._container(name).wait()
 
     def stop(self, name: str) -> None:
-        """Ask it to end, and insist after a while; when it returns it is gone."""
+        """Stop a container with SIGTERM, and with SIGKILL after a while; it is gone on return."""
         if self.runs(name):
             self._container(name).stop(timeout=_GRACE)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Kill and forget; when all are gone the network goes, too."""
+        """Kill and remove containers; with the last one the network goes too."""
         for name in names:
             if (container := self._known.pop(name, None)) is not None:
                 container.stop()
@@ -77,18 +78,18 @@ class Machines:
         return list(self._known)
 
     def process(self, name: str) -> psutil.Process:
-        """The container's first process, as this machine sees it."""
+        """Return the pid of the container's first process, as seen from this machine."""
         container = self._container(name)
         container.reload()
         return psutil.Process(container.attrs["State"]["Pid"])
 
     def output(self, name: str, last: int | None = _LAST) -> str:
-        """What it has written; the last lines of it, or all."""
+        """Return the container's output: its last lines, or all of it."""
         written: bytes = self._container(name).logs(tail="all" if last is None else last)
         return written.decode("utf-8", "replace")
 
     def _container(self, name: str) -> Any:
-        """Docker's own view of it."""
+        """Return docker's own object for the container."""
         return self._known[name].get_wrapped_container()
 
     def _joined(self) -> Network:

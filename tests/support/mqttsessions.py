@@ -1,4 +1,4 @@
-"""The bridge's session at an MQTT broker, ended from outside."""
+"""End the bridge's session at an MQTT broker from outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fairlead.mqtt import poll_once
 
 
 def end_session(endpoint: MqttEndpoint, client_id: str) -> None:
-    """End the session under a client id, with all that is queued for it. Connects as the bridge does, but blocks.
+    """End the session of a client id, with every message queued for it. Connects as the bridge does, but blocks.
 
     Raises:
         MqttUnavailableError, MqttRefusedError

@@ -1,4 +1,4 @@
-"""Running a notebook's code without Jupyter: its cells in order, in one namespace."""
+"""Run a notebook's code without Jupyter: its cells in order, in one namespace."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 
 
 def cells(file: Path) -> list[dict[str, Any]]:
-    """The cells of a notebook in format 4.5.
+    """Return the cells of a notebook in format 4.5.
 
     Raises:
-        ValueError: the file is no such notebook.
+        ValueError: the file is not such a notebook.
     """
     notebook = json.loads(file.read_text(encoding="utf-8"))
     if (notebook.get("nbformat"), notebook.get("nbformat_minor")) != (4, 5) or "metadata" not in notebook:
@@ -30,10 +30,10 @@ def cells(file: Path) -> list[dict[str, Any]]:
 
 
 def run(file: Path) -> dict[str, Any]:
-    """Run all code cells; what the last line of each shows is made into text, as Jupyter would.
+    """Run all code cells; convert the value of each cell's last line to text, as Jupyter would.
 
     Returns:
-        The namespace as they leave it.
+        The namespace after the last cell.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for cell in cells(file):

@@ -1,4 +1,4 @@
-"""Storages for tests of what shore keeps on a URL: a ``file://`` folder, and a real S3 server.
+"""Storages for tests of what shore keeps at a URL: a ``file://`` folder, and a real S3 server.
 
 The S3 server is versitygw over a folder (https://github.com/versity/versitygw, Apache-2.0). It is a Go program: where a
 Go toolchain is found it is built once, in about two minutes, and kept in Fairlead's cache. Without Go the tests run on
@@ -30,7 +30,7 @@ _BUCKET: Final = "tables"
 
 
 def kinds() -> list[str]:
-    """The kinds of storage that can be had here."""
+    """Return the kinds of storage that are available here."""
     return ["file", "s3"] if shutil.which("go") or _program().exists() else ["file"]
 
 
@@ -54,7 +54,7 @@ def _built() -> Path:
 
 @contextlib.contextmanager
 def s3_server(folder: Path) -> Iterator[dict[str, str]]:
-    """An S3 server with one empty bucket; gives the environment by which delta-rs finds it."""
+    """Run an S3 server with one empty bucket; yield the environment variables by which delta-rs finds it."""
     program, password = _built(), secrets.token_hex(16)
     (folder / _BUCKET).mkdir(parents=True)
     with socket.socket() as free:
@@ -85,7 +85,7 @@ def s3_server(folder: Path) -> Iterator[dict[str, str]]:
 
 
 def s3_base() -> str:
-    """A place of its own in the bucket."""
+    """Return a prefix of the test's own in the bucket."""
     return f"s3a://{_BUCKET}/{uuid.uuid4().hex}"
 
 

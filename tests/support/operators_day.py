@@ -1,4 +1,4 @@
-"""The commands that docs/access.md and README.md print, and the section about an operator's day."""
+"""Extract the commands that docs/access.md and README.md show, and the section about an operator's day."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ README: Final = ROOT / "README.md"
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One paragraph of the section: its commands as they are printed, and other lines of code (the topology's)."""
+    """One paragraph of the section: its commands as printed, and its other lines of code (parts of a topology)."""
 
     commands: tuple[str, ...]
     code: str
 
 
 def commands_of(page: str) -> list[str]:
-    """Every command that stands in a line of code, without what the line says of it."""
+    """Return every command in a line of code, without the comment behind it."""
     return [re.split(r"\s{2,}|\s#", line)[0] for line in code_of(page) if line.startswith("fairlead ")]
 
 
 def code_of(page: str) -> list[str]:
-    """Lines of code."""
+    """Return the lines of code."""
     return [line[4:] for line in page.splitlines() if line.startswith("    ")]
 
 
 def parts_of_the_day(page: str) -> dict[str, Part]:
-    """The section's parts, by their bold titles."""
+    """Return the section's parts, by their bold titles."""
     (section,) = re.findall(r"^## An operator's day\n(.*?)(?=^## )", page, re.S | re.M)
     pieces = re.split(r"^\*\*(.+?)\.\*\*", section, flags=re.M)
     found = {}
@@ -42,7 +42,7 @@ def parts_of_the_day(page: str) -> dict[str, Part]:
 
 
 def by_hand() -> list[str]:
-    """The commands of README.md's section "By hand", up to the voyage of one's own."""
+    """Return the commands of README.md's section "By hand", up to the part about running a voyage of one's own."""
     section = README.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
     block = section.partition("\nA voyage of your own")[0]
     return [line.removeprefix("    ") for line in block.splitlines() if line.startswith("    ")]

@@ -1,4 +1,4 @@
-"""Running shore on a machine that is too busy for Spark."""
+"""Run shore on a machine that is too busy for Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _TRIES: Final = 5
 
 
 def patient(run: Callable[[], T], tries: int = _TRIES) -> T:
-    """What ``run`` gives, which is done again, as the error advises, when Spark's workers did not start in time."""
+    """Return the result of ``run``; repeat it, as the error advises, when Spark's workers did not start in time."""
     try:
         return run()
     except SlowWorkerError:

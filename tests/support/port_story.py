@@ -1,9 +1,9 @@
-"""Some days of a small fleet: rows of the log tables, and the derived tables that follow from them.
+"""A few days of a small fleet: rows of the log tables, and the derived tables that follow from them.
 
 MV Duck Star left Singapore on 2 March at 06:00 for Tokyo, with three boxes. On 3 March the chilled one for Tokyo
 (``WARM``) is without power from 02:00 to 05:00 and gets warm; the frozen one (``FROZEN``) is as it should be; the third
-(``WRONG``) goes on to Sydney and is set to 5 instead of 2 degrees. ``ON_DOCK`` waits at Tokyo. The newest word from the
-ship is of 4 March, noon. MV Blue Marlin lies at Sydney. The sites are those of topology ``big-blue``.
+(``WRONG``) goes on to Sydney and is set to 5 instead of 2 degrees. ``ON_DOCK`` waits at Tokyo. The ship's last message
+is of 4 March, noon. MV Blue Marlin lies at Sydney. The sites are those of topology ``big-blue``.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Row = dict[str, Any]
 
 
 def number(index: int, owner: str = "BIGU") -> str:
-    """A valid container number."""
+    """Return a valid container number."""
     ten = f"{owner}{index:06d}"
     return ten + container_check_digit(ten)
 
 
 def at(day: int, hour: int = 0, minute: int = 0) -> dt.datetime:
-    """A time in March 2026."""
+    """Return a time in March 2026."""
     return dt.datetime(2026, 3, day, hour, minute, tzinfo=dt.UTC)
 
 
@@ -51,13 +51,13 @@ _FROM, _TO = (1.26, 103.84), (35.61, 139.79)
 
 
 def write(folder: Path) -> None:
-    """Write every table of the story below the state folder of a topology; the derived ones as the jobs make them."""
+    """Write every table of the story into the state folder of a topology; the jobs' own code makes the derived ones."""
     fill(folder, rows())
     derive(folder)
 
 
 def derive(folder: Path, *names: str) -> None:
-    """Make these derived tables, or all, from what the folder has of their inputs; missing inputs are made empty."""
+    """Make these derived tables, or all, from the inputs in the folder; missing inputs are created empty."""
     paths = TablePaths.of(folder)
     wanted = [entry for entry in DERIVED if not names or entry.table in names]
     fill(folder, {name: () for entry in wanted for name in (*entry.inputs, entry.table)})
@@ -66,7 +66,7 @@ def derive(folder: Path, *names: str) -> None:
 
 
 def rows() -> dict[str, list[Row]]:
-    """The rows of the tables that follow from nothing else."""
+    """Return the rows of the tables that are not derived."""
     readings = [*_readings(WARM, 2.0), *_readings(FROZEN, -18.0), *_readings(WRONG, 5.0, "yellow"), *_on_dock()]
     topology = load("big-blue")
     return {
@@ -105,8 +105,11 @@ def _reading(box: str, stream: str, offset: int, moment: dt.datetime, sequence: 
 
 
 def _readings(box: str, setpoint: float, stream: str = "containers") -> Iterator[Row]:
-    """From the departure on. Offsets 0 and 1 are markers, 4 was rejected; the second reading stands there twice;
-    eight are missing on the last day."""
+    """Return the readings since the departure.
+
+    Offsets 0 and 1 are custody markers, 4 was rejected, the second reading is there twice, and eight are missing on the
+    last day.
+    """
     sequence, offset, moment = 0, 2, SAILED
     while moment <= NEWEST:
         missing = at(4, 3) <= moment < at(4, 5)
@@ -129,7 +132,7 @@ def _readings(box: str, setpoint: float, stream: str = "containers") -> Iterator
 
 
 def _warmth(moment: dt.datetime) -> float:
-    """Degrees above the usual: two an hour without power, gone three hours after it."""
+    """Return the degrees above the usual temperature: two an hour without power, back to none three hours after it."""
     if moment < UNPOWERED or moment >= POWERED + dt.timedelta(hours=3):
         return 0.0
     hours = (min(moment, POWERED) - UNPOWERED) / dt.timedelta(hours=1)
@@ -147,7 +150,7 @@ def _positions() -> list[Row]:
     hours = round((NEWEST - SAILED) / dt.timedelta(hours=1))
     found = []
     for hour in range(hours + 1):
-        share = 16.0 * hour / 2952.0  # knots by the way's nautical miles
+        share = 16.0 * hour / 2952.0  # knots by the route's nautical miles
         found.append(
             {"log": f"ships.{SHIP}.location", "log_offset": hour, "vessel_imo_number": SHIP,
              "device_date_time": SAILED + dt.timedelta(hours=hour),
@@ -180,7 +183,9 @@ _LOADED: Final = SAILED - dt.timedelta(hours=1)
 
 
 def _entries() -> list[Row]:
-    """Three boxes came to Singapore's gate (offset 0 of their logs) and were given to the ship (offset 1)."""
+    """Return the custody entries: three boxes came in at Singapore's gate (offset 0 of their logs) and were granted to
+    the ship (offset 1).
+    """
     found = [_grant(log, box, 0, None, "singapore", "GTIN", at(1, 8)) for box, log in _ABOARD]
     found += [_grant(log, box, 1, "singapore", "duck-star", "LOAD", _LOADED) for box, log in _ABOARD]
     found.append(_grant("containers", ON_DOCK, 0, None, "tokyo", "GTIN", at(4)))
@@ -228,8 +233,10 @@ def _move(code: str, site: str, port: str, box: str, moment: dt.datetime) -> Row
 
 
 def _alerts() -> list[Row]:
-    """On board: power lost, cleared when it was back; its first cause was stored, the second has not come ashore. And a
-    door that is still open."""
+    """Return the alerts on board: power lost, cleared when it was back, and a door that is still open.
+
+    The first reading that caused the power alert was stored; the second has not come ashore.
+    """
     sequence = round((UNPOWERED - SAILED) / _INTERVAL)
     stored = next(row for row in _readings(WARM, 2.0) if row["sequence"] == sequence)
     causes = [

@@ -1,4 +1,6 @@
-"""The proof at the end of every fault test: the target caught up, nothing lost, nothing twice, both audits agree."""
+"""The proof at the end of every fault test: the target has caught up, no record is lost or doubled, and both audits
+agree.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ from topologies.model import Topology
 
 
 async def ends(endpoint: KafkaEndpoint, logs: Mapping[str, object]) -> dict[str, int]:
-    """Where these logs end; -1 for those that do not exist."""
+    """Return the end offsets of these logs; -1 for those that do not exist."""
     async with await Cluster.open(endpoint, client_id="proof") as cluster:
         found = await cluster.end_offsets([TopicPartition(log) for log in logs])
         return {tp.topic: end if isinstance(end, int) else -1 for tp, end in found.items()}
 
 
 async def grown(endpoint: KafkaEndpoint, logs: Mapping[str, object], *, patience: float = PATIENCE) -> None:
-    """Wait until each of these logs ends later than now."""
+    """Wait until each of these logs has grown."""
     before, deadline = await ends(endpoint, logs), time.monotonic() + patience
     while still := [log for log, end in (await ends(endpoint, logs)).items() if end <= before[log]]:
         assert time.monotonic() < deadline, f"after {patience:g} s not every log grows at {endpoint.site}: {still}"
@@ -40,11 +42,10 @@ async def grown(endpoint: KafkaEndpoint, logs: Mapping[str, object], *, patience
 async def caught_up(
     written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint, *, patience: float = PATIENCE
 ) -> None:
-    """Wait until the source's transactions have ended and the target's logs end where the source's do; nobody may
-    write any more.
+    """Wait until the source's transactions have ended and the target's logs end where the source's do.
 
-    The source is asked each time, too: the marks that end transactions are written after the commit is answered, and
-    until then consumers that read committed records only are given nothing of them.
+    Nobody may write any more. The source is asked each time, too: Kafka writes the markers that end transactions after
+    it has answered the commit, and until then read_committed consumers get none of their records.
     """
     deadline = time.monotonic() + patience
     admin = admin_client(source)
@@ -61,7 +62,8 @@ async def caught_up(
 
 
 def _stable_ends(admin: AdminClient, logs: Mapping[str, object]) -> dict[str, int]:
-    """Up to where consumers are given committed records; -1 for logs that do not exist."""
+    """Return the last stable offsets, up to which read_committed consumers get records; -1 for logs that do not
+    exist."""
     asked = admin.list_offsets(
         {ClientPartition(log, 0): OffsetSpec.latest() for log in logs},
         isolation_level=IsolationLevel.READ_COMMITTED,
@@ -70,7 +72,7 @@ def _stable_ends(admin: AdminClient, logs: Mapping[str, object]) -> dict[str, in
     found = dict.fromkeys(logs, -1)
     for partition, answer in asked.items():
         with contextlib.suppress(KafkaException):
-            info: Any = answer.result()  # the stubs leave its members out
+            info: Any = answer.result()  # the type stubs leave its members out
             found[partition.topic] = info.offset
     return found
 
@@ -83,9 +85,9 @@ async def proven(
     *,
     patience: float = PATIENCE,
 ) -> int:
-    """Wait for the target, then insist on every proof there is; how many acknowledged values were written.
+    """Wait for the target, then check every proof; return how many acknowledged values were written.
 
-    ``written`` must be all logs of the topology's streams, in which nothing is written any more.
+    ``written`` must be all logs of the topology's streams, and nobody may write to them any more.
     """
     await caught_up(written, source, target, patience=patience)
     assert await asyncio.to_thread(verdict, written, source, target) == []

@@ -1,4 +1,4 @@
-"""A writer of alerts that stores nothing and shows what was raised."""
+"""A writer of alerts that stores nothing and shows which alerts were raised."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _never(error: BaseException) -> None:
 
 
 class RaisedAlerts(AlertWriter):
-    """Collects ``items`` in place of appending them."""
+    """Collect ``items`` instead of appending them."""
 
     def __init__(self, site: str = "star") -> None:
         super().__init__(f"alerts.{site}", MagicMock(), Settlement(Metrics(), _never))
@@ -31,5 +31,5 @@ class RaisedAlerts(AlertWriter):
         return [item for item in self.items if isinstance(item, LogEntry)]
 
     def raised(self) -> list[Alert]:
-        """The alerts, in the order in which they were raised."""
+        """Return the alerts in the order in which they were raised."""
         return [_ALERT.decode(entry.record.value or b"") for entry in self.entries()]

@@ -1,5 +1,8 @@
-"""Which tests share a worker process, and which begin first: files as a whole, all of shore's with Spark and brokers
-together, and what takes long before the rest, so that no worker is still at it when the others have ended."""
+"""Decide which tests share a worker process, and which start first.
+
+A file stays together, as do all tests of shore that use Spark and brokers. Long groups start before the rest, so that
+no worker is still running one when the others have finished.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,13 @@ from typing import Any, Final
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-SPARK: Final = "tests/integration/shore/"  # one Spark session, started once
+SPARK: Final = "tests/integration/shore/"  # they share one Spark session
 LONG: Final = (
     SPARK,
     "tests/integration/replication/test_seizure.py",
     "tests/integration/replication/test_states_of_history.py",
     "tests/integration/replication/test_faults_leaders.py",
-    "tests/e2e/test_duck_voyage.py",  # not beside Spark's from the start: both want more than a core
+    "tests/e2e/test_duck_voyage.py",  # not at the same time as Spark's at the start: both want more than a core
     "tests/integration/replication/test_faults_kills.py",
     "tests/e2e/test_trouble.py",
     "tests/e2e/test_cut_link.py",
@@ -43,25 +46,30 @@ LONG: Final = (
     "tests/integration/replication/test_content_wrap.py",
     "tests/integration/replication/test_faults_credentials.py",
 )
-"""Groups of more than ten seconds, in the order in which they begin; then come the others that start sites, and at last
-those of ``tests/unit``, many tests first."""
+"""Groups of more than ten seconds, in the order in which they start.
+
+After them start the other groups that run sites, and last those of ``tests/unit``, the ones with many tests first.
+"""
 UNIT: Final = "tests/unit/"
 
 
 def scope_of(nodeid: str) -> str:
-    """The name of the group that a test belongs to; a group runs in one worker."""
+    """Return the name of the group that a test belongs to; a group runs in one worker."""
     return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
 
 
 def longest(waiting: Collection[str]) -> str | None:
-    """Of the groups that wait, the one to begin before all others; None when only short ones wait."""
+    """Return the waiting group that must start before all others; None when only short ones wait."""
     long = (scope for scope in LONG if scope in waiting)
     return next(long, None) or next((scope for scope in waiting if not scope.startswith(UNIT)), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
-    """Hands out whole files. (pytest-xdist's own ``loadgroup`` groups nothing with pytest 9.2: it appends the group to
-    ``Item._nodeid``, which pytest does not read any more.)"""
+    """Schedule whole files to workers.
+
+    pytest-xdist's own ``loadgroup`` groups nothing with pytest 9.2: it appends the group to ``Item._nodeid``, which
+    pytest does not read any more.
+    """
 
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of something whose snapshot is given, as a Prometheus server reads them."""
+"""Read the Prometheus metrics of a component whose snapshot is given, as a Prometheus server reads them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.support.waits import PATIENCE
 
 Found = dict[tuple[str, frozenset[tuple[str, str]]], float]
-"""Values by name and labels."""
+"""Metric values by name and labels."""
 
 
 class Fixed:
-    """Its snapshot is always the same."""
+    """A component whose snapshot is always the same."""
 
     def __init__(self, shown: dict[str, Any]) -> None:
         self.shown = shown

@@ -1,4 +1,4 @@
-"""Shell scripts that do not end by themselves, run as a user would, and what they print."""
+"""Run shell scripts that do not end by themselves, as a user would, and read their output."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def shell(script: str, folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
-    """A script under way in a shell and process group of its own, ended afterwards."""
+    """Run a script in a shell and process group of its own; end it when the context closes."""
     process = subprocess.Popen(  # noqa: S603
         ["bash", "-c", script],  # noqa: S607
         cwd=folder,
@@ -34,7 +34,7 @@ def shell(script: str, folder: Path, environment: dict[str, str]) -> Iterator[su
 
 
 def first_line(process: subprocess.Popen[str], wanted: str) -> str:
-    """The first line of output that has some text."""
+    """Return the first line of output that has any text."""
     assert process.stdout is not None and process.stderr is not None
     for line in process.stdout:
         if wanted in line:

@@ -27,7 +27,7 @@ _LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 @dataclass
 class Daemon:
-    """One process of the cluster; what it says stands in ``log``."""
+    """One process of the cluster; its output goes to ``log``."""
 
     process: subprocess.Popen[bytes]
     log: Path
@@ -36,7 +36,9 @@ class Daemon:
         return re.search(pattern, self.log.read_text(encoding="utf-8", errors="replace"))
 
     def wait_for(self, pattern: re.Pattern[str] | str) -> re.Match[str]:
-        """The first match of a pattern in what it says; fails after two minutes, or when it ends before."""
+        """Return the first match of a pattern in the process's output. Fails after two minutes, or if the process ends
+        before.
+        """
         found: list[re.Match[str]] = []
 
         def said() -> bool:
@@ -48,7 +50,7 @@ class Daemon:
         return found[0]
 
     def kill(self) -> None:
-        """kill -9 of the process and of everything it has started: for a worker that is its executors, too."""
+        """Kill the process and every process it has started (SIGKILL); for a worker this includes its executors."""
         with contextlib.suppress(psutil.NoSuchProcess):
             whole = psutil.Process(self.process.pid)
             for process in [*whole.children(recursive=True), whole]:
@@ -59,7 +61,7 @@ class Daemon:
 
 @dataclass
 class SparkCluster:
-    """``url`` is the master's, for Spark's setting of that name."""
+    """A running cluster; ``url`` is the master's, for Spark's setting of that name."""
 
     master: Daemon
     url: str
@@ -70,13 +72,13 @@ class SparkCluster:
 def spark_cluster(
     folder: Path, *, workers: int = 2, memory: str = "768m", more: Mapping[str, str] | None = None
 ) -> Iterator[SparkCluster]:
-    """Master and workers of one core each; all gone afterwards. ``more``: settings of theirs that win."""
+    """Run a master and workers of one core each, and end them all afterwards. ``more`` overrides their settings."""
     folder.mkdir(parents=True, exist_ok=True)
     started: list[Daemon] = []
     port = free_port()
     settings = folder / "spark.conf"
     further = "".join(f"{name} {value}\n" for name, value in (more or {}).items())
-    write_file(settings, properties(SecretStr(SECRET)) + further)  # of a name that is there twice the last counts
+    write_file(settings, properties(SecretStr(SECRET)) + further)  # of a key that occurs twice, the last counts
 
     def start(kind: str, *arguments: str) -> Daemon:
         home = Path(pyspark.__file__).parent
@@ -104,7 +106,7 @@ def spark_cluster(
 
     try:
         cluster = SparkCluster(start("master.Master", "--port", str(port)), f"spark://127.0.0.1:{port}")
-        for index in range(workers):  # they try again until the master is there
+        for index in range(workers):  # the workers try again until the master is up
             place = ("--port", "0", "--cores", "1", "--memory", memory, "--work-dir", str(folder / f"worker{index}"))
             cluster.workers.append(start("worker.Worker", *place, cluster.url))
         for worker in cluster.workers:
@@ -126,18 +128,18 @@ EXECUTOR_SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.databricks.delta.snapshotPartitions": "1",
 }
-"""For a driver on the same machine, and small executors that start soon."""
+"""Settings for a driver on the same machine, with small executors that start soon."""
 
 
 def free_port() -> int:
-    """A port that nobody listens on just now."""
+    """Return a port that nobody listens on at the moment."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port: int = taken.getsockname()[1]
         return port
 
 
 def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
-    """Wait for a condition; fails after ``patience`` seconds."""
+    """Wait for a condition. Fails after ``patience`` seconds."""
     end = time.monotonic() + patience
     while not true():
         assert time.monotonic() < end, f"waited {patience:g} s for {what}"

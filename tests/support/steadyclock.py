@@ -1,4 +1,4 @@
-"""A clock that stands still while the machine does, for what must happen within seconds on one that runs."""
+"""A clock that stops while the machine is held up, for checks that something happens within seconds of running time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from fairlead.kafka.admin import SuspendAwareStopwatch
 
 TICK: Final = 0.02
 LONGEST: Final = 0.5
-"""Seconds between two ticks that count: what is beyond them the machine was held up, or gave this process no turn."""
+"""Longest gap in seconds between two ticks that counts in full; in a longer one this process got no CPU time."""
 
 
 class SteadyClock:
-    """Seconds since it was started, without those in which nothing ran. Use as a context manager."""
+    """Count seconds since the start, without periods in which this process got no CPU time. Use as a context
+    manager."""
 
     def __init__(self) -> None:
         self._stopwatch = SuspendAwareStopwatch(LONGEST)

@@ -18,7 +18,7 @@ Rows = Mapping[str, Iterable[Mapping[str, Any]]]
 
 
 def fill(folder: Path, rows: Rows) -> None:
-    """Create these tables where they are not there, and append the rows; columns that a row lacks are null.
+    """Create these tables if they do not exist, and append the rows; columns that a row lacks are null.
 
     Raises:
         ValueError: a row has a column that its table does not have.
@@ -36,7 +36,7 @@ def fill(folder: Path, rows: Rows) -> None:
 
 
 def age(paths: TablePaths, table: str, days: float) -> None:
-    """Make everything that the table's log says, and its files, so much older."""
+    """Make all entries of the table's Delta log, and its files, older by this much."""
     root = Path(paths.table(table))
     back = int(days * 86_400_000)
     for file in (root / "_delta_log").glob("*.json"):

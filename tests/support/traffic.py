@@ -1,7 +1,8 @@
-"""Writers that go on whatever happens to their cluster, and remember what was acknowledged to them.
+"""Writers that keep going whatever happens to their cluster, and record what was acknowledged.
 
-Three kinds of log: Fairlead's own (under the append convention), an idempotent producer's, and a transactional one's
-with some transactions aborted. Every value is written once, so what is lost or comes twice can be told by name.
+There are three kinds of log: Fairlead's own (under the append convention), an idempotent producer's, and a
+transactional producer's with some aborted transactions. Every value is written once, so a check can name each value
+that is lost or stored twice.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ from tests.support.waits import PATIENCE
 
 @dataclass
 class Written:
-    """What one log's writer knows: values that must be there, and values that may be."""
+    """The expected content of one writer's log: values that must be there, and values that may be."""
 
     sure: list[bytes] = field(default_factory=list)
     maybe: set[bytes] = field(default_factory=set)
 
 
 class Seen(NamedTuple):
-    """A record as a consumer gets it."""
+    """A record as a consumer receives it."""
 
     offset: int
     timestamp: int
@@ -48,7 +49,7 @@ class Seen(NamedTuple):
 
 
 def one_at_a_time(times: Iterator[int]) -> Callable[[], int]:
-    """The iterator's values for several threads: a generator must not be asked again before it has answered."""
+    """Share an iterator between threads: a generator must not be asked again before it has answered."""
     turn = threading.Lock()
 
     def following() -> int:
@@ -63,11 +64,11 @@ def _wall_clock() -> int:
 
 
 class Traffic:
-    """Writes to existing, empty logs while it is entered.
+    """Write to existing, empty logs while the context is open.
 
     Args:
         pause: Seconds between two appends to a log.
-        sizes: Bytes of the values, one of which is chosen for each append; ``codec`` is of Fairlead's own logs.
+        sizes: Sizes of the values in bytes; each append picks one. ``codec`` compresses Fairlead's own logs.
         times: Gives the records' timestamps; the wall clock by default.
     """
 
@@ -111,7 +112,7 @@ class Traffic:
         await self.stop()
 
     async def stop(self) -> None:
-        """Stop writing, once everything that was begun has been answered. The cluster must be up, or come up."""
+        """Stop writing when every append under way has been answered. The cluster must be up, or come up."""
         self._stop.set()
         self._stopped.set()
         work, self._work = self._work, []
@@ -124,7 +125,7 @@ class Traffic:
 
     @property
     def count(self) -> int:
-        """Values acknowledged so far."""
+        """Return the number of values acknowledged so far."""
         return sum(len(each.sure) for each in self.written.values())
 
     # --- writers
@@ -173,7 +174,7 @@ class Traffic:
         assert producer.flush(PATIENCE) == 0
 
     def _transact(self, topic: str) -> None:
-        """Transactions of random size; a quarter of them is aborted."""
+        """Write transactions of random size and abort a quarter of them."""
         written, number, producer = self.written[topic], 0, self._transactor(topic)
         while not self._stop.is_set():
             values = self._values(topic, number)
@@ -182,7 +183,7 @@ class Traffic:
                 producer.begin_transaction()
                 for value in values:
                     producer.produce(topic, value, timestamp=self._now())
-                producer.flush(PATIENCE)  # so that an aborted one is in the log, too
+                producer.flush(PATIENCE)  # so that the records of an aborted transaction are in the log, too
                 self._stop.wait(self._pause)
                 if self._chance.random() < 0.25 or not _insist(lambda at: at.commit_transaction(10), producer):
                     _insist(lambda at: at.abort_transaction(10), producer)
@@ -192,7 +193,7 @@ class Traffic:
                 cause: Any = error.args[0]
                 if not cause.fatal():
                     raise
-                written.maybe.update(values)  # a new producer of the same name ends it one way or the other
+                written.maybe.update(values)  # the next producer with this transactional id commits or aborts it
                 producer = self._transactor(topic)
 
     def _transactor(self, topic: str) -> Producer:
@@ -202,7 +203,9 @@ class Traffic:
 
 
 def _insist(step: Callable[[Producer], None], producer: Producer) -> bool:
-    """Do a transaction's step, again where the client says so; False when the transaction must be aborted instead."""
+    """Repeat one step of a transaction while the client calls its error retriable; return False when the transaction
+    must be aborted instead.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -216,16 +219,17 @@ def _insist(step: Callable[[Producer], None], producer: Producer) -> bool:
                 raise
 
 
-# --- afterwards
+# --- checks afterwards
 
 
 def read(endpoint: KafkaEndpoint, logs: Collection[str]) -> dict[str, list[Seen]]:
-    """Everything an ordinary consumer gets of these logs (partition 0, read_committed) up to their present ends."""
+    """Return everything an ordinary consumer gets of these logs (partition 0, read_committed) up to their present
+    ends."""
     found: dict[str, list[Seen]] = {log: [] for log in logs}
     consumer = Consumer(
         {
             **endpoint.librdkafka(),
-            "group.id": "traffic",  # never joined: partitions are assigned
+            "group.id": "traffic",  # the consumer never joins a group: partitions are assigned
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
             "auto.offset.reset": "earliest",
@@ -255,7 +259,7 @@ def read(endpoint: KafkaEndpoint, logs: Collection[str]) -> dict[str, list[Seen]
 
 
 def verdict(written: Mapping[str, Written], source: KafkaEndpoint, target: KafkaEndpoint) -> list[str]:
-    """What was lost, came twice, or differs between two sites, in words; nothing when all is well."""
+    """Describe what was lost, stored twice, or differs between two sites; return nothing when all is well."""
     logs = sorted(written)
     here, there = read(source, logs), read(target, logs)
     wrong: list[str] = []

@@ -1,4 +1,4 @@
-"""Replicator processes to be killed (``tests.integration.replication.victim``), one life after the other."""
+"""Replicator processes that tests kill (``tests.integration.replication.victim``), one after another."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tests.support.waits import PATIENCE
 
 
 class Victim:
-    """One replicator at a time, in processes that are forked from one that has everything imported."""
+    """Run one replicator at a time, in processes forked from one that has imported everything already."""
 
     def __init__(self, folder: str, stream: str, *settings: str) -> None:
         self._arguments = ("-m", "tests.integration.replication.victim", folder, stream, *settings, "lives=1")
-        self.pid = 0  # of the life that runs; 0 while none does
+        self.pid = 0  # pid of the running replicator; 0 while none runs
 
     async def __aenter__(self) -> Self:
         pipe = asyncio.subprocess.PIPE
@@ -31,13 +31,13 @@ class Victim:
         await self._nursery.wait()
 
     async def start(self) -> None:
-        """Begin a life. It runs, which does not yet mean that it replicates."""
+        """Start a replicator process. On return it runs, but may not replicate yet."""
         assert self._nursery.stdin is not None and self.pid == 0
         self._nursery.stdin.write(b"go\n")
         self.pid = await self._hear("running")
 
     async def end(self, number: signal.Signals) -> None:
-        """End it by a signal; it must end of that."""
+        """End the process by a signal. Fails if it ends for another reason."""
         pid, self.pid = self.pid, 0
         os.kill(pid, number)
         assert await self._hear("ended") == (0 if number is signal.SIGTERM else -number)

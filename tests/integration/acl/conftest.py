@@ -1,4 +1,4 @@
-"""Two sites of their own for the tests of access: rules of other tests on shared brokers would get in the way."""
+"""Two dedicated sites for the tests of access control: ACLs of other tests on shared brokers would interfere."""
 
 from __future__ import annotations
 
@@ -72,10 +72,10 @@ LOGS = (
     f"metrics.{SHIP}.cpu",
     f"metrics.{PORT}x",
 )
-"""Logs that exist at both sites, near misses included."""
-LIFE = 2.0  # seconds of a session
+"""Logs that exist at both sites, including names that nearly match a rule."""
+LIFE = 2.0  # seconds until a session expires
 PROPERTIES = {"listener.name.client.connections.max.reauth.ms": str(int(LIFE * 1000))}
-"""Of brokers that ask for the password again when a session ends."""
+"""Settings of brokers that ask for the password again when a session expires."""
 
 app = typer.Typer()
 app.add_typer(acl_command.app, name="acl")
@@ -84,7 +84,7 @@ app.command()(feed_command.feed)
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """The two sites, with rules applied and logs made."""
+    """The two sites, with the topology's ACLs applied and logs created."""
 
     topology: Topology
     file: Path
@@ -95,7 +95,7 @@ class World:
         return self.resolver.kafka(site, user)
 
     def passwords(self) -> list[str]:
-        """Every password of every user of both sites."""
+        """Return every password of every user of both sites."""
         return _strings(json.loads((self.local.folder / "secrets.json").read_text(encoding="utf-8")))
 
 
@@ -122,7 +122,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> It
 
 @pytest.fixture
 def world(started: World) -> World:
-    """Both sites with exactly the topology's rules."""
+    """Run both sites with exactly the topology's ACLs."""
     apply_topology(started.topology, started.resolver)
     return started
 
@@ -132,7 +132,7 @@ Append = Callable[..., None]
 
 @pytest.fixture
 def append(world: World) -> Append:
-    """``append("port", "feeds.ducks", b"…", fairlead=b"marker")``: one record, as the super user."""
+    """Append one record as the super user: ``append("port", "feeds.ducks", b"…", fairlead=b"marker")``."""
 
     def one(site: str, topic: str, value: bytes, **headers: bytes) -> None:
         failed: list[object] = []
@@ -147,7 +147,7 @@ def append(world: World) -> Append:
 
 
 def outside(world: World, address: KafkaAddress) -> tuple[Topology, EndpointResolver]:
-    """The same world, where the ship's cluster is somebody else's and its passwords come from the environment."""
+    """Provide the same sites, but with the ship as a foreign cluster whose passwords come from the environment."""
     ship = world.topology.sites[SHIP].model_copy(update={"kafka": address})
     topology = world.topology.model_copy(update={"sites": {**world.topology.sites, SHIP: ship}})
     env = {secret_variable(SHIP, "admin"): password(world, "admin"), secret_variable(SHIP, "bridge"): "new-secret-1"}
@@ -155,7 +155,7 @@ def outside(world: World, address: KafkaAddress) -> tuple[Topology, EndpointReso
 
 
 def password(world: World, user: str) -> str:
-    """A user's password at the ship."""
+    """Return a user's password at the ship."""
     found = world.kafka(SHIP, user).password
     assert found is not None
     return found.get_secret_value()
@@ -166,7 +166,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Run a command; afterwards every output of the test is searched for passwords."""
+    """Run a command; after the test, every output is searched for passwords."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     monkeypatch.setenv("COLUMNS", "200")
     outputs: list[str] = []

@@ -1,4 +1,4 @@
-"""Plan, apply and drift against real brokers: Fairlead's own, and one that is somebody else's."""
+"""Plan, apply and drift against real brokers: Fairlead's own, and a foreign cluster."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ DENIED = Binding("User:ducks", "TOPIC", "LITERAL", "feeds.ducks", "READ", "DENY"
 
 
 def test_applying_twice_changes_nothing_and_is_quick(world: World) -> None:
+    """Applying a second time changes nothing and is quick."""
     with SteadyClock() as clock:
         results = apply_topology(world.topology, world.resolver)
         assert clock.seconds < 10
@@ -37,6 +38,7 @@ def test_applying_twice_changes_nothing_and_is_quick(world: World) -> None:
 
 
 def test_what_the_cluster_holds_is_exactly_what_was_compiled(world: World) -> None:
+    """After applying, the cluster has exactly the compiled ACLs."""
     for site in world.topology.sites:
         with Client(world.kafka(site)) as client:
             held = KafkaRules(client).read()
@@ -44,6 +46,7 @@ def test_what_the_cluster_holds_is_exactly_what_was_compiled(world: World) -> No
 
 
 def test_drift_is_found_and_undone(world: World) -> None:
+    """Drift is detected and corrected."""
     lost = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as client:
         rules = KafkaRules(client)
@@ -53,7 +56,7 @@ def test_drift_is_found_and_undone(world: World) -> None:
     plan = plan_topology(world.topology, stores)
     by_site = {site.site: site for site in plan.sites}
     assert by_site[PORT].add == (lost,)
-    assert set(by_site[PORT].remove) == {WIDE, DENIED, STRANGERS}  # the whole cluster is Fairlead's
+    assert set(by_site[PORT].remove) == {WIDE, DENIED, STRANGERS}  # Fairlead manages the whole cluster
     assert by_site[SHIP].is_empty
     told: list[tuple[str, str]] = []
     results = apply_topology(world.topology, world.resolver, [PORT], lambda site, text: told.append((site, text)))
@@ -63,6 +66,7 @@ def test_drift_is_found_and_undone(world: World) -> None:
 
 
 def test_a_site_that_does_not_answer_is_reported_and_the_others_are_done(world: World) -> None:
+    """A site that does not answer is reported, and the others are applied."""
     gone = KafkaAddress(bootstrap="127.0.0.1:1", security="SASL_PLAINTEXT")
     topology, resolver = outside(world, gone)
     with Client(world.kafka(PORT)) as client:
@@ -76,6 +80,7 @@ def test_a_site_that_does_not_answer_is_reported_and_the_others_are_done(world: 
 
 
 def test_on_somebody_elses_cluster_only_known_users_are_touched(world: World) -> None:
+    """On a foreign cluster, only users of the topology are changed."""
     host, port = world.kafka(SHIP).bootstrap[0]
     topology, resolver = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
     known = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
@@ -89,10 +94,11 @@ def test_on_somebody_elses_cluster_only_known_users_are_touched(world: World) ->
 
 
 def test_users_are_made_with_passwords_from_the_environment_only(world: World) -> None:
+    """On a foreign cluster, users are created only with passwords from the environment."""
     host, port = world.kafka(SHIP).bootstrap[0]
     address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
     topology, resolver = outside(world, address)
-    assert create_missing(topology, resolver, SHIP) == ()  # all are there; nobody's password is changed
+    assert create_missing(topology, resolver, SHIP) == ()  # all users exist; nobody's password is changed
     with Client(world.kafka(SHIP, "bridge")) as client:
         client.cluster_operations()
 
@@ -121,6 +127,7 @@ def test_users_are_made_with_passwords_from_the_environment_only(world: World) -
 
 
 def test_one_who_may_not_manage_users_is_told_so(world: World) -> None:
+    """A user without the right to manage users gets an error that says so."""
     host, port = world.kafka(SHIP).bootstrap[0]
     topology, _ = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
 

@@ -1,4 +1,4 @@
-"""A customer who tries, with its own valid password and a plain socket, what is none of its business."""
+"""A customer attacks: with its own valid password and a plain socket it sends requests that it has no right to."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def connected(endpoint: KafkaEndpoint, seconds: float = PATIENCE) -> Async
 
 
 def answers(endpoint: KafkaEndpoint, tried: list[Request]) -> dict[str, Answer]:
-    """What the broker says to each of the requests, over one connection."""
+    """Return the broker's answer to each of the requests, over one connection."""
 
     async def ask() -> dict[str, Answer]:
         async with connected(endpoint) as connection:
@@ -63,6 +63,8 @@ def answers(endpoint: KafkaEndpoint, tried: list[Request]) -> dict[str, Answer]:
 def test_every_kind_of_request_about_others_is_refused_to_a_customer_and_understood_of_the_administrator(
     world: World,
 ) -> None:
+    """The broker refuses every kind of request about others to a customer, and understands it from the
+    administrator."""
     refused = answers(world.kafka(PORT, ATTACKER), TRIED)
     allowed = answers(world.kafka(PORT), TRIED)
     assert len(refused) == len(TRIED), "labels are unique"
@@ -74,6 +76,7 @@ def test_every_kind_of_request_about_others_is_refused_to_a_customer_and_underst
 
 
 def test_no_kind_of_request_that_the_broker_takes_is_left_out(world: World) -> None:
+    """The test covers every kind of request that the broker accepts."""
     async def told() -> dict[int, str]:
         async with connected(world.kafka(PORT, ATTACKER)) as connection:
             return await advertised(connection)
@@ -87,6 +90,7 @@ def test_no_kind_of_request_that_the_broker_takes_is_left_out(world: World) -> N
 
 
 def test_lists_show_a_customer_its_own_only(world: World, append: Append) -> None:
+    """Requests that list resources show a customer only its own."""
     append(PORT, FOREIGN, b"x")
     commit(world, VICTIM, FOREIGN)
     answers(world.kafka(PORT), [one for one in TRIED if one.label == "taking a transactional id of others"])
@@ -107,7 +111,7 @@ def test_lists_show_a_customer_its_own_only(world: World, append: Append) -> Non
 
 
 def commit(world: World, user: str, topic: str) -> None:
-    """Read one record in a group of the user's own, and commit."""
+    """Read one record in a consumer group of the user's own, and commit."""
     conf = {**world.kafka(PORT, user).librdkafka(), "log_level": 0, "auto.offset.reset": "earliest"}
     consumer = Consumer({**conf, "group.id": f"{user}.program", "enable.auto.commit": False})
     consumer.subscribe([topic])
@@ -118,7 +122,10 @@ def commit(world: World, user: str, topic: str) -> None:
 
 
 def test_who_has_passwords_is_told_to_nobody_who_asks_for_all(world: World) -> None:
-    """To a refused request for "all users" Kafka 4.3.1 gives no answer at all: it fails in making one."""
+    """No user who asks for all users with passwords gets an answer.
+
+    To a refused request for "all users" Kafka 4.3.1 sends no answer at all: it fails while building one.
+    """
     everyone = schema_request("reading who has passwords", "DescribeUserScramCredentials", 0, {"users": None})
 
     async def ask() -> None:
@@ -136,6 +143,7 @@ def test_who_has_passwords_is_told_to_nobody_who_asks_for_all(world: World) -> N
 
 
 def test_the_old_password_ends_with_the_change(world: World) -> None:
+    """The old password stops working with the change."""
     old = world.kafka(PORT, ATTACKER)
     assert old.password is not None
     new = dataclasses.replace(old, password=SecretStr(secrets.token_urlsafe(24)))
@@ -158,11 +166,11 @@ def test_the_old_password_ends_with_the_change(world: World) -> None:
     assert (logs_in(old), logs_in(new)) == (True, False)
 
 
-# --- keeping others from being served
+# --- attacks that could keep the broker from serving others
 
 
 async def others_are_served(world: World, until: Callable[[], bool]) -> int:
-    """Another user's work, again and again while an attack goes on; how often it was done."""
+    """Read as another user, repeatedly while an attack runs; return how often it succeeded."""
     done = 0
     while True:
         last = until()
@@ -193,6 +201,7 @@ async def _as_task(attack: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_thousand_logins_right_and_wrong_keep_nobody_out(world: World, append: Append) -> None:
+    """A thousand logins, with right and wrong passwords, lock nobody out."""
     append(PORT, FOREIGN, b"x")
     right = world.kafka(PORT, ATTACKER)
     wrong = dataclasses.replace(right, password=SecretStr("guessed"))
@@ -211,7 +220,7 @@ def test_a_thousand_logins_right_and_wrong_keep_nobody_out(world: World, append:
                     outcomes["in"] += 1
                 except AuthenticationFailed:
                     outcomes["out"] += 1
-                except (ConnectionLost, RequestTimeout):  # neither: the broker was held up
+                except (ConnectionLost, RequestTimeout):  # neither answer: the broker was held up
                     continue
                 return
 
@@ -244,6 +253,7 @@ def plain_socket(endpoint: KafkaEndpoint) -> Iterator[socket.socket]:
 
 @pytest.mark.parametrize("frame", [HUGE, NONSENSE, NEGATIVE], ids=["huge", "nonsense", "negative"])
 def test_a_frame_that_is_no_request_ends_its_own_connection_only(world: World, append: Append, frame: bytes) -> None:
+    """Bytes that are no Kafka request end only their own connection."""
     append(PORT, FOREIGN, b"x")
     endpoint = world.kafka(PORT, ATTACKER)
     with plain_socket(endpoint) as opened:
@@ -252,7 +262,7 @@ def test_a_frame_that_is_no_request_ends_its_own_connection_only(world: World, a
 
     async def after_login() -> None:
         async with connected(endpoint) as connection:
-            lost = connection.send(3, 9, [frame[4:]])  # the header of a request, then what is no body
+            lost = connection.send(3, 9, [frame[4:]])  # the header of a request, then an invalid body
             with pytest.raises(ConnectionLost):
                 await lost
 
@@ -261,7 +271,7 @@ def test_a_frame_that_is_no_request_ends_its_own_connection_only(world: World, a
 
 
 def hung_up(opened: socket.socket) -> bool:
-    """Whether the other side closed the connection."""
+    """Return whether the other side closed the connection."""
     try:
         return opened.recv(1) == b""
     except ConnectionError:
@@ -269,7 +279,10 @@ def hung_up(opened: socket.socket) -> bool:
 
 
 def test_announcing_large_requests_takes_no_broker_down(world: World, append: Append) -> None:
-    """A broker makes room for a request when its size is announced, before anything of it has come."""
+    """Announcing very large requests does not bring the broker down.
+
+    A broker allocates memory for a request when its size is announced, before any of it has arrived.
+    """
     append(PORT, FOREIGN, b"x")
     endpoint = world.kafka(PORT, ATTACKER)
 

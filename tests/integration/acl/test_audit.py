@@ -1,4 +1,4 @@
-"""``fairlead acl audit`` against real clusters, and Kafka's own judgement beside ours."""
+"""``fairlead acl audit`` against real clusters, compared with Kafka's own decisions."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ WORLDS = (
 
 @contextmanager
 def holding(world: World, *rules: Binding) -> Iterator[frozenset[Binding]]:
-    """These rules are there as well meanwhile; gives all rules of the port."""
+    """Add these ACLs for the time of the block; yield all ACLs of the port."""
     with Client(world.kafka(PORT)) as client:
         store = KafkaRules(client)
         store.add(rules)
@@ -79,7 +79,7 @@ def _seen(
 
 
 def judged(client: Client, topic: str) -> set[str]:
-    """What the broker says that this client's user may do with a topic; nothing when it may not even see it."""
+    """Return the operations that the broker allows this user on a topic; none when the user may not even see it."""
     futures = client.admin.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
     try:
         described = cast("Future[Any]", futures[topic]).result(timeout=PATIENCE)
@@ -89,6 +89,7 @@ def judged(client: Client, topic: str) -> set[str]:
 
 
 def test_kafka_judges_as_we_do(world: World) -> None:
+    """Kafka's decisions equal those of our evaluation."""
     with Client(world.kafka(PORT, "ducks")) as ducks:
         for rules in WORLDS:
             with holding(world, *rules) as held:
@@ -115,6 +116,7 @@ def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_cluster_as_the_topology_says_and_no_tables_yet(run: Any) -> None:
+    """A cluster that matches the topology has no finding, even without tables."""
     result = run(RED, "--json")
     assert result.exit_code == ExitCode.OK, result.output
     body = json.loads(result.stdout)
@@ -129,6 +131,7 @@ def test_a_cluster_as_the_topology_says_and_no_tables_yet(run: Any) -> None:
 
 
 def test_what_a_cluster_lets_read_against_the_topology(world: World, run: Any) -> None:
+    """The audit reports users who can read more than the topology grants."""
     mine = Binding("User:red", "TOPIC", "PREFIXED", "red.", "READ", "DENY", "10.9.9.9")
     with holding(world, rule("mallory", "*", "ALL"), rule("*", "re", "READ", "PREFIXED"), mine):
         result = run(RED, "--json", "--site", PORT)
@@ -143,6 +146,7 @@ def test_what_a_cluster_lets_read_against_the_topology(world: World, run: Any) -
 
 
 def test_a_site_that_is_away_is_said(world: World, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A site that does not answer is reported."""
     text = world.file.read_text(encoding="utf-8")
     ship = f'{SHIP}: {{kind: ship, imo: "9074729"'
     away = tmp_path / "away.yaml"
@@ -155,6 +159,7 @@ def test_a_site_that_is_away_is_said(world: World, run: Any, tmp_path: Path, mon
 
 
 def test_a_number_that_is_none_and_an_owner_that_nobody_has(run: Any) -> None:
+    """An invalid container number, and an owner that nobody has, are errors."""
     wrong = run("REDU1234561").exception
     assert isinstance(wrong, ConfigurationError) and "check digit would be 7" in wrong.hint
     assert isinstance(run("red").exception, ConfigurationError)
@@ -162,6 +167,7 @@ def test_a_number_that_is_none_and_an_owner_that_nobody_has(run: Any) -> None:
 
 
 def test_bookings_tell_whose_feed_has_its_records_and_when(world: World, run: Any) -> None:
+    """From the bookings, the audit tells whose feed has a container's records, and when."""
     def change(offset: int, customer: str, reference: str, status: str, first: int, last: int | None) -> dict[str, Any]:
         day = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
         return {

@@ -1,4 +1,4 @@
-"""``fairlead acl`` and ``fairlead feed`` as a person and a program use them; no password is ever printed."""
+"""``fairlead acl`` and ``fairlead feed`` for people and for programs; no password is ever printed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_plan_apply_drift_and_again(world: World, run: Run) -> None:
     assert (only["applied"], only["plan"]) == (False, body["plan"])
     asked = run("acl", "rotate", "ducks", "--site", PORT, "--dry-run")
     assert asked.exit_code == ExitCode.OK and "give ducks another password" in asked.output
-    assert run("acl", "drift").exit_code == ExitCode.FAILED  # nothing was changed
+    assert run("acl", "drift").exit_code == ExitCode.FAILED  # the command changed nothing
     applied = run("acl", "apply", "--yes", "--json")
     assert applied.exit_code == ExitCode.OK
     assert [(r["site"], r["removed"], r["error"]) for r in json.loads(applied.stdout)] == [
@@ -79,6 +79,7 @@ def test_explain(run: Run) -> None:
 def test_a_site_that_is_away_ends_with_unavailable(
     world: World, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
+    """With a site away, the command ends with the exit code for "unavailable"."""
     text = world.file.read_text(encoding="utf-8")
     away = text.replace(
         f'{SHIP}: {{kind: ship, imo: "9074729"}}',
@@ -113,6 +114,7 @@ def test_feed_shows_readings(run: Run, append: Append) -> None:
 
 
 def test_feed_remembers_only_with_a_group(run: Run, append: Append) -> None:
+    """``fairlead feed`` remembers its position only with a consumer group."""
     for number in range(3):
         append(PORT, "feeds.other", json.dumps({"n": number}).encode())
     first = run("feed", "other", "--once", "--json", "--group", "other.program").stdout.splitlines()
@@ -124,6 +126,7 @@ def test_feed_remembers_only_with_a_group(run: Run, append: Append) -> None:
 
 
 def test_feed_of_an_owner_without_a_feed_is_its_stream(run: Run, append: Append) -> None:
+    """For an owner without a feed, ``fairlead feed`` shows the owner's stream."""
     append(PORT, "red.REDU1234567", b"no json at all")
     lines = [json.loads(text) for text in run("feed", "red", "--once", "--json").stdout.splitlines()]
     assert {line["topic"] for line in lines} == {"red.REDU1234567"}
@@ -142,6 +145,7 @@ def test_feed_of_an_owner_without_a_feed_is_its_stream(run: Run, append: Append)
     ],
 )
 def test_feed_says_what_is_wrong(run: Run, arguments: tuple[str, ...], error: type[Exception], text: str) -> None:
+    """Mistakes in the options get an error that names them."""
     result = run("feed", *arguments)
     assert isinstance(result.exception, error)
     assert text in str(result.exception)
@@ -155,6 +159,7 @@ def test_feed_with_a_wrong_password(run: Run, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_feed_without_its_right(world: World, run: Run) -> None:
+    """Without the ACL for it, ``fairlead feed`` reports missing access."""
     rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as client:
         KafkaRules(client).remove([rule])

@@ -1,4 +1,5 @@
-"""A customer's password gives its own and nothing else; and the probe that says so would notice if it were not so."""
+"""A customer's password gives access to its own data and nothing else; and the access probe would notice if it did
+not."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 def ends(world: World, topic: str, site: str = PORT) -> int:
-    """Data records of a topic."""
+    """Return the number of data records of a topic."""
     with UserConsumer(world.kafka(site), group="admin.count") as reader:
         records = reader.read([topic], start=StartAt.BEGINNING, follow=False)
         return sum(1 for record in records if record is not None and record.is_data)
 
 
 def test_a_customer_reads_its_feed_and_everything_else_is_refused(world: World, append: Append) -> None:
+    """A customer reads its feed, and every other access is refused."""
     append(PORT, "feeds.ducks", b"marker", fairlead=b"marker")
     append(PORT, "feeds.ducks", b"filler", fairlead=b"filler")
     append(PORT, "feeds.ducks", b"reading", origin=b"containers.BIGU1234567@3")
@@ -69,6 +71,7 @@ def test_an_owner_of_boxes_reads_its_stream(world: World, append: Append) -> Non
 
 
 def test_a_lessor_reads_its_boxes_of_anothers_stream_and_near_misses_are_refused(world: World, append: Append) -> None:
+    """A lessor reads its own boxes in another owner's stream; similar container numbers are refused."""
     own = ("red.REDU9900001", "red.REDU9912345", "red.REDU9812345")
     others = ("red.REDU98123456", "red.REDU9812346", "red.REDU9", "red.REDU9800001")
     create_logs(world.kafka(PORT), {topic: {} for topic in (*own, *others)})
@@ -91,6 +94,7 @@ def delete_logs(world: World, topics: Collection[str]) -> None:
 
 
 def test_a_customer_without_a_user_gets_in_nowhere(world: World) -> None:
+    """A customer without a user cannot log in anywhere."""
     access = probe_customer(world.topology, world.resolver, "toyshop")
     assert access.read == {}
     assert access.refused == (f"{PORT}: logging in as toyshop", f"{SHIP}: logging in as toyshop")
@@ -115,6 +119,7 @@ def test_a_customer_without_a_user_gets_in_nowhere(world: World) -> None:
     ids=str,
 )
 def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: Rule, found: str) -> None:
+    """The probe notices an ACL that grants too much."""
     append(PORT, "feeds.ducks", b"reading")
     before = ends(world, "feeds.ducks")
     with Client(world.kafka(PORT)) as client:
@@ -122,10 +127,11 @@ def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: 
         access = probe_customer(world.topology, world.resolver, "ducks")
         KafkaRules(client).remove([Binding.of(rule)])
     assert any(found in text for text in access.wrongly_allowed), access.wrongly_allowed
-    assert ends(world, "feeds.ducks") == before  # what was possible was not done
+    assert ends(world, "feeds.ducks") == before  # the probe did not use the access it found
 
 
 def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) -> None:
+    """A reader whose access is revoked stops at its next fetch."""
     append(PORT, "feeds.ducks", b"first")
     rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as admin, UserConsumer(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
@@ -139,6 +145,7 @@ def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) 
 
 
 def test_a_wrong_password_is_said_at_once_and_never_shown(world: World) -> None:
+    """A wrong password is reported at once and never shown."""
     endpoint = dataclasses.replace(world.kafka(PORT, "ducks"), password=SecretStr("guessed-wrong-4711"))
     for use in ("client", "reader"):
         with SteadyClock() as clock, pytest.raises(WrongPassword) as caught:
@@ -162,6 +169,7 @@ def test_one_users_password_is_not_anothers(world: World) -> None:
 
 
 def test_rules_cannot_be_read_without_the_right_and_are_not_taken_for_none(world: World) -> None:
+    """Without the right to read ACLs the command fails, and does not assume that there are none."""
     with (
         Client(world.kafka(PORT, "ducks")) as client,
         pytest.raises(NotAuthorised, match="may not read the access rules"),
@@ -170,6 +178,7 @@ def test_rules_cannot_be_read_without_the_right_and_are_not_taken_for_none(world
 
 
 def test_what_does_not_exist_and_what_is_not_allowed_look_alike(world: World) -> None:
+    """A missing topic and a forbidden one give the same error."""
     with UserConsumer(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:
         for topic in ("feeds.other", "feeds.never-made"):
             with pytest.raises(NotAuthorised):
@@ -182,6 +191,7 @@ def test_what_does_not_exist_and_what_is_not_allowed_look_alike(world: World) ->
 
 
 def test_unknown_customers_are_named(world: World) -> None:
+    """An unknown customer is an error that names it."""
     with pytest.raises(UnknownNameError) as caught:
         probe_customer(world.topology, world.resolver, "duck")
     assert "did you mean 'ducks'" in caught.value.hint

@@ -1,4 +1,5 @@
-"""What real brokers enforce is what the rules say, for every user, topic and operation; and each service can work."""
+"""Real brokers enforce exactly the compiled ACLs for every user, topic and operation, and each service can do its
+work."""
 
 from __future__ import annotations
 
@@ -23,13 +24,14 @@ pytestmark = pytest.mark.integration
 
 @pytest.mark.parametrize("site", [PORT, SHIP])
 def test_the_brokers_own_judgement_equals_the_rules(world: World, site: str) -> None:
+    """The brokers' own list of allowed operations equals the ACLs."""
     rules = compile_site(world.topology, site)
     asked = [o for o in Operation if o is not Operation.ALTER]
     for user in service_users(world.topology, site):
         with Client(world.kafka(site, user)) as client:
             for topic in LOGS:
                 by_rules = {o.value for o in asked if allowing(rules, user, o, Resource.TOPIC, topic)}
-                if "DESCRIBE" not in by_rules:  # a topic that may not be described is not told about at all
+                if "DESCRIBE" not in by_rules:  # the broker does not mention a topic that the user may not describe
                     assert probe.topic_operations(client, topic) == frozenset(), (site, user, topic)
                 else:
                     assert probe.topic_operations(client, topic) == by_rules, (site, user, topic)
@@ -62,6 +64,7 @@ def set_retention(world: World, site: str, user: str, topic: str) -> None:
 
 
 def test_the_bridge_works_and_no_more(world: World) -> None:
+    """The bridge has the access it needs and no more."""
     for site in (PORT, SHIP):
         for topic in (f"events.{site}", f"custody.{site}", f"strays.{site}", BOX, RED_BOX):
             write(world, site, "bridge", topic)
@@ -79,6 +82,7 @@ def test_the_bridge_works_and_no_more(world: World) -> None:
 
 
 def test_the_replicator_makes_writes_and_repairs_replicas_and_never_touches_the_sites_own_logs(world: World) -> None:
+    """The replicator can create, write and repair replicas, and cannot change the site's own logs."""
     create_logs(world.kafka(PORT, "replicator"), {"containers.BIGU0000001": {}})
     for topic in (f"events.{SHIP}", BOX, f"metrics.{SHIP}.cpu", f"ships.{IMO}.location"):
         write(world, PORT, "replicator", topic)
@@ -97,6 +101,7 @@ def test_the_replicator_makes_writes_and_repairs_replicas_and_never_touches_the_
 
 
 def test_upstream_only_reads_what_the_links_take(world: World, append: Append) -> None:
+    """A replicator of another site can read only the logs that its links carry."""
     append(SHIP, f"events.{SHIP}", b"x")
     append(SHIP, BOX, b"x")
     user = f"replicator.{PORT}"
@@ -111,6 +116,7 @@ def test_upstream_only_reads_what_the_links_take(world: World, append: Append) -
 
 
 def test_shore_reads_streams_writes_feeds_and_has_groups_of_its_own(world: World, append: Append) -> None:
+    """Shore can read streams, write feeds and use its own consumer groups."""
     append(PORT, BOX, b"x")
     assert read(world, PORT, "shore", [BOX, f"alerts.{PORT}", f"bookings.{PORT}"]) > 0
     write(world, PORT, "shore", "feeds.ducks")
@@ -127,6 +133,7 @@ def test_shore_reads_streams_writes_feeds_and_has_groups_of_its_own(world: World
 
 
 def test_a_program_writes_only_the_logs_its_site_holds(world: World) -> None:
+    """A program can write only the logs that its site holds."""
     write(world, PORT, "producer", f"metrics.{PORT}.cpu")
     write(world, SHIP, "producer", f"metrics.{SHIP}.cpu")
     for site, topic in ((PORT, f"metrics.{SHIP}.cpu"), (SHIP, f"metrics.{PORT}.cpu"), (PORT, f"metrics.{PORT}x")):
@@ -145,6 +152,7 @@ def test_a_program_writes_only_the_logs_its_site_holds(world: World) -> None:
 
 
 def test_a_group_belongs_to_its_user(world: World, append: Append) -> None:
+    """Only its own user can use a consumer group."""
     append(PORT, "feeds.ducks", b"x")
     conf = {**world.kafka(PORT, "ducks").librdkafka(), "log_level": 0, "auto.offset.reset": "earliest"}
     own = Consumer({**conf, "group.id": "ducks.program", "enable.auto.commit": False})

@@ -1,4 +1,4 @@
-"""What ``fairlead feed --client`` prints, run as it is printed, with real clients at a real broker."""
+"""The client programs that ``fairlead feed --client`` prints, run as printed against a real broker."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def run(world: World, *arguments: str) -> Result:
 @pytest.mark.parametrize("client", ["python", "java"])
 @pytest.mark.parametrize("out", [False, True])
 def test_what_is_printed_reads_the_feed(client: str, out: bool, world: World, append: Append, tmp_path: Path) -> None:
+    """Each printed program reads the feed."""
     append(PORT, "feeds.ducks", b"a mark", fairlead=b"marker")
     append(PORT, "feeds.ducks", f"reading-{client}-{out}".encode(), origin=b"containers.BIGU1234567@3")
     files = tmp_path / "files"
@@ -62,6 +63,7 @@ def test_what_is_printed_reads_the_feed(client: str, out: bool, world: World, ap
 
 
 def test_kcats_settings_read_the_feed_with_kcats_library(world: World, append: Append, tmp_path: Path) -> None:
+    """The settings printed for kcat work with kcat's library."""
     append(PORT, "feeds.ducks", b"for kcat")
     assert run(world, "ducks", "--client", "kcat", "--out", str(tmp_path)).exit_code == ExitCode.OK
     lines = (tmp_path / "kcat.conf").read_text(encoding="utf-8").splitlines()
@@ -78,6 +80,7 @@ def test_kcats_settings_read_the_feed_with_kcats_library(world: World, append: A
 
 
 def test_as_json_and_for_streams(world: World) -> None:
+    """The settings are also available as JSON, and for streams."""
     body = json.loads(run(world, "red", "--client", "kcat", "--json").stdout)
     assert body["topics"] == list(entitlement(world.topology, "red")) == [RED_BOX.partition(".")[0] + "."]
     assert body["password_variable"] == "FAIRLEAD_SECRET_PORT_RED"
@@ -85,4 +88,5 @@ def test_as_json_and_for_streams(world: World) -> None:
 
 
 def test_files_without_a_client_are_refused(world: World, tmp_path: Path) -> None:
+    """Asking for files without naming a client is an error."""
     assert isinstance(run(world, "ducks", "--out", str(tmp_path)).exception, ConfigurationError)

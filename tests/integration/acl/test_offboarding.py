@@ -1,4 +1,4 @@
-"""A customer that left the topology is taken off real brokers: rules, quotas, password."""
+"""A customer that was removed from the topology is removed from real brokers: ACLs, quotas, password."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ QUOTA = SetQuota(LEAVER, "consumer_byte_rate", None, 1000.0)
 
 
 def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None:
+    """The ACLs, quotas and password of a removed user are deleted."""
     world.local.up([SiteSpec(PORT, (*service_users(world.topology, PORT), LEAVER))])
     before = world.kafka(PORT, LEAVER)
     assert accepts(before)
@@ -58,12 +59,13 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
     assert [e for e in entries if isinstance(e, QuotaChange) and e.quotas == {"consumer_byte_rate": None}]
 
     world.local.up([SiteSpec(PORT, tuple(service_users(world.topology, PORT)))])
-    assert not accepts(before)  # up does not make it again
+    assert not accepts(before)  # ``fairlead up`` does not create it again
     left = json.loads(run("acl", "offboard", LEAVER, "--yes", "--json").stdout)
     assert not [site for site in left["sites"] if site["rules"] or site["can_log_in"]]
 
 
 def test_who_is_still_needed_is_refused(world: World, run: Run) -> None:
+    """A user that is still in the topology cannot be removed."""
     refused = run("acl", "offboard", "ducks", "--yes")
     assert isinstance(refused.exception, ConfigurationError) and "customers.ducks" in str(refused.exception)
     assert isinstance(run("acl", "offboard", "bridge", "--yes").exception, RefusedError)

@@ -1,4 +1,4 @@
-"""Saved plans, the guard, lock-outs and the audit log against real brokers, as commands."""
+"""Saved plans, the limit on removals, lock-out protection and the audit log, by commands against real brokers."""
 
 from __future__ import annotations
 
@@ -60,12 +60,13 @@ OTHER = Binding.of(Rule("other", Resource.TOPIC, Pattern.PREFIXED, "containers."
 
 
 def change(client: Client, add: Iterable[Binding] = (), remove: Iterable[Binding] = ()) -> None:
-    """Change rules by hand, and wait until the broker shows it."""
+    """Change ACLs by hand, and wait until the broker shows it."""
     steps = SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0).steps
     carry_out(steps, AccessRun(AdminStore(client, local=True)))
 
 
 def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path) -> None:
+    """Exactly the saved plan is applied."""
     file = tmp_path / "rules.plan"
     with Client(world.kafka(PORT)) as client:
         rules = KafkaRules(client)
@@ -104,6 +105,7 @@ def test_a_saved_plan_is_what_is_applied(world: World, run: Run, tmp_path: Path)
 
 
 def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, run: Run) -> None:
+    """A plan with too many removals is refused until an option allows it."""
     count = len(compile_site(world.topology, PORT))
     wrong = [Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, f"x.{n}", Operation.READ)) for n in range(count)]
     with Client(world.kafka(PORT)) as client:
@@ -134,6 +136,7 @@ def test_only_the_administrator_reads_or_writes_the_audit_log(world: World) -> N
 
 
 def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> None:
+    """``history`` shows who changed what."""
     with Client(world.kafka(PORT)) as client:
         change(client, [WIDE])
     assert run("acl", "apply", "--yes").exit_code == ExitCode.OK
@@ -153,7 +156,9 @@ def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> N
 
 
 def test_what_binds_the_administrator_is_told_by_a_broker(world: World) -> None:
-    """The super user, and somebody who is none, at a cluster that denies what no rule is about."""
+    """The broker shows which ACLs bind the administrator: tested for the super user, and for an ordinary user at a
+    cluster that denies by default.
+    """
     with Client(world.kafka(SHIP)) as client:
         store = AdminStore(client, local=False)
         assert store.standing(store.read()) is Standing.SUPER
@@ -164,7 +169,10 @@ def test_what_binds_the_administrator_is_told_by_a_broker(world: World) -> None:
 
 
 def test_a_hand_made_plan_cannot_lock_the_administrator_out(world: World, tmp_path: Path) -> None:
-    """Two walls: a file says no more than a new plan would, and what would lock out is refused whatever asks for it."""
+    """A plan file edited by hand cannot lock the administrator out.
+
+    There are two protections: a file must match a newly made plan, and a plan that locks out is always refused.
+    """
     host, port = world.kafka(SHIP).bootstrap[0]
     topology, resolver = outside(world, KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT"))
     denial = Binding("User:*", "CLUSTER", "LITERAL", "kafka-cluster", "ALTER", "DENY")
@@ -207,6 +215,7 @@ def program(world: World, text: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run: Run, tmp_path: Path) -> None:
+    """An apply that was killed is detected, and its plan can be continued."""
     file = tmp_path / "rules.plan"
     lost = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as client:
@@ -229,7 +238,10 @@ def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run:
 def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(
     world: World, tmp_path: Path, new_sites: NewSites
 ) -> None:
-    """A broker that lets everybody do what no rule is about, and where ``admin`` is no super user."""
+    """At a cluster that allows by default, the administrator keeps its access.
+
+    The broker lets everybody do what no ACL is about, and ``admin`` is no super user there.
+    """
     local = new_sites(tmp_path / "open" / world.topology.name)
     settings = {"super.users": "User:controller", "allow.everyone.if.no.acl.found": "true"}
     first = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
@@ -264,7 +276,10 @@ def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(
 
 
 def test_waiting_for_a_ship_finishes_it_when_it_returns_and_ends_cleanly(world: World) -> None:
-    """The ship's brokers are stopped, not only unreachable: what is waited for is a real return."""
+    """Waiting for a ship applies the plan when it returns, and ends cleanly.
+
+    The ship's brokers are stopped, not only unreachable, so the test waits for a real return.
+    """
     with Client(world.kafka(SHIP)) as client:
         change(client, [WIDE])
     world.local.down([SHIP])

@@ -1,4 +1,4 @@
-"""Client quotas on a real broker: planned, applied, drifted from, and enforced by it."""
+"""Client quotas on a real broker: planned, applied, checked for drift, and enforced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def limited(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """The topology with a quota of the ducks'; afterwards there is none."""
+    """Yield the topology with a quota for customer ``ducks``; remove the quota afterwards."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     text = world.file.read_text(encoding="utf-8").replace("ducks: {feed_at: port}", f"ducks: {QUOTA}")
     assert QUOTA in text
@@ -73,7 +73,7 @@ def test_quotas_are_planned_applied_and_drift(world: World, limited: Path, tmp_p
     assert isinstance(stale.exception, StalePlan)
     assert run(limited, "apply", "--yes").exit_code == ExitCode.OK
     service = {"replicator": {KEYS["consume"]: 5.0}}
-    assert store.read_quotas(world.kafka(PORT)) == wanted | service  # a service's is left alone
+    assert store.read_quotas(world.kafka(PORT)) == wanted | service  # a service's quota is left alone
     store.set_quotas(world.kafka(PORT), [SetQuota("replicator", KEYS["consume"], 5.0, None)])
     entries, _ = read_history(world.kafka(PORT))
     noted = [e for e in entries if isinstance(e, QuotaChange)]
@@ -87,7 +87,7 @@ def test_quotas_are_planned_applied_and_drift(world: World, limited: Path, tmp_p
 
 
 def test_a_quota_throttles(world: World, limited: Path) -> None:
-    """The broker says so itself: the time for which it holds back what is asked for beyond the quota."""
+    """A quota slows its user down: the broker reports for how long it delays answers beyond the quota."""
     assert run(limited, "apply", "--yes").exit_code == ExitCode.OK
     admin = Producer({**world.kafka(PORT).librdkafka(), "log_level": 0})
     for _ in range(40):
@@ -95,10 +95,10 @@ def test_a_quota_throttles(world: World, limited: Path) -> None:
     assert admin.flush(PATIENCE) == 0
 
     def throttled(user: str, topic: str) -> float:
-        """The longest time in an answer, in seconds, within 400 kB of reading."""
-        events: list[Any] = []  # the stubs do not know what is in them
+        """Read 400 kB; return the longest delay that an answer reports, in seconds."""
+        events: list[Any] = []  # the stubs do not describe its content
         settings = {"group.id": f"{user}.q", "log_level": 0, "throttle_cb": events.append, "enable.auto.commit": False}
-        # librdkafka asks for all that there is at once otherwise, and is throttled once only.
+        # otherwise librdkafka fetches everything at once and is throttled only once
         consumer = Consumer({**world.kafka(PORT, user).librdkafka(), **settings, "fetch.message.max.bytes": 40_000})
         consumer.assign([TopicPartition(topic, 0, 0)])
         end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=PATIENCE)[1]
@@ -115,6 +115,7 @@ def test_a_quota_throttles(world: World, limited: Path) -> None:
 
 
 def test_who_may_not_is_told(world: World) -> None:
+    """A user without the right to set quotas gets an error that says so."""
     with pytest.raises(NotAuthorised, match="may not read client quotas"):
         store.read_quotas(world.kafka(PORT, "bridge"))
     with pytest.raises(NotAuthorised, match="may not set client quotas"):
@@ -122,5 +123,6 @@ def test_who_may_not_is_told(world: World) -> None:
 
 
 def test_a_site_without_quotas_is_left_in_peace(world: World) -> None:
+    """A site without quotas in the topology is not changed."""
     results = apply_sites(world.topology, admin_stores(world.resolver))
     assert {(r.added, r.removed, r.error) for r in results} == {(0, 0, None)}

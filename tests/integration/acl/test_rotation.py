@@ -1,6 +1,6 @@
-"""Passwords change while everything runs, on brokers that ask for them again every two seconds: a site's own.
+"""Change passwords while everything runs, on dedicated brokers that require a new login every two seconds.
 
-Nothing that Fairlead runs may notice: no append fails, no message is lost. What others have open ends in time.
+Fairlead's services must not be affected: no append fails, no message is lost. Other clients' sessions end in time.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iter
 
 
 class Writer:
-    """Appends all the time as the ship's bridge, with its password asked for at each login; an error ends it."""
+    """Append continuously as the ship's bridge, with the password looked up at each login; an error ends it."""
 
     def __init__(self, place: Place) -> None:
         self._place = place
@@ -122,7 +122,7 @@ class Writer:
 
 
 async def test_services_ride_through_rotations(place: Place) -> None:
-    """A bridge, a replicator and a writer; every password of theirs changes, and admin's, twice."""
+    """A bridge, a replicator and a writer keep working while all their passwords, and admin's, change twice."""
     bridge, replicator = make_bridge(place.context, PORT), replicator_for(place.context, PORT)
     stop, device = asyncio.Event(), Publisher(place.context.resolver.mqtt(PORT, "device"))
     work = [asyncio.create_task(bridge.run(stop)), asyncio.create_task(replicator.run(stop))]
@@ -137,7 +137,7 @@ async def test_services_ride_through_rotations(place: Place) -> None:
                         task.result()
 
             async def all_again() -> None:
-                """Until every session from before has ended or been renewed, and all have worked since."""
+                """Wait until every earlier session has ended or been renewed, and all services have worked since."""
                 loop = asyncio.get_running_loop()
                 ends, appended = loop.time() + 1.5 * LIFE, writer.appended
                 while loop.time() < ends:
@@ -163,7 +163,7 @@ async def test_services_ride_through_rotations(place: Place) -> None:
         published = next(sent)
         await until(lambda: bridge.snapshot()["dead_letters"] == published, what="every message in the log")
 
-        # In a thread: while this loop is blocked, the replicator that runs in it loses its sessions of two seconds.
+        # In a thread: while this loop is blocked, the replicator that runs in it loses its two-second sessions.
         async with asyncio.timeout(PATIENCE):
             while await asyncio.to_thread(_end, place.kafka(PORT), writer.log.topic) != appended + 1:  # with the marker
                 alive()
@@ -174,8 +174,12 @@ async def test_services_ride_through_rotations(place: Place) -> None:
 
 
 async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lost(place: Place) -> None:
-    """Nor while the bridge is away. Mosquitto 2.0, told by a signal of another password of the bridge, keeps nothing
-    for its session until it is back, though devices are told that their messages are taken."""
+    """Messages that devices publish during a change of the bridge's password are not lost, even while the bridge is
+    away.
+
+    Mosquitto 2.0 queues nothing for the bridge's session from the signal to reload the new password until the bridge
+    reconnects, although it acknowledges the devices' messages.
+    """
     device, kind = Publisher(place.context.resolver.mqtt(PORT, "device")), f"fairlead/v1/{uuid.uuid4().hex}"
     sent, unsent = itertools.count(), set[str]()
 
@@ -185,7 +189,7 @@ async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lo
     async def publish_until(done: asyncio.Future[rotation.Rotated]) -> None:
         while not done.done():
             await publish()
-            await asyncio.sleep(0.002)  # as devices do, and not as fast as they can
+            await asyncio.sleep(0.002)  # at the pace of devices, not as fast as possible
 
     async def rotate() -> None:
         rotating = asyncio.ensure_future(asyncio.to_thread(place.rotate, "bridge", PORT))
@@ -201,7 +205,7 @@ async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lo
         try:
             yield
             published, seen = next(sent), set[str]()
-            await publish()  # the last one: what is not there before it does not come
+            await publish()  # the last message: any that is missing now will not come
             last = f"{kind}/{published + 1}"
             within = asyncio.get_running_loop().time() + PATIENCE
             while last not in seen and not work.done() and asyncio.get_running_loop().time() < within:
@@ -225,7 +229,10 @@ async def test_what_devices_publish_while_the_bridges_password_changes_is_not_lo
 
 
 def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(place: Place) -> None:
-    """Brokers mark the ends of transactions as a user of their own: with admin's old password none would end."""
+    """A broker still completes transactions after admin's password changed.
+
+    Brokers write the end of transactions as a user of their own; with admin's old password they could not.
+    """
     place.rotate(ADMIN, PORT)
     for _ in range(2):
         producer = Producer({**place.kafka(PORT).librdkafka(), "transactional.id": "t", "log_level": 0})
@@ -236,6 +243,7 @@ def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(pla
 
 
 def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Place) -> None:
+    """Brokers that log in as admin themselves are restarted first."""
     file = place.local.folder / "sites" / PORT / "kafka" / "server.properties"
     text = file.read_text()
     file.write_text(text.replace('username="controller"', 'username="admin"'))
@@ -249,7 +257,10 @@ def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Plac
 
 
 def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
-    """librdkafka renews its login by itself, and loses its session at the first renewal after a new password."""
+    """Other clients keep working until the broker requires a new login.
+
+    librdkafka renews its login by itself, and loses its session at the first renewal after a password change.
+    """
     trouble: list[KafkaError] = []
     old = place.kafka(SHIP, "bridge")
     producer = Producer({**old.librdkafka(), "error_cb": trouble.append, "log_level": 0, "enable.idempotence": True})
@@ -265,7 +276,7 @@ def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
 
     ends = time.monotonic() + 2 * LIFE
     produce(lambda: time.monotonic() > ends)
-    assert delivered  # held up for longer than a session it loses it, and takes up another by itself
+    assert delivered  # a session that expires while the machine is held up is lost; the client opens another by itself
     trouble.clear()
     place.rotate("bridge", SHIP)
     produce(asked)
@@ -279,7 +290,10 @@ def test_plain_clients_go_on_until_they_are_asked_again(place: Place) -> None:
 @pytest.mark.parametrize("user", ["ducks", ADMIN])
 @pytest.mark.parametrize("told", [False, True])
 def test_a_rotation_that_was_cut_off(place: Place, user: str, told: bool) -> None:
-    """Before or after the broker heard of the new password: who asks is told both, and doing it again finishes."""
+    """An interrupted rotation, before or after the broker got the new password, can be completed.
+
+    Clients that ask for the password get both, and running the command again finishes the rotation.
+    """
 
     def cut(admin: KafkaEndpoint, name: str, password: SecretStr) -> None:
         if told:
@@ -295,7 +309,7 @@ def test_a_rotation_that_was_cut_off(place: Place, user: str, told: bool) -> Non
     assert accepts(before) is not told
 
     if user == ADMIN:
-        place.local.restart(PORT)  # also tries both, as whom it starts the site
+        place.local.restart(PORT)  # ``up`` also tries both passwords for the user that it starts the site as
         assert place.kafka(PORT, user).other_passwords == during.other_passwords
     place.rotate(user, PORT)
     after = place.kafka(PORT, user)
@@ -314,6 +328,7 @@ def test_fairlead_up_finishes_the_rotation_of_a_service(place: Place) -> None:
 
 
 def test_the_bridge_gets_two_passwords_one_for_each_broker(place: Place) -> None:
+    """The bridge gets two new passwords, one for each of its brokers (Kafka and Mosquitto)."""
     def passwords() -> tuple[SecretStr | None, SecretStr | None]:
         resolver = place.context.resolver
         return resolver.kafka(PORT, "bridge").password, resolver.mqtt(PORT, "bridge").password
@@ -335,7 +350,10 @@ def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Pl
 
 
 def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the thief has open reads nothing from the moment on that the rules are away, and ends before they return."""
+    """After a leak, the stolen password gives access to nothing more at once.
+
+    The thief's open sessions read nothing once the ACLs are removed, and end before the ACLs return.
+    """
     old = place.kafka(PORT, "ducks")
     trouble: list[KafkaError] = []
     thief = Consumer(
@@ -370,7 +388,7 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
         patch.setattr(LocalSites, "change_password", slowly)
         done = place.rotate("ducks", PORT, now=True)
     assert done.revoked is not None and done.revoked.seconds == LIFE
-    assert done.revoked.since >= changed[0]  # sessions that the old password opened until then have their time
+    assert done.revoked.since >= changed[0]  # sessions that the old password has opened live until they expire
     ends = done.revoked.ends
     assert ends is not None
     assert suspended_users(read_history(place.kafka(PORT))[0], ends - dt.timedelta(seconds=1)) == {"ducks": ends}
@@ -395,7 +413,10 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
 
 
 def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The rules are away and the password could not be changed, so old sessions may be there, and come."""
+    """Applying ACLs restores no access while a leak is not resolved.
+
+    The ACLs are removed and the password could not be changed, so old sessions may exist or be opened.
+    """
     topology, resolver = place.context.topology, place.context.resolver
 
     def unreachable(*_: object) -> None:
@@ -423,12 +444,13 @@ def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monk
 
 
 def test_fairleads_own_users_are_not_cut_off(place: Place) -> None:
+    """Fairlead's own users are never cut off."""
     with pytest.raises(RefusedError, match="the site would stop working"):
         place.rotate("bridge", PORT, now=True)
 
 
 def test_a_site_outside_this_machine(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Passwords come from the environment: the one that counts, and the one that is to count next."""
+    """Rotation at a foreign cluster: the current and the next password come from the environment."""
     topology, (host, port) = place.context.topology, place.kafka(SHIP).bootstrap[0]
     address = KafkaAddress(bootstrap=f"{host}:{port}", security="SASL_PLAINTEXT")
     outside = topology.model_copy(
@@ -447,7 +469,7 @@ def test_a_site_outside_this_machine(place: Place, monkeypatch: pytest.MonkeyPat
     require_answer(resolver.kafka(SHIP, "producer"))
     monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT", "of tomorrow")
     assert rotate("producer").password_in == "FAIRLEAD_SECRET_SHIP_PRODUCER_NEXT"
-    require_answer(resolver.kafka(SHIP, "producer"))  # told both
+    require_answer(resolver.kafka(SHIP, "producer"))  # the clients got both passwords
     refused = rotate(ADMIN).error
     assert isinstance(refused, ConfigurationError) and "FAIRLEAD_SECRET_SHIP_ADMIN_NEXT" in refused.hint
     monkeypatch.setenv("FAIRLEAD_SECRET_SHIP_ADMIN_NEXT", "admin's of tomorrow")
@@ -459,7 +481,9 @@ def test_a_site_outside_this_machine(place: Place, monkeypatch: pytest.MonkeyPat
 
 
 def test_the_command(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One site is away: the other is done, it is said, and the same command finishes. No password is printed."""
+    """With one site away, the command rotates at the other, says so, and finishes when run again; it prints no
+    password.
+    """
     monkeypatch.setenv("FAIRLEAD_HOME", str(place.local.folder.parent))
     file = str(place.context.source)
 

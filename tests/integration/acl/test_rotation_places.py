@@ -1,5 +1,7 @@
-"""Passwords change where it is less simple: three brokers, a Mosquitto that Fairlead did not start.
-Brokers ask for passwords again every two seconds, as in ``test_rotation``."""
+"""Rotation in less simple places: three brokers, or a Mosquitto that Fairlead did not start.
+
+Brokers require a new login every two seconds, as in ``test_rotation``.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,7 @@ class Place:
     home: Path
 
     def rotate(self, user: str, file: Path | None = None) -> dict[str, str | None]:
-        """By the command; what it says of the site."""
+        """Rotate by the command; return its result for the site."""
         source = str(file or self.context.source)
         result = CliRunner().invoke(
             acl_command.app, ["rotate", user, "--yes", "--site", PORT, "--json", "--topology", source]
@@ -103,19 +105,21 @@ async def working(bridge: Bridge) -> AsyncIterator[asyncio.Task[None]]:
 
 
 def each_broker(endpoint: KafkaEndpoint) -> list[bool]:
-    """Whether it lets that password in."""
+    """Return for each broker whether it accepts that password."""
     return [accepts(replace(endpoint, bootstrap=(one,), other_passwords=())) for one in endpoint.bootstrap]
 
 
 async def test_a_bridge_at_three_brokers(place: Place) -> None:
-    """The bridge logs in at MQTT and at each broker; no reading is lost, and every broker follows."""
+    """A bridge at three brokers: it logs in at MQTT and at each broker, no reading is lost, and every broker gets the
+    new password.
+    """
     bridge = make_bridge(place.context, PORT)
     published = 0
     async with working(bridge) as work:
         device = Publisher(place.context.resolver.mqtt(PORT, "device"))
 
         async def more() -> None:
-            """Publish 20 readings and wait until they are stored: nobody has the box, so as strays."""
+            """Publish 20 readings and wait until they are stored, as strays, since no site holds the box."""
             nonlocal published
             sent = [reading(published + n, number=BOX) for n in range(20)]
             await device.publish(readings_topic(BOX), *sent)
@@ -137,8 +141,9 @@ async def test_a_bridge_at_three_brokers(place: Place) -> None:
             device.close()
 
 
-@pytest.mark.chaos  # a broker's start more
+@pytest.mark.chaos  # takes one more broker start
 def test_a_broker_that_is_away_learns_of_the_new_password_before_it_lets_anybody_in(place: Place) -> None:
+    """A broker that is away gets the new password before it accepts any client again."""
     old = place.kafka("bridge")
     place.local.kill(PORT, broker=3)
     try:
@@ -150,7 +155,7 @@ def test_a_broker_that_is_away_learns_of_the_new_password_before_it_lets_anybody
 
 
 class OwnMosquitto:
-    """A Mosquitto as an operator runs it: a configuration, a file of passwords, a process."""
+    """A Mosquitto run by an operator: a configuration, a password file, a process."""
 
     def __init__(self, folder: Path) -> None:
         (self.port,) = ports.choose_ports(1)
@@ -182,7 +187,10 @@ class OwnMosquitto:
 async def test_a_mosquitto_that_fairlead_did_not_start(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its password is changed by hand, with the new one in the folder of secrets before: the bridge tries both."""
+    """The password at a foreign Mosquitto is changed by hand; the bridge tries the old and the new one.
+
+    The new password is in the folder of secrets beforehand.
+    """
     own, secrets = OwnMosquitto(tmp_path / "own"), tmp_path / "secrets"
     secrets.mkdir()
     file = tmp_path / "places.yaml"

@@ -1,6 +1,7 @@
-"""Passwords show nowhere: planted in every place where they may stand, looked for in all that comes out.
+"""Passwords appear in no output: the test plants them in every place that may hold one, and searches everything that
+comes out.
 
-Real commands, in this process and in ones of their own; services with wrong passwords; then every output, log, saved
+Real commands run in this process and in their own, and services with wrong passwords; then every output, log, saved
 plan, audit entry, file of the state folder and argument list is searched, in every form that a password takes.
 """
 
@@ -35,7 +36,7 @@ ODD = 'quo"te \\ back+sl/ash \u00fcmlaut-4711-{}'  # what JSON and base64 write 
 
 
 def forms(secret: str) -> dict[str, str]:
-    """How a password may look: plain, escaped, in a URL, and in base64 wherever it begins there."""
+    """Return all forms of a password: plain, escaped, in a URL, and in base64 at each possible alignment."""
     found = {
         "plain": secret,
         "JSON": json.dumps(secret)[1:-1],
@@ -44,13 +45,14 @@ def forms(secret: str) -> dict[str, str]:
     }
     for before in range(3):
         data = b"\0" * before + secret.encode()
-        whole = data[: len(data) // 3 * 3]  # the last letters depend on what follows
+        whole = data[: len(data) // 3 * 3]  # the last letters depend on the bytes that follow
         for name, encode in (("base64", base64.b64encode), ("base64url", base64.urlsafe_b64encode)):
             found[f"{name}+{before}"] = encode(whole).decode()[4 if before else 0 :]
     return {name: text for name, text in found.items() if len(text) >= 8}
 
 
 def test_the_search_finds_what_it_should() -> None:
+    """The search finds planted passwords in all these forms."""
     secret = ODD.format("x")
     for text in (
         json.dumps({"a": secret}),
@@ -63,18 +65,18 @@ def test_the_search_finds_what_it_should() -> None:
 
 @dataclass
 class Search:
-    """Every password that there was, and all that was said."""
+    """All passwords of the test, and all output to search."""
 
     secrets: dict[str, str] = field(default_factory=dict)
     texts: list[tuple[str, str]] = field(default_factory=list)
 
     def plant(self, name: str) -> str:
-        """A new password of its own that is to be found nowhere."""
+        """Create a new password that must not appear anywhere."""
         self.secrets[name] = secret = ODD.format(name)
         return secret
 
     def plant_plain(self, name: str) -> str:
-        """One that local brokers take."""
+        """Create a password that local brokers accept."""
         self.secrets[name] = secret = f"planted-password+of/{name}-4711"
         return secret
 
@@ -114,7 +116,7 @@ def run(
     capfd: pytest.CaptureFixture[str],
     caplog: pytest.LogCaptureFixture,
 ) -> Iterator[Run]:
-    """Run a command as the shell would; what it prints, logs and raises is kept for the search."""
+    """Run a command as the shell would; keep its output, logs and errors for the search."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     caplog.set_level(logging.DEBUG)
     raised: list[FairleadError] = []
@@ -142,6 +144,7 @@ def run(
 
 
 def test_commands_and_what_they_keep(world: World, search: Search, run: Run, tmp_path: Path) -> None:
+    """No command shows a password or stores one outside the files for it."""
     plan = tmp_path / "rules.plan"
     assert run("acl", "plan", "--out", str(plan)) == ExitCode.OK
     search.texts.append(("saved plan", plan.read_text()))
@@ -168,11 +171,12 @@ def test_commands_and_what_they_keep(world: World, search: Search, run: Run, tmp
 def test_wrong_passwords_and_sites_that_are_away(
     world: World, search: Search, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Errors about wrong passwords and unreachable sites show none."""
     monkeypatch.setenv("FAIRLEAD_SECRET_PORT_ADMIN", search.plant_plain("admin"))
     monkeypatch.setenv("FAIRLEAD_SECRET_PORT_DUCKS", search.plant_plain("ducks"))
     monkeypatch.setenv("FAIRLEAD_SECRET_PORT_RED", "short-{}".format("\u00fc"))
     search.secrets["bad"] = "short-\u00fc"
-    # What was kept is tried beside the environment's, so that only where nothing was kept a wrong one is refused.
+    # A stored password is tried besides the environment's, so a wrong one is refused only where none is stored.
     monkeypatch.setattr(Passwords, "others", lambda _self, _site, _user: ())
     for line in (
         ("acl", "plan", "--site", PORT),
@@ -200,7 +204,7 @@ def test_wrong_passwords_and_sites_that_are_away(
 def test_a_site_outside_whose_passwords_are_odd(
     world: World, search: Search, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Rotated to passwords that every encoding writes in its own way, from the environment and the override file."""
+    """A foreign site whose rotated passwords have characters that every encoding escapes in its own way."""
     host, port = world.kafka(SHIP).bootstrap[0]
     file = outside(world, tmp_path / "far.yaml", bootstrap=f"{host}:{port}")
     kept = json.loads((world.local.folder / "secrets.json").read_text())[SHIP]
@@ -256,7 +260,7 @@ def test_a_broken_override_file(world: World, search: Search, run: Run, tmp_path
 def test_damaged_secrets_are_not_quoted(
     search: Search, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, world: World
 ) -> None:
-    """A state folder of its own, whose file of passwords somebody has edited."""
+    """The error about a damaged password file does not quote it."""
     folder = tmp_path / world.local.folder.name
     folder.mkdir()
     (folder / "state.json").write_text((world.local.folder / "state.json").read_text())
@@ -271,7 +275,7 @@ def test_damaged_secrets_are_not_quoted(
 def test_services_their_logs_and_what_others_see(
     world: World, search: Search, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bridge, a replicator, brokers: argument lists, and every file of the state folder."""
+    """Services show no password in argument lists, logs or any other file of the state folder."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     workers = Workers(world.local.folder)
     snapshot = world.local.folder / "run" / f"bridge.{PORT}.json"
@@ -289,7 +293,7 @@ def test_services_their_logs_and_what_others_see(
             try:
                 line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             except OSError:
-                continue  # it has ended
+                continue  # the process has ended
             search.texts.append((f"argument list of {process.name}", line))
         assert {f"argument list of {pid}" for pid in own} <= {where for where, _ in search.texts}
     finally:
@@ -309,7 +313,7 @@ def test_services_their_logs_and_what_others_see(
 
 
 def run_alone(workers: Workers, file: str) -> None:
-    """A bridge that is told a wrong password, until it says something; its log is in the state folder."""
+    """Run a bridge with a wrong password until it writes a message; its log is in the state folder."""
     workers.start(f"bridge.{PORT}", ["bridge", "--site", PORT, "--topology", file])
     log = next(worker.log for worker in workers.all() if worker.name == f"bridge.{PORT}")
     before = len(log.read_text())
@@ -322,7 +326,7 @@ def run_alone(workers: Workers, file: str) -> None:
 
 
 def outside(world: World, file: Path, *, bootstrap: str) -> Path:
-    """The topology with the ship outside this machine."""
+    """Return the topology with the ship as a foreign cluster."""
     text = world.file.read_text(encoding="utf-8")
     address = f'imo: "9074729", kafka: {{bootstrap: "{bootstrap}", security: SASL_PLAINTEXT}}}}'
     changed = text.replace('imo: "9074729"}', address, 1)

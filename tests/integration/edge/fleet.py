@@ -1,4 +1,4 @@
-"""A port and a ship of their own for each test, on the run's two sites, and what a test does with them."""
+"""A port and a ship for each test, on the run's two sites, and the actions of a test on them."""
 
 from __future__ import annotations
 
@@ -61,12 +61,13 @@ class Stored(NamedTuple):
 
 @dataclass
 class Fleet:
-    """``port``, ``ship`` and the ship's IMO number are this test's own, so that their logs are: a bridge remembers how
-    late it was by the ship's clock."""
+    """The sites ``port`` and ``ship`` and the ship's IMO number are unique to this test, and so are their logs: a
+    bridge remembers how late messages were by the ship's clock.
+    """
 
     kafka: dict[str, KafkaEndpoint]
     mqtt: dict[str, MqttEndpoint]
-    brokers: dict[str, MqttEndpoint]  # as ``mqtt``, which a test may change
+    brokers: dict[str, MqttEndpoint]  # as ``mqtt``, but a test may change it
     devices: dict[str, MqttEndpoint]
     topology: Topology
     port: str
@@ -79,7 +80,7 @@ class Fleet:
     _events: Iterator[int] = field(default_factory=itertools.count)
 
     def new_box(self) -> str:
-        """The number of a container that no test has used."""
+        """Return the number of a container that no test has used."""
         ten = f"BIGU{next(_serials):06d}"
         return ten + container_check_digit(ten)
 
@@ -98,7 +99,7 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def running(self, site: str) -> AsyncIterator[Bridge]:
-        """A bridge in this process, stopped cleanly at the end; its error, if it has one, is raised."""
+        """Run a bridge in this process and stop it cleanly at the end; raises its error, if it had one."""
         bridge, stop = self.bridge(site), asyncio.Event()
         task = asyncio.create_task(bridge.run(stop))
         ready = asyncio.create_task(bridge.ready.wait())
@@ -122,7 +123,7 @@ class Fleet:
             publisher.close()
 
     def read(self, site: str, topic: str) -> list[Stored]:
-        """Every data record of a log, through an ordinary client; markers and fillers left out."""
+        """Return every data record of a log, read by an ordinary client, without markers and fillers."""
         consumer = Consumer(
             {**self.kafka[site].librdkafka(), "group.id": "t", "enable.auto.commit": False, "log_level": 0}
         )
@@ -149,13 +150,13 @@ class Fleet:
         return [record.sequence for record in self.read(site, self.log(box))]
 
     def forget_sessions(self) -> None:
-        """End the bridges' MQTT sessions, so that the brokers queue nothing for them any more."""
+        """End the bridges' MQTT sessions, so that the brokers queue no more messages for them."""
         for site, endpoint in self.brokers.items():
             end_session(endpoint, f"fairlead-bridge-{site}")
 
 
 class Publisher:
-    """A device, or many: publishes with QoS 1 and waits until the broker has it."""
+    """One device or many: publish with QoS 1 and wait for the broker's acknowledgement."""
 
     def __init__(self, endpoint: MqttEndpoint) -> None:
         self.published = 0
@@ -189,14 +190,14 @@ def _login(client: paho.Client, endpoint: MqttEndpoint) -> None:
 
 
 async def enter(fleet: Fleet, device: Publisher, count: int) -> list[str]:
-    """New boxes come in through the port's gate."""
+    """Let new boxes come in through the port's gate."""
     boxes = [fleet.new_box() for _ in range(count)]
     await device.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
     return boxes
 
 
 def assert_all_there_once(fleet: Fleet, boxes: list[str], count: int) -> None:
-    """The port's log of each box has the readings 0 to before ``count``, in order."""
+    """Check that the port's log of each box has the readings 0 to ``count - 1``, in order."""
     for box in boxes:
         assert fleet.sequences(fleet.port, box) == list(range(count))
 
@@ -206,7 +207,7 @@ def now() -> dt.datetime:
 
 
 async def until(condition: Callable[[], bool], *, what: str = "the condition", within: float = PATIENCE) -> None:
-    """Wait until something outside this process, or in a bridge of this one, is so."""
+    """Wait until a condition outside this process, or in a bridge of this one, holds."""
     try:
         async with asyncio.timeout(within):
             while not condition():  # noqa: ASYNC110 - mostly about other processes, which set no event
@@ -216,7 +217,7 @@ async def until(condition: Callable[[], bool], *, what: str = "the condition", w
 
 
 async def handled(bridge: Bridge, messages: int) -> None:
-    """Wait until a bridge has taken at least so many messages and acknowledged all of them."""
+    """Wait until a bridge has received at least so many messages and acknowledged all of them."""
 
     def done() -> bool:
         snapshot = bridge.snapshot()
@@ -232,7 +233,7 @@ def make_fleet(
     port, ship = f"port-{token}", f"ship-{token}"
     six = f"{100_000 + secrets.randbelow(900_000)}"
     imo = six + calc_check_digit(six)
-    carried = {"custody": "all", "strays": "all", f"boxes-{token}": "all"}  # by ``Copier``
+    carried = {"custody": "all", "strays": "all", f"boxes-{token}": "all"}  # set by ``Copier``
     topology = Topology(
         name="edge-tests",
         links=tuple(
@@ -260,7 +261,7 @@ def make_fleet(
 
 
 class Copier:
-    """Copies logs as they are from one site to another: what a replicator does, as little of it as a test needs."""
+    """Copy logs unchanged from one site to another: a minimal replicator for tests."""
 
     def __init__(self, fleet: Fleet, source: str, target: str) -> None:
         self._fleet = fleet
@@ -268,7 +269,7 @@ class Copier:
         self._target = target
 
     async def copy(self, *topics: str) -> None:
-        """Bring the target's copies up to the ends that the source's logs have now."""
+        """Copy everything up to the present ends of the source's logs."""
         async with (
             await Cluster.open(self._fleet.kafka[self._source], client_id="copy-from") as source,
             await Cluster.open(self._fleet.kafka[self._target], client_id="copy-to") as target,
@@ -279,7 +280,7 @@ class Copier:
                 await self._copy_one(source, target, TP(topic))
 
     async def create(self, *topics: str) -> None:
-        """Create logs at the target, empty."""
+        """Create empty logs at the target."""
         async with await Cluster.open(self._fleet.kafka[self._target], client_id="create") as target:
             maker = TopicMaker(self._fleet.kafka[self._target], target)
             await maker.create(topics)
@@ -303,7 +304,7 @@ class Copier:
 
 @contextlib.asynccontextmanager
 async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A bridge in a process of its own, ready; killed at the end if the test has not ended it."""
+    """Start a bridge in a process of its own and wait until it is ready; kill it at the end if it still runs."""
     assert fleet.snapshots is not None
     kafka, mqtt = fleet.kafka[site], fleet.mqtt[site]
     secrets_and_places = {
@@ -336,12 +337,12 @@ async def child(fleet: Fleet, site: str) -> AsyncIterator[asyncio.subprocess.Pro
 
 
 def ledger(fleet: Fleet, site: str, at: str | None = None) -> list[Any]:
-    """The entries of a site's ledger, from its copy at ``at`` if given."""
+    """Return the entries of a site's ledger, from its copy at ``at`` if given."""
     return [ledger_entries.decode(record.value) for record in fleet.read(at or site, f"custody.{site}")]
 
 
 async def order(fleet: Fleet, site: str, kind: Any, log: str, to_site: str, **more: Any) -> str:
-    """Give an order, as ``fairlead custody`` does; gives its id."""
+    """Write an order as ``fairlead custody`` does; return its id."""
     asked = CustodyOrder(
         order_id=f"order-{fleet.port}-{next(fleet.numbers)}",
         kind=kind,
@@ -361,7 +362,7 @@ async def order(fleet: Fleet, site: str, kind: Any, log: str, to_site: str, **mo
 
 
 async def hears(bridge: Bridge, fleet: Fleet, site: str, box: str, sequences: Sequence[int]) -> None:
-    """Publish readings of a box at a site and wait until its bridge has handled them."""
+    """Publish readings of a box at a site and wait until its bridge has processed them."""
     before = bridge.snapshot()["received"]
     with fleet.publisher(site) as device:
         await device.readings(box, range(sequences[0], sequences[-1] + 1))

@@ -1,4 +1,4 @@
-"""An alert leaves the ship before the readings that were there long before it, over a thin line."""
+"""Over a slow link, an alert leaves the ship before a backlog of older readings."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 FALL = {"motion": {"freeFallSeconds": 1.8, "peakG": 9.0, "tiltDegrees": 80.0, "immersed": True}}
 LINE = 64e3  # bits per second
-BATCHES = 60  # of 4 kB: half a minute of the line
+BATCHES = 60  # batches of 4 kB: half a minute of the link
 
 
 def linked(fleet: Fleet) -> Topology:
-    """The fleet with a thin link from ship to port that carries everything."""
+    """Return the fleet with a slow link from ship to port that carries everything."""
     (boxes,) = (name for name, stream in fleet.topology.streams.items() if stream.owners)
     body = fleet.topology.model_dump(mode="json", by_alias=True)
     body["links"] = [
@@ -38,7 +38,7 @@ def linked(fleet: Fleet) -> Topology:
 
 
 async def backlog(ship: Cluster, log: TP) -> int:
-    """Batches that do not compress in a log of the ship; where it ends."""
+    """Write batches that do not compress to a log of the ship; return its end."""
     for number in range(BATCHES):
         records = [NewRecord(secrets.token_bytes(990), timestamp_ms=1_700_000_000_000 + n) for n in range(4)]
         result = await ship.produce({log: term_batch(records, term=1, offset=4 * number, marker=0)})
@@ -48,7 +48,7 @@ async def backlog(ship: Cluster, log: TP) -> int:
 
 @contextlib.asynccontextmanager
 async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[TcpProxy]:
-    """The port's replicator, over a line of 150 ms and 64 kbit/s."""
+    """Run the port's replicator over a link of 150 ms and 64 kbit/s."""
     source = fleet.kafka[fleet.ship]
     async with TcpProxy(source.bootstrap, rtt=0.3, rate=LINE) as line:
         over = dataclasses.replace(source, address_overrides=line.address_overrides)
@@ -64,6 +64,7 @@ async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[TcpProxy]:
 
 
 async def test_an_alert_comes_before_the_end_of_the_backlog(fleet: Fleet) -> None:
+    """The alert arrives at the port before the end of the backlog."""
     full, lost = fleet.new_box(), fleet.new_box()
     log, alerts = TP(fleet.log(full)), TP(f"alerts.{fleet.ship}")
     topology = linked(fleet)

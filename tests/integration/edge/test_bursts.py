@@ -24,7 +24,7 @@ GOOD, BAD = ({**BAND, "measurements": {"supplyTemperature": value}} for value in
 
 
 class Device:
-    """One box's device, with what it measured from two hours before the silence until now."""
+    """The device of one box, with its measurements from two hours before the silence until now."""
 
     def __init__(self, box: str, began: dt.datetime, *, reboots: bool) -> None:
         self.box = box
@@ -53,6 +53,7 @@ def position(fleet: Fleet, sequence: int, at: dt.datetime) -> bytes:
 
 
 async def test_a_day_of_readings_at_once_is_stored_and_judged_in_order(fleet: Fleet) -> None:
+    """A day of readings that arrives at once is stored, and judged for alerts, in order."""
     boxes = [fleet.new_box() for _ in range(5)]
     port, ship = fleet.port, fleet.ship
     copier = Copier(fleet, port, ship)
@@ -68,7 +69,7 @@ async def test_a_day_of_readings_at_once_is_stored_and_judged_in_order(fleet: Fl
             await until(lambda: afloat.snapshot()["custody"]["held"] == len(boxes), what="custody on board")
 
             async def sail(first: int, last: int, aboard: list[Device]) -> None:
-                """The ship and these boxes report, from one moment to another."""
+                """Let the ship and these boxes report, from one moment to another."""
                 for nth in range(first, last, 12):
                     for device in aboard:
                         await device.publish(deck, nth, min(nth + 12, last))

@@ -1,4 +1,4 @@
-"""Boxes enter, are loaded and discharged: the insert point moves with them, and nothing is lost or repeated."""
+"""Boxes enter, are loaded and discharged: custody of their logs moves with them, and no reading is lost or repeated."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ def reasons(letters: list[Stored]) -> list[str]:
 
 
 async def test_a_gate_in_opens_the_log_and_says_so_in_the_ledger(fleet: Fleet) -> None:
+    """A gate-in opens the box's log and is entered in the ledger."""
     box = fleet.new_box()
     async with fleet.running(fleet.port) as bridge:
         with fleet.publisher(fleet.port) as device:
@@ -62,6 +63,7 @@ async def test_three_hundred_boxes_enter_at_once(fleet: Fleet) -> None:
 
 
 async def test_a_box_is_loaded_and_discharged_and_its_log_is_one(fleet: Fleet) -> None:
+    """A box is loaded and discharged, and all its readings are in one log at both sites."""
     box = fleet.new_box()
     log, port, ship = fleet.log(box), fleet.port, fleet.ship
     to_ship, to_port = Copier(fleet, port, ship), Copier(fleet, ship, port)
@@ -69,7 +71,7 @@ async def test_a_box_is_loaded_and_discharged_and_its_log_is_one(fleet: Fleet) -
         with fleet.publisher(port) as quay, fleet.publisher(ship) as deck:
             await quay.publish(EVENTS, fleet.event("GTIN", box))
             await quay.readings(box, range(10))
-            # Readings that the ship hears before it has custody are kept.
+            # Readings that the ship receives before it has custody are kept as strays.
             await deck.readings(box, range(10, 15))
             await handled(afloat, 5)
             assert afloat.metrics.strays == 5
@@ -85,7 +87,7 @@ async def test_a_box_is_loaded_and_discharged_and_its_log_is_one(fleet: Fleet) -
             await until(lambda: afloat.metrics.drained == 8, what="draining")
             await deck.readings(box, range(18, 25))
             await handled(afloat, 15)
-            # A reading that the port still hears is kept there.
+            # A reading that the port still receives is kept there.
             await quay.readings(box, range(25, 26))
             await handled(ashore, 13)
             assert ashore.metrics.strays == 1
@@ -114,6 +116,7 @@ async def test_a_box_is_loaded_and_discharged_and_its_log_is_one(fleet: Fleet) -
 
 
 async def test_strays_are_drained_once_across_restarts(fleet: Fleet) -> None:
+    """Strays, readings that wait for custody, are appended once, even across restarts."""
     box = fleet.new_box()
     with fleet.publisher(fleet.port) as device:
         async with fleet.running(fleet.port) as bridge:
@@ -137,12 +140,13 @@ async def test_strays_are_drained_once_across_restarts(fleet: Fleet) -> None:
 
 
 async def test_only_the_holder_gives_a_box_away(fleet: Fleet) -> None:
+    """Only the site that holds a box's log can grant it away."""
     box = fleet.new_box()
     async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
         with fleet.publisher(fleet.port) as quay, fleet.publisher(fleet.ship) as deck:
             await quay.publish(EVENTS, fleet.event("GTIN", box))
             await handled(ashore, 1)
-            # On board nobody knows of the box yet: what is said about it waits. A ship has no gate.
+            # No bridge on board knows the box yet, so its events wait. A ship has no gate.
             await deck.publish(EVENTS, fleet.event("DISC", box), fleet.event("GTIN", fleet.new_box()))
             await handled(afloat, 2)
             load = fleet.event("LOAD", box)
@@ -152,13 +156,14 @@ async def test_only_the_holder_gives_a_box_away(fleet: Fleet) -> None:
             assert [ashore.snapshot()["events_waiting"], afloat.snapshot()["events_waiting"]] == [1, 1]
     assert reasons(fleet.read(fleet.ship, f"deadletters.{fleet.ship}")) == ["not-holder"]
     assert fleet.read(fleet.ship, f"events.{fleet.ship}") == []
-    # The second LOAD waits, the repetition of the first has been carried out.
+    # The second LOAD waits; the repeated one has been carried out.
     assert fleet.read(fleet.port, f"deadletters.{fleet.port}") == []
     assert [entry.term for entry in ledger(fleet, fleet.port)] == [1, 2]
     assert [stray.body["event"] for stray in fleet.read(fleet.port, f"strays.{fleet.port}")] == [True]
 
 
 async def test_an_event_waits_for_custody_that_is_on_its_way(fleet: Fleet) -> None:
+    """An event waits until custody has arrived, also across a restart."""
     box = fleet.new_box()
     to_ship = Copier(fleet, fleet.port, fleet.ship)
     async with fleet.running(fleet.port) as ashore:
@@ -186,7 +191,10 @@ async def test_an_event_waits_for_custody_that_is_on_its_way(fleet: Fleet) -> No
 
 
 async def test_an_event_that_others_have_overtaken_is_a_dead_letter(fleet: Fleet) -> None:
-    """The ship heard of a discharge before custody came; by then the box had been loaded again, later than that."""
+    """An event that a later one has overtaken becomes a dead letter.
+
+    The ship received a discharge before custody came; by then the box had been loaded again, at a later time.
+    """
     box = fleet.new_box()
     to_ship = Copier(fleet, fleet.port, fleet.ship)
     async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
@@ -203,6 +211,7 @@ async def test_an_event_that_others_have_overtaken_is_a_dead_letter(fleet: Fleet
 
 
 async def test_a_box_that_left_comes_in_again(fleet: Fleet) -> None:
+    """A box that left comes in again at the same port, and its log continues."""
     box = fleet.new_box()
     async with fleet.running(fleet.port) as bridge:
         with fleet.publisher(fleet.port) as quay:
@@ -221,7 +230,10 @@ async def test_a_box_that_left_comes_in_again(fleet: Fleet) -> None:
 
 
 async def test_a_box_that_comes_in_elsewhere_is_claimed_of_the_site_that_it_left(fleet: Fleet) -> None:
-    """Both ports publish a gate-in at once: the port that it left decides, and the log is not split."""
+    """A box that comes in at another port is claimed from the site that it left.
+
+    Both ports publish a gate-in at once: the port that the box left decides, and the log is not split.
+    """
     other = fleet.ship  # a port in this test
     sites = {**fleet.topology.sites, other: Site(kind=SiteKind.PORT, unlocode="SGSIN")}
     fleet.topology = fleet.topology.model_copy(update={"sites": sites})
@@ -271,6 +283,7 @@ async def test_a_box_that_comes_in_elsewhere_is_claimed_of_the_site_that_it_left
 
 @pytest.mark.parametrize("event", ["GTIN", "LOAD"])
 async def test_a_grant_whose_ledger_entry_a_crash_left_out_is_completed(fleet: Fleet, event: str) -> None:
+    """If a crash left out a grant's ledger entry, the next start writes it, once."""
     box, port = fleet.new_box(), fleet.port
     log = fleet.log(box)
     term = 1 if event == "GTIN" else 2
@@ -296,7 +309,9 @@ async def test_a_grant_whose_ledger_entry_a_crash_left_out_is_completed(fleet: F
 
 
 async def _marker_only(fleet: Fleet, log: str, term: int, event: str) -> None:
-    """What a bridge leaves behind that is killed between the two appends of a grant."""
+    """Leave the state of a bridge that is killed between the two appends of a grant: the marker without its ledger
+    entry.
+    """
     port = fleet.port
     marker = Marker(
         log=log,
@@ -316,6 +331,7 @@ async def _marker_only(fleet: Fleet, log: str, term: int, event: str) -> None:
 
 
 async def test_overboard_is_raised_at_once_and_once(fleet: Fleet) -> None:
+    """A box lost overboard raises an alert at once, and only one."""
     box = fleet.new_box()
     fall = {"motion": {"freeFallSeconds": 1.8, "peakG": 9.0, "tiltDegrees": 80.0, "immersed": True}}
     async with fleet.running(fleet.ship) as bridge:

@@ -1,4 +1,5 @@
-"""``fairlead custody`` against real brokers and bridges: the chain, lists, strays, grants and seizures by hand."""
+"""``fairlead custody`` against real brokers and bridges: a log's holders, lists, strays, grants and seizures by
+hand."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 class Places:
-    """The fleet's sites as a directory of endpoints."""
+    """Resolve the fleet's sites to their endpoints."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -32,7 +33,7 @@ class Places:
 
 
 class Said(NamedTuple):
-    """What one command line ended with."""
+    """The result of one command line."""
 
     code: int
     out: str
@@ -44,7 +45,7 @@ class Said(NamedTuple):
 
 
 class Operator:
-    """A person at the command line of this fleet's topology."""
+    """Run commands on this fleet's topology, as a person would."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -66,7 +67,7 @@ def operator(
 
 
 async def gate_in(fleet: Fleet, box: str, *, readings: int = 5) -> None:
-    """A box enters at the port and sends some readings."""
+    """Let a box enter at the port and send some readings."""
     async with fleet.running(fleet.port) as bridge:
         with fleet.publisher(fleet.port) as quay:
             await quay.publish(EVENTS, fleet.event("GTIN", box))
@@ -75,6 +76,7 @@ async def gate_in(fleet: Fleet, box: str, *, readings: int = 5) -> None:
 
 
 async def test_the_chain_of_a_box_and_the_lists(fleet: Fleet, operator: Operator) -> None:
+    """The commands show a box's successive holders, and list all logs."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     log = fleet.log(box)
     async with fleet.running(port) as bridge:
@@ -104,6 +106,7 @@ async def test_the_chain_of_a_box_and_the_lists(fleet: Fleet, operator: Operator
 
 
 async def test_strays_that_are_drained_wait_no_more(fleet: Fleet, operator: Operator) -> None:
+    """Strays that are drained are no longer shown as waiting."""
     box = fleet.new_box()
     async with fleet.running(fleet.port) as bridge:
         with fleet.publisher(fleet.port) as quay:
@@ -122,6 +125,7 @@ async def test_strays_that_are_drained_wait_no_more(fleet: Fleet, operator: Oper
 async def test_what_the_ledger_rules_out_is_refused_before_anything_is_written(
     fleet: Fleet, operator: Operator
 ) -> None:
+    """An order that the ledger rules out is refused before anything is written."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     await gate_in(fleet, box)
     for arguments, code, said in (
@@ -183,6 +187,7 @@ async def test_a_seizure_by_hand(fleet: Fleet, operator: Operator) -> None:
 
 
 async def test_what_the_lost_holder_had_beyond_a_seizure_is_told(fleet: Fleet, operator: Operator) -> None:
+    """The command shows the records that the lost holder had beyond a seizure."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     log = fleet.log(box)
     await gate_in(fleet, box)
@@ -210,12 +215,13 @@ async def test_what_the_lost_holder_had_beyond_a_seizure_is_told(fleet: Fleet, o
 
 
 def ledger_of(fleet: Fleet, site: str, kind: str) -> list[Any]:
-    """The entries of one kind that a site wrote."""
+    """Return the entries of one kind that a site wrote."""
     found = [record.body for record in fleet.read(site, f"custody.{site}")]
     return [each for each in found if each["entryType"] == kind]
 
 
 async def test_an_order_stands_until_the_bridge_runs(fleet: Fleet, operator: Operator) -> None:
+    """An order remains until the bridge runs and carries it out."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     await gate_in(fleet, box)
     answer = await operator.says("grant", box, "--to", ship, "--yes", "--wait", "1", "--json")

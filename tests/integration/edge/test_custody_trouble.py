@@ -1,4 +1,4 @@
-"""Custody when something is missing: entries, ledgers, sites, or patience."""
+"""Custody when ledger entries, ledgers or sites are missing, or readings wait too long."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ async def opened(fleet: Fleet, bridge: Bridge, *boxes: str, readings: int = 0) -
 
 
 async def test_what_another_site_kept_is_drained_by_the_holder(fleet: Fleet) -> None:
+    """The holder drains strays that another site has kept."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     async with fleet.running(ship) as afloat, fleet.running(port) as ashore:
         with fleet.publisher(port) as quay, fleet.publisher(ship) as deck:
@@ -65,6 +66,7 @@ async def test_what_another_site_kept_is_drained_by_the_holder(fleet: Fleet) -> 
 
 
 async def test_strays_that_wait_too_long_raise_an_alert_which_ends_when_they_are_drained(fleet: Fleet) -> None:
+    """Strays that wait too long raise an alert, which clears when they are drained."""
     box, port = fleet.new_box(), fleet.port
     fleet = replace(fleet, stray_limit=0.2)
     async with fleet.running(port) as bridge:
@@ -84,6 +86,7 @@ async def test_strays_that_wait_too_long_raise_an_alert_which_ends_when_they_are
 
 
 async def test_a_truncated_ledger_loses_nothing(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """A ledger whose beginning was deleted costs no reading."""
     held, given, port, ship = fleet.new_box(), fleet.new_box(), fleet.port, fleet.ship
     async with fleet.running(port) as bridge:
         await opened(fleet, bridge, held, given, readings=2)
@@ -110,7 +113,10 @@ async def test_a_truncated_ledger_loses_nothing(fleet: Fleet, caplog: pytest.Log
 
 
 async def test_a_grant_that_was_left_half_done_is_found_when_an_append_is_refused(fleet: Fleet) -> None:
-    """Two bridges of a site overlapped for a moment: the marker is the other one's, its entry was never written."""
+    """A grant left half done is found when an append is refused.
+
+    Two bridges of a site overlapped for a moment: the marker is the other one's, and its entry was never written.
+    """
     box, port = fleet.new_box(), fleet.port
     async with fleet.running(port) as bridge:
         await opened(fleet, bridge, box, readings=2)
@@ -139,6 +145,7 @@ async def test_a_grant_that_was_left_half_done_is_found_when_an_append_is_refuse
 
 
 async def test_logs_held_by_a_site_that_is_gone_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+    """Logs held by a site that is gone are named."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     async with fleet.running(port) as bridge:
         await opened(fleet, bridge, box)

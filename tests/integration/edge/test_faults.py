@@ -1,4 +1,4 @@
-"""Brokers and bridges that die: whatever happens, every reading is in its log once, in order."""
+"""Brokers and bridges die: every reading is still in its log once, in order."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ROUNDS = 60
 
 
 async def stream(device: Publisher, boxes: list[str], rounds: range) -> None:
-    """Readings of several boxes in turn, as fast as the MQTT broker takes them one by one."""
+    """Publish readings of several boxes in turn, each when the MQTT broker has acknowledged the one before."""
     for number in rounds:
         for box in boxes:
             await device.readings(box, range(number, number + 1))
 
 
 async def during(device: Publisher, work: Awaitable[None], disturb: Callable[[], Awaitable[None]]) -> None:
-    """Do something in the middle of publishing; returns when both are done."""
+    """Publish, and run something in the middle; return when both are done."""
     already = device.published
     task = asyncio.ensure_future(work)
     await until(lambda: device.published > already + BOXES * ROUNDS // 4, what="the middle of publishing")
@@ -95,6 +95,7 @@ async def test_a_bridge_that_is_killed_loses_and_repeats_nothing(fleet: Fleet) -
 
 
 async def test_a_bridge_that_is_told_to_stop_acknowledges_what_it_stored(fleet: Fleet) -> None:
+    """A bridge that is asked to stop acknowledges everything it has stored."""
     with fleet.publisher(fleet.port) as device:
         async with child(fleet, fleet.port) as bridge:
             boxes = await enter(fleet, device, BOXES)
@@ -134,6 +135,7 @@ async def test_kafka_that_is_away_at_start_is_waited_for(fleet: Fleet, sites: Lo
 async def test_an_unreachable_mqtt_broker_is_waited_for_and_said(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """An unreachable MQTT broker is waited for and reported."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         fleet.mqtt[fleet.port] = dataclasses.replace(fleet.mqtt[fleet.port], port=nobody.getsockname()[1])

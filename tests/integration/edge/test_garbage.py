@@ -1,4 +1,6 @@
-"""Garbage of every kind between good readings: the good ones are in their logs, each bad one is a dead letter."""
+"""Invalid messages of every kind between good readings: the good ones are stored, each invalid one becomes a dead
+letter.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ letters_of = decoder(DeadLetter)
 
 @contextlib.contextmanager
 def raw(fleet: Fleet) -> Iterator[paho.Client]:
-    """A client at the port's broker that publishes whatever it likes; it is not connected again by itself."""
+    """A client at the port's broker that publishes any message; it does not reconnect by itself."""
     endpoint = fleet.devices[fleet.port]
     client = paho.Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
     client.max_queued_messages_set(0)
@@ -43,7 +45,7 @@ def raw(fleet: Fleet) -> Iterator[paho.Client]:
 
 
 def garbage(box: str, other: str) -> list[tuple[str, bytes, str]]:
-    """Topic, payload and the reason that it is refused for; no two are equal."""
+    """Return topic, payload and expected reason of each invalid message; no two are equal."""
     topic, wrong_digit = readings_topic(box), box[:-1] + str((int(box[-1]) + 1) % 10)
     made: list[tuple[str, bytes, str]] = [
         (topic, b"", "malformed-json"),
@@ -66,6 +68,7 @@ def garbage(box: str, other: str) -> list[tuple[str, bytes, str]]:
 
 
 async def test_garbage_between_good_readings_hurts_nobody(fleet: Fleet) -> None:
+    """Invalid messages between good readings do no harm."""
     boxes = [fleet.new_box() for _ in range(4)]
     bad = garbage(boxes[0], boxes[1])
     retained = "fairlead/v1/retained"
@@ -84,7 +87,7 @@ async def test_garbage_between_good_readings_hurts_nobody(fleet: Fleet) -> None:
             sent.append(client.publish(retained, b"kept for whoever subscribes", qos=1, retain=True))
             sent.append(client.publish(retained, b"", qos=1, retain=True))  # and gone again: an empty message
             for n in range(50):
-                client.publish(readings_topic(boxes[0]), b"over QoS 0 %d" % n, qos=0)  # nothing is promised for these
+                client.publish(readings_topic(boxes[0]), b"over QoS 0 %d" % n, qos=0)  # QoS 0: these may be lost
             for one in sent:
                 await asyncio.to_thread(one.wait_for_publish, PATIENCE)
             with raw(fleet) as huge:  # the broker ends its connection, and nobody else's

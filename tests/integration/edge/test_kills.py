@@ -1,7 +1,7 @@
-"""Bridge, Mosquitto and Kafka killed in every combination while devices publish: nothing is lost, nothing repeated.
+"""Bridge, Mosquitto and Kafka are killed in every combination while devices publish: no reading is lost or repeated.
 
-The devices are those of the profile ``durable``: what Mosquitto had acknowledged shortly before it was killed, they
-send again (``simulators.voyage.sender``).
+The devices have the profile ``durable``: they send again what Mosquitto had acknowledged shortly before it was killed
+(``simulators.voyage.sender``).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PAUSE = 0.02  # seconds between two rounds of readings
 
 
 class Quay:
-    """Boxes at the port and their devices, which go on publishing whatever happens."""
+    """Boxes at the port with devices that publish continuously."""
 
     def __init__(self, fleet: Fleet, device: Sender) -> None:
         self._fleet = fleet
@@ -44,7 +44,7 @@ class Quay:
             device.send(EVENTS, fleet.event("GTIN", box))
 
     async def publish(self, rounds: int) -> None:
-        """Readings of each box in turn, whether anybody takes them or not."""
+        """Publish readings of each box in turn, whether or not a broker accepts them."""
         for _ in range(rounds):
             for box in self.boxes:
                 body = reading(self.rounds, number=box, at=now(), name=f"dev-{box}")
@@ -56,7 +56,7 @@ class Quay:
         return [self._fleet.sequences(self._fleet.port, box) for box in self.boxes]
 
     async def all_stored(self) -> None:
-        """Everything is in the logs, in order and once: a repeat or a gap would still be there in the end."""
+        """Check that every reading is in the logs, in order and once; a repeat or a gap would remain to the end."""
         wanted = [list(range(self.rounds))] * BOXES
 
         def enough() -> bool:
@@ -69,7 +69,7 @@ class Quay:
 
 
 async def saved(sites: LocalSites) -> None:
-    """Wait until Mosquitto has saved all it knows now: a save that begins from now on, and then is complete."""
+    """Wait until Mosquitto has saved all its present state: a save that begins from now on and completes."""
     file = sites.folder / "sites" / "alpha" / "mosquitto" / "mosquitto.db"
 
     def written() -> int:
@@ -81,7 +81,7 @@ async def saved(sites: LocalSites) -> None:
 
 
 async def storm(fleet: Fleet, sites: LocalSites, kills: list[Collection[str]], seed: int) -> None:
-    """Publish, kill what is named, start it again meanwhile, go on publishing; once for each of ``kills``."""
+    """Publish, kill the named processes, restart them while publishing; once for each of ``kills``."""
     chance = random.Random(seed)  # noqa: S311 - moments, not secrets
     async with (
         Sender(fleet.devices[fleet.port], f"quay-{fleet.port}") as device,
@@ -116,6 +116,7 @@ async def test_all_three_killed_at_once(fleet: Fleet, sites: LocalSites) -> None
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("which", COMBINATIONS, ids=lambda which: "+".join(which))
 async def test_every_combination_again_and_again(fleet: Fleet, sites: LocalSites, which: tuple[str, ...]) -> None:
+    """Every combination of kills, repeatedly."""
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")  # noqa: T201 - what a test prints
     await storm(fleet, sites, [which] * KILLS, seed)

@@ -1,4 +1,4 @@
-"""A log whose append was refused though it is all right goes on, without anybody starting the bridge again."""
+"""A valid log recovers from a refused append without a restart of the bridge."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ def said(box: str, sequence: int) -> NewRecord:
 
 @pytest.mark.parametrize("late", [1, 2])
 async def test_the_last_append_of_a_killed_bridge_arrives_after_the_next_has_looked(fleet: Fleet, late: int) -> None:
-    """It was on its way when its process was killed, and is of the same site and term, so it is part of the log."""
+    """The last append of a killed bridge arrives after its successor has read the log.
+
+    It was on its way when its process was killed, and has the same site and term, so it is part of the log.
+    """
     box = fleet.new_box()
     log, port = TP(fleet.log(box)), fleet.port
     async with fleet.running(port) as ashore, await Cluster.open(fleet.kafka[port], client_id="killed") as killed:
@@ -43,7 +46,10 @@ async def test_the_last_append_of_a_killed_bridge_arrives_after_the_next_has_loo
 
 
 async def test_a_record_that_is_no_part_of_the_term_ends_appending_for_good(fleet: Fleet) -> None:
-    """Somebody without the convention has written to the log: nobody can tell what it should be."""
+    """A record that does not belong to the term stops appends to the log for good.
+
+    A client without the append convention has written to the log: its intended content cannot be known.
+    """
     box = fleet.new_box()
     log, port = TP(fleet.log(box)), fleet.port
     async with fleet.running(port) as ashore, await Cluster.open(fleet.kafka[port], client_id="stranger") as stranger:

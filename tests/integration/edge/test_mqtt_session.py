@@ -25,7 +25,7 @@ MARKS = "fairlead/v1/marks"
 
 
 class Taker:
-    """A session under a client id of its own, and what it was given."""
+    """A session with its own client id, and the messages it got."""
 
     def __init__(self, endpoint: MqttEndpoint, topic: str, window: int) -> None:
         self.endpoint = endpoint
@@ -44,7 +44,7 @@ class Taker:
         return sum(delivery.topic == MARKS for delivery in self.came)
 
     def finish_next(self) -> None:
-        """The first reading that was not is stored."""
+        """Mark the first unfinished reading as stored."""
         ack = [each.ack for each in self.came if each.ack is not None][self._finished]
         self._finished += 1
         ack.finish()
@@ -83,8 +83,11 @@ def payloads(numbers: range) -> list[bytes]:
 
 
 async def test_no_more_than_a_bounded_number_is_unacknowledged(fleet: Fleet, taker: Taker) -> None:
-    """A mark of QoS 0 is not counted, so that it passes what waits: when it is there, nothing else is on its way. Every
-    PUBACK may bring a window more (Mosquitto 2.0.11), up to the number at which the socket is not read."""
+    """The number of unacknowledged messages is bounded.
+
+    A QoS 0 message as a mark is not counted, so it overtakes waiting ones: when it arrives, no other message is under
+    way. Each PUBACK may admit one more window (Mosquitto 2.0.11), up to the number at which the socket is not read.
+    """
     with fleet.publisher(fleet.port) as device:
         async with taker.session() as made:
             await device.publish(taker.topic, *payloads(range(200)))
@@ -114,7 +117,7 @@ async def test_a_session_outlives_its_client(fleet: Fleet, taker: Taker) -> None
 
 
 async def test_a_session_of_mqtt_3_keeps_what_is_queued_for_it(fleet: Fleet, taker: Taker) -> None:
-    """Bridges of before spoke MQTT 3.1.1."""
+    """A session opened with MQTT 3.1.1, as older bridges did, keeps its queued messages."""
 
     def subscribe_now(client: paho.Client, *_: Any) -> None:
         client.subscribe(taker.topic, 1)

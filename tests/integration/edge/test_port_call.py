@@ -39,7 +39,7 @@ SETTLED = 60.0  # seconds until everything is in its log, once all brokers are b
 
 @pytest.fixture(scope="module")
 def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
-    """``trio`` with three brokers, where the ship has its logs too: it lies alongside."""
+    """Run ``trio`` with three brokers; the ship has its logs there too, as it lies alongside."""
     local = LocalSites(tmp_path_factory.mktemp("trio"))
     local.up([SiteSpec("trio", ("bridge",), brokers=3), SiteSpec("aboard", ("bridge",))])
     yield local
@@ -47,7 +47,7 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
 
 
 class Waits:
-    """How long each message took from its publishing to the bridge's PUBACK, by what the messages themselves say."""
+    """Time from the publishing of each message to the bridge's PUBACK, by the messages' own timestamps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seconds: dict[str, float] = {}  # the longest by topic
@@ -103,7 +103,7 @@ class Box:
 
 
 class PortCall:
-    """The boxes' readings and moves; a box reports where it is."""
+    """The boxes' readings and moves; each box reports from its present place."""
 
     def __init__(self, fleet: Fleet, quay: Publisher, deck: Publisher) -> None:
         self.boxes = [Box(fleet.new_box()) for _ in range(BOXES)]
@@ -116,7 +116,7 @@ class PortCall:
         await self._quay.publish(EVENTS, *(self._fleet.event("GTIN", box.number) for box in self.boxes))
 
     async def report(self) -> None:
-        """One reading of each box every few seconds, until the call is over."""
+        """Publish one reading of each box every few seconds, until the port call is over."""
         while not self.over.is_set():
             began = time.monotonic()
             for box in self.boxes:
@@ -128,7 +128,7 @@ class PortCall:
             await asyncio.sleep(max(0.0, EVERY - (time.monotonic() - began)))
 
     async def move(self, pause: float) -> None:
-        """Every box is loaded; every other one is discharged again."""
+        """Load every box, and discharge every other one again."""
         for box in self.boxes:
             async with box.moving:
                 await self._quay.publish(EVENTS, self._fleet.event("LOAD", box.number))
@@ -142,7 +142,7 @@ class PortCall:
 
 
 async def lose_a_broker(trio: LocalSites) -> None:
-    """One broker is stopped in order, and started again after a minute."""
+    """Stop one broker cleanly, and start it again after a minute."""
     await asyncio.sleep(BEFORE)
     process = psutil.Process(trio.status()["trio"].pids[f"kafka-{STOPPED}"])
     process.terminate()
@@ -152,7 +152,7 @@ async def lose_a_broker(trio: LocalSites) -> None:
 
 
 async def settled(*bridges: Bridge) -> None:
-    """Wait until nothing is under way and nothing waits for custody."""
+    """Wait until no message is under way and none waits for custody."""
 
     def open_ends() -> list[int]:
         figures = [bridge.snapshot() for bridge in bridges]
@@ -167,6 +167,7 @@ async def settled(*bridges: Bridge) -> None:
 async def test_a_broker_that_stops_in_a_port_call_holds_nobody_up_and_loses_nothing(
     trio: LocalSites, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A broker that stops during a port call delays nobody for long and loses nothing."""
     places = {"alpha": "trio", "beta": "aboard"}
     fleet = make_fleet(
         lambda _, user: trio.kafka("trio", user), lambda place, user: trio.mqtt(places[place], user), tmp_path

@@ -55,6 +55,7 @@ async def test_repeats_are_stored_once_also_after_a_restart(fleet: Fleet) -> Non
 
 
 async def test_a_device_that_sends_its_backlog_late_loses_nothing(fleet: Fleet) -> None:
+    """A device that sends its backlog late loses no reading."""
     box = fleet.new_box()
     with fleet.publisher(fleet.port) as device_:
         async with fleet.running(fleet.port) as bridge:
@@ -62,7 +63,7 @@ async def test_a_device_that_sends_its_backlog_late_loses_nothing(fleet: Fleet) 
             await device_.readings(box, range(300, 700))
             await handled(bridge, 401)
         async with fleet.running(fleet.port) as bridge:
-            # Older than all that the restarted bridge remembers, and overlapping what the log has far back.
+            # Older than all readings the restarted bridge remembers, and overlapping an early part of the log.
             await device_.readings(box, range(250, 350))
             await handled(bridge, 100)
             assert (bridge.metrics.readings, bridge.metrics.repeats) == (50, 50)

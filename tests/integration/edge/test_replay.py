@@ -1,4 +1,4 @@
-"""Dead letters replayed through the site's own brokers: in their log exactly once, when the cause is gone."""
+"""Replay dead letters through the site's own brokers: each is in its log exactly once when the cause is removed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOWHERE = "fairlead/v1/nowhere"
 
 
 async def give_again(fleet: Fleet, choice: ReplayChoice | None = None) -> ReplayPlan:
-    """Replay at the port; what was planned, which is what was done."""
+    """Replay at the port; return the plan, which is exactly what was done."""
     kafka, site = fleet.kafka[fleet.port], fleet.port
     async with await Cluster.open(kafka, client_id="replay") as cluster:
         plan = await plan_replay(cluster, site, choice or ReplayChoice())
@@ -27,7 +27,9 @@ async def give_again(fleet: Fleet, choice: ReplayChoice | None = None) -> Replay
 
 
 async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: Fleet) -> None:
-    """Messages about a box whose owner the topology did not know yet, and one that nothing can mend."""
+    """Messages refused for an unknown owner are stored after the topology names it; one that is invalid stays a dead
+    letter.
+    """
     ten = "YELU" + fleet.new_box()[4:10]
     box = ten + container_check_digit(ten)
     published = [reading(n, number=box, at=now()) for n in range(4)]
@@ -60,7 +62,9 @@ async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: 
 
 
 async def test_what_the_mqtt_broker_does_not_let_a_device_publish_is_said(fleet: Fleet) -> None:
-    """MQTT 3.1.1 would acknowledge the message and drop it."""
+    """A message that the MQTT broker does not let a device publish is reported. MQTT 3.1.1 would acknowledge and drop
+    it.
+    """
     publisher = Publisher(fleet.devices[fleet.port])
     publisher.open()
     try:

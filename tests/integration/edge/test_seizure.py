@@ -1,4 +1,5 @@
-"""A holder is lost: its log is seized elsewhere, and what it still wrote comes back as strays when it returns."""
+"""A holder is lost: another site seizes its log, and the readings it still wrote come back as strays when it
+returns."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 
 async def aboard(fleet: Fleet, box: str, *, readings: int = 5) -> None:
-    """The box came in at the port, was loaded, and the ship has its log."""
+    """Let a box come in at the port and be loaded, until the ship has its log."""
     async with fleet.running(fleet.port) as ashore:
         with fleet.publisher(fleet.port) as quay:
             await quay.publish(EVENTS, fleet.event("GTIN", box))
@@ -148,7 +149,7 @@ async def test_what_cannot_be_ordered_is_refused_with_the_reason(fleet: Fleet) -
 
 
 async def test_a_log_whose_giver_sank_with_the_rest_is_seized_by_its_receiver(fleet: Fleet) -> None:
-    """The ledger gives the log to the ship, but the port was lost before its last records came over."""
+    """A log granted to the ship is seized by the ship if the port was lost before its last records were copied."""
     box = fleet.new_box()
     log, port, ship = fleet.log(box), fleet.port, fleet.ship
     async with fleet.running(port) as ashore:
@@ -177,6 +178,7 @@ async def test_a_log_whose_giver_sank_with_the_rest_is_seized_by_its_receiver(fl
 
 
 async def test_a_seizure_that_a_crash_has_cut_short_is_completed_and_not_done_twice(fleet: Fleet) -> None:
+    """A seizure that a crash interrupted is completed, and not done twice."""
     box, port = fleet.new_box(), fleet.port
     log = fleet.log(box)
     await aboard(fleet, box)
@@ -208,7 +210,10 @@ async def test_a_seizure_that_a_crash_has_cut_short_is_completed_and_not_done_tw
 
 
 async def test_a_zombie_of_an_earlier_term_cannot_append(fleet: Fleet) -> None:
-    """A bridge stands still, another goes on in its place, custody goes away and comes back, then the first wakes."""
+    """A bridge of an earlier term that was suspended cannot append.
+
+    It is suspended, another replaces it, custody leaves and comes back, then the first one resumes.
+    """
     box = fleet.new_box()
     log, port, ship = fleet.log(box), fleet.port, fleet.ship
     to_ship, to_port = Copier(fleet, port, ship), Copier(fleet, ship, port)
@@ -218,7 +223,7 @@ async def test_a_zombie_of_an_earlier_term_cannot_append(fleet: Fleet) -> None:
             await quay.readings(box, range(5))
             await until(lambda: _reads(fleet, port, box) == 5, what="five readings")
             zombie.send_signal(signal.SIGSTOP)
-            await quay.readings(box, range(5, 15))  # these are in the zombie's socket, or queued for it
+            await quay.readings(box, range(5, 15))  # these are in the suspended bridge's socket, or queued for it
             async with fleet.running(port) as ashore, fleet.running(ship) as afloat:
                 await handled(ashore, 10)
                 await quay.publish(EVENTS, fleet.event("LOAD", box))

@@ -27,7 +27,7 @@ WATER = {"motion": {"immersed": True, "tiltDegrees": 80.0}}
 
 @contextlib.asynccontextmanager
 async def nmea_server(*visits: list[bytes]) -> AsyncIterator[AisSource]:
-    """An NMEA server that says these lines to one client after another and ends the connection, the last one's not."""
+    """An NMEA server that sends these lines to one client after another, and closes all connections except the last."""
     waiting, writers = list(visits), list[asyncio.StreamWriter]()
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -48,6 +48,7 @@ async def nmea_server(*visits: list[bytes]) -> AsyncIterator[AisSource]:
 
 
 async def test_positions_come_from_ais_also_when_its_source_goes_away(fleet: Fleet) -> None:
+    """Positions come from AIS, and again after its source went away."""
     mmsi = "211%06d" % (int(fleet.new_box()[4:10]) % 1_000_000)  # noqa: UP031 - digits of this test's own
 
     def own(status: int, **fields: object) -> list[bytes]:
@@ -83,6 +84,7 @@ async def test_positions_come_from_ais_also_when_its_source_goes_away(fleet: Fle
 
 
 async def test_an_alert_that_a_person_clears_stays_so_after_a_restart(fleet: Fleet) -> None:
+    """An alert that a person clears stays cleared after a restart."""
     box = fleet.new_box()
 
     def told() -> list[Alert]:

@@ -1,4 +1,4 @@
-"""Two copies of a log with planted differences, and what the audits say about them."""
+"""Create two copies of a log with planted differences, and run the audits on them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from topologies.model import Topology
 
 
 async def both(lab: Lab, topology: Topology, **options: Any) -> tuple[Audit, Audit]:
-    """The quick audit and the full one."""
+    """Run the quick audit and the full one."""
     a, b = lab.kafka("alpha"), lab.kafka("beta")
     return await compare(topology, a, b, **options), await compare_records(topology, a, b, **options)
 
@@ -41,7 +41,7 @@ def own(some: Sequence[NewRecord], *, term: int = 1, per: int = 10, codec: Codec
 
 
 async def planted(lab: Lab, logs: Mapping[str, tuple[Sequence[bytes], Sequence[bytes]]]) -> dict[str, str]:
-    """Make logs of which alpha and beta have these batches; their names by key."""
+    """Create logs with these batches at alpha and beta; return their names by key."""
     topics = {key: lab.log(f"alpha.{key}") for key in logs}
     for side, site in enumerate(("alpha", "beta")):
         await lab.make(site, *topics.values())
@@ -50,7 +50,7 @@ async def planted(lab: Lab, logs: Mapping[str, tuple[Sequence[bytes], Sequence[b
 
 
 def changed(at: int, **fields: Any) -> list[NewRecord]:
-    """Thirty records, one of them not as it was."""
+    """Return thirty records, one of them changed."""
     some = records(0, 30)
     was = some[at]
     now = {"value": was.value, "key": was.key, "headers": was.headers, "timestamp_ms": was.timestamp_ms, **fields}

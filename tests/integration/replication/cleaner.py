@@ -1,4 +1,4 @@
-"""The broker's log cleaner, made eager, and waited for."""
+"""Make the broker's log cleaner run often, and wait for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world for replication tests: streams of a test's own on the two shared sites, writers, and comparisons."""
+"""A small setup for replication tests: streams of the test's own on the two shared sites, writers, and comparisons."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
 
 
 async def remake_from_beta(lab: Lab, topic: str, end: int) -> None:
-    """Delete the topic at alpha and let alpha pull it from beta, as a third site would that knows only beta."""
+    """Delete the topic at alpha and let alpha copy it from beta, as a third site would that knows only beta."""
     await asyncio.to_thread(delete_logs, lab.kafka("alpha"), [topic])
 
     async def gone() -> bool:

@@ -1,6 +1,6 @@
-"""What ordinary clients write, and what they see of a log at two sites.
+"""Write as ordinary clients do, and compare how consumers see a log at two sites.
 
-They use confluent-kafka, which shares nothing with replication.
+This uses confluent-kafka, which shares no code with replication.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.support.waits import PATIENCE
 
 
 class Seen(NamedTuple):
-    """One record as a consumer gets it."""
+    """One record as a consumer receives it."""
 
     partition: int
     offset: int
@@ -36,7 +36,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """All that one consumer can read of a topic, and where each partition begins and ends for it."""
+    """Everything one consumer can read of a topic, and the start and end of each partition."""
 
     records: list[Seen]
     starts: dict[int, int]
@@ -128,7 +128,7 @@ def assert_same_for_consumers(
 
 
 def newest(one: list[Seen], other: list[Seen]) -> tuple[list[Seen], list[Seen]]:
-    """Both lists without what only one of them has and a later record of the same key replaces."""
+    """Return both lists without records that only one of them has and a later record of the same key replaces."""
     last: dict[tuple[int, bytes | None], int] = {}
     for each in (*one, *other):
         last[each.partition, each.key] = max(each.offset, last.get((each.partition, each.key), 0))

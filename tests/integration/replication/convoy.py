@@ -1,4 +1,4 @@
-"""Sites with bridges and replicators of their own: the whole way of a reading, with links that come and go."""
+"""Sites with their own bridges and replicators: the whole way of a reading, over links that open and close."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Convoy:
         return list(self.fleet.topology.sites)
 
     def link(self, *links: Mapping[str, Any]) -> None:
-        """The topology's links from now on."""
+        """Set the topology's links from now on."""
         made = tuple(Link.model_validate(each) for each in links)
         old = self.fleet.topology
         self.fleet.topology = Topology(name=old.name, sites=old.sites, streams=old.streams, links=made)
@@ -50,7 +50,7 @@ class Convoy:
 
     @contextlib.asynccontextmanager
     async def linked(self, *sites: str) -> AsyncIterator[None]:
-        """The replicators of these sites run."""
+        """Run the replicators of these sites."""
         stop, kafka = asyncio.Event(), self.fleet.kafka
         made = {site: Replicator(self.fleet.topology, site, kafka[site], kafka.__getitem__) for site in sites}
         self.shown |= made
@@ -62,7 +62,7 @@ class Convoy:
             await asyncio.gather(*tasks)
 
     async def dies_when_it_has_deleted(self, site: str) -> None:
-        """Run the replicator of a site until it has deleted a copy that it makes anew; there it is killed."""
+        """Run a site's replicator until it has deleted a copy that it is about to rebuild; kill it there."""
         kafka = {
             name: [each.bootstrap, each.user, each.password.get_secret_value() if each.password else None]
             for name, each in self.fleet.kafka.items()
@@ -83,7 +83,7 @@ class Convoy:
         assert process.returncode == -9
 
     def trouble(self, site: str, log: str) -> Mapping[str, Any]:
-        """What a site's replicator says about a log; nothing when it is mirrored."""
+        """Return the replicator's report about a log in trouble; nothing when it is mirrored."""
         found: Mapping[str, Any] = self.shown[site].snapshot()["logs"].get(log, {})
         return found
 
@@ -94,7 +94,7 @@ class Convoy:
         return [each for each in ledger(self.fleet, site) if isinstance(each, ReturnEntry)]
 
     async def same(self, one: str, other: str) -> None:
-        """Both audits find the boxes' logs equal, where both have something."""
+        """Check by both audits that the boxes' logs are equal where both sites have records."""
         for audit in (compare, compare_records):
             result = await audit(
                 self.fleet.topology, self.fleet.kafka[one], self.fleet.kafka[other], streams=(self.boxes,)

@@ -72,7 +72,7 @@ def moved(topology: Topology, *, sites: Mapping[str, str], streams: Mapping[str,
 
 @dataclass
 class Crew:
-    """The replicators, holders and producers of one topology. ``origin`` names the site that writes each log."""
+    """The replicators, log holders and producers of one topology. ``origin`` names the site that writes each log."""
 
     lab: Lab
     topology: Topology
@@ -103,7 +103,7 @@ class Crew:
         return [replicator.snapshot() for replicator, _, _ in self.running.values()]
 
     def moved(self) -> Counter[str]:
-        """What all links together have moved so far: records and bytes appended, bytes fetched."""
+        """Return what all links together have copied so far: records and bytes appended, bytes fetched."""
         total: Counter[str] = Counter()
         for shown in self.snapshots():
             for link in shown["links"]:
@@ -127,7 +127,7 @@ class Crew:
             self.origin[TopicPartition(topic, number)], self.ends[TopicPartition(topic, number)] = site, 0
 
     async def write(self, count: int) -> None:
-        """Everybody appends ``count`` records to each of their logs."""
+        """Let every holder and producer append ``count`` records to each of their logs."""
         ours = [tp for tp in self.origin if tp.topic not in self._of_producers()]
         await asyncio.gather(*(self._hold(tp, count) for tp in ours), self._produce(count))
 
@@ -151,7 +151,7 @@ class Crew:
         left = await asyncio.gather(*(asyncio.to_thread(each.flush, PATIENCE) for each in self._producers.values()))
         assert not any(left)
 
-    # --- the proof
+    # --- the comparison
 
     def replicas(self, tp: TopicPartition) -> list[str]:
         """Sites that the links carry a log to."""
@@ -186,7 +186,7 @@ class Crew:
         return {tp: end if isinstance(end := found.get(tp), int) else -1 for tp in logs}
 
     async def assert_identical(self) -> None:
-        """Every replica has the batches of its log's origin; no log is in trouble anywhere."""
+        """Check that every replica has the batches of its log's origin, and that no log is in trouble anywhere."""
         for tp, origin in self.origin.items():
             wanted = await batches(self.lab, origin, tp)
             assert wanted and wanted[-1][1] == self.ends[tp]

@@ -1,4 +1,4 @@
-"""Histories of a log at its source, as data, and how to live through one with a replica beside it."""
+"""Histories of a log at its source, as data, and the code that plays one with a replica beside it."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Run:
-    """The replicator is started; or it stops, in good order or in the middle of whatever it does."""
+    """The replicator is started, stopped cleanly, or stopped in the middle of its work."""
 
     on: bool
     orderly: bool = True
@@ -114,7 +114,7 @@ def histories(*, with_leaders: bool) -> st.SearchStrategy[History]:
 
 @dataclass
 class Life:
-    """One log living through its history."""
+    """One log that goes through its history."""
 
     lab: Lab
     history: History
@@ -129,7 +129,7 @@ class Life:
     running: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
 
     async def live(self) -> None:
-        """Go through all events, then let the replica catch up and compare."""
+        """Play all events, then let the replica catch up and compare."""
         self.topic = self.lab.log("alpha.history")
         settings = {"cleanup.policy": self.history.policy}
         if self.history.compacts:

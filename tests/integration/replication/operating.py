@@ -1,4 +1,4 @@
-"""Two real sites under names of one test's own, so that an operator's orders there concern nobody else's links."""
+"""Two real sites under names of the test's own, so that an operator's orders affect no other test's links."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Two:
 
 @pytest.fixture
 async def two(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Two]:
-    monkeypatch.setattr(replicator, "STATUS_SECONDS", 0.1)  # verbs wait for reports
+    monkeypatch.setattr(replicator, "STATUS_SECONDS", 0.1)  # operations wait for status reports
     made = Two(lab, tmp_path)
     async with open_access(made.kafka, tmp_path) as access:
         made.access = access

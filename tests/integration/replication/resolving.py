@@ -32,7 +32,7 @@ from topologies.context import Context, open_topology
 
 @dataclass
 class Desk:
-    """Where an operator sits: beta's replicator, and the command line."""
+    """An operator's environment: beta's replicator, and the command line."""
 
     lab: Lab
     file: Path
@@ -87,7 +87,7 @@ class Desk:
         return body
 
     async def in_state(self, log: str, state: str) -> Mapping[str, Any]:
-        """Wait until this one log is in this state, and see that it is shown everywhere; what is said about it."""
+        """Wait until only this log is in this state and every command shows it; return its description."""
         status = await self.in_trouble(log, state)
         shown: Mapping[str, Any] = status.snapshot["logs"][log]
         assert shown["cause"] and shown["since"]

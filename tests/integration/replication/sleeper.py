@@ -1,6 +1,7 @@
-"""A replicator in a process of its own that is stopped (SIGSTOP) right before it sends a certain batch: FOLDER, and on
-stdin a topology, a site, each site's address, a topic and an offset. Says when it falls asleep, and what the broker
-answered when it was awake again.
+"""A replicator process that stops itself (SIGSTOP) right before it sends a certain batch.
+
+Its argument is FOLDER; it reads from stdin a topology, a site, each site's address, a topic and an offset. It prints
+when it stops, and the broker's answer after it was resumed.
 """
 
 from __future__ import annotations

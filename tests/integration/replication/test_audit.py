@@ -1,4 +1,4 @@
-"""The audits find what differs, and only that."""
+"""The audits find every difference, and nothing else."""
 
 from __future__ import annotations
 
@@ -151,6 +151,7 @@ class Halting(Marks):
 
 
 async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
+    """An interrupted audit continues where it was."""
     same = records(0, 2000)
     other = [*same[:1900], *records(7, 1), *same[1901:]]
     topics = await planted(lab, {"long": (own(same, per=250), own(other, per=250))})
@@ -187,7 +188,10 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
 async def test_retention_goes_on_while_logs_are_compared(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, audit: Callable[..., Any], records_left: int
 ) -> None:
-    """The logs are shortened after it was found out where they begin: at one site, then at both, then to nothing."""
+    """Retention deletes records while logs are compared.
+
+    The logs are shortened after the audit has read their start offsets: at one site, then at both, then to nothing.
+    """
     same = records(0, 60)
     topics = await planted(lab, {key: (own(same), own(same)) for key in ("one", "two", "emptied")})
     at_alpha, at_beta = await lab.cluster("alpha"), await lab.cluster("beta")

@@ -1,4 +1,4 @@
-"""Copies are identical byte for byte, however they come about."""
+"""Copies are identical byte for byte, whatever happens during copying."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ async def test_many_logs_new_ones_too_and_large_batches(lab: Lab) -> None:
 
 
 async def test_a_cycle_does_not_circulate(lab: Lab) -> None:
+    """Records do not circulate in a cycle of links."""
     here, there = lab.log("alpha.x"), lab.log("beta.x")
     await lab.make("alpha", here)
     await lab.make("beta", there)
@@ -98,6 +99,7 @@ async def test_two_replicators_of_one_target_share_the_work(lab: Lab) -> None:
 
 
 async def test_killed_at_any_moment_it_goes_on_where_the_target_ends(lab: Lab, sites: LocalSites) -> None:
+    """A replicator killed at any moment continues where the target ends."""
     topics = [lab.log(f"alpha.{n}") for n in range(5)]
     await lab.make("alpha", *topics)
     ends = {topic: await lab.open_term("alpha", topic, term=1, at=0) for topic in topics}
@@ -155,6 +157,7 @@ async def test_a_restarted_target_and_source_are_waited_for(lab: Lab, sites: Loc
 
 
 async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:
+    """An unreachable source does not affect other links."""
     topic = lab.log("alpha.one")
     await lab.make("alpha", topic)
     end = await lab.open_term("alpha", topic, term=1, at=0)
@@ -189,6 +192,7 @@ async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:
 
 
 async def test_a_log_that_its_source_has_shortened_keeps_its_offsets(lab: Lab) -> None:
+    """A log whose beginning was deleted at the source keeps its offsets."""
     topic = lab.log("alpha.short")
     await lab.make("alpha", topic)
     end = await lab.write("alpha", topic, 40, at=await lab.open_term("alpha", topic, term=1, at=0))

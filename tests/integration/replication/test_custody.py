@@ -1,4 +1,4 @@
-"""Logs whose holder moves: terms handed over and back, and the target's own logs left alone."""
+"""Logs whose holder changes: custody passes to another site and back, and the target's own logs are left alone."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ async def ledgers(lab: Lab) -> Ledgers:
 
 
 async def test_handed_over_and_back_the_copies_stay_identical(lab: Lab, ledgers: Ledgers) -> None:
+    """After custody has passed to another site and back, the copies are identical."""
     topic = lab.log("BIGU1234560")
     await lab.make("alpha", topic)
     both = [ledgers.replicator(site) for site in ("alpha", "beta")]
@@ -120,7 +121,10 @@ async def test_handed_over_and_back_the_copies_stay_identical(lab: Lab, ledgers:
 
 
 async def test_a_late_receiver_gets_everything_up_to_the_marker(lab: Lab, ledgers: Ledgers) -> None:
-    """The ledger is faster than the log: the receiver holds it already, and still needs what came before."""
+    """A site that receives custody late still copies everything up to the marker.
+
+    The ledger is faster than the log: the site already holds the log, and still needs its earlier records.
+    """
     topic = lab.log("BIGU1234560")
     await lab.make("alpha", topic)
     end = await ledgers.grant("alpha", topic, term=1, at=0, to="alpha")
@@ -133,6 +137,7 @@ async def test_a_late_receiver_gets_everything_up_to_the_marker(lab: Lab, ledger
 
 
 async def test_only_what_is_aboard_is_taken(lab: Lab, ledgers: Ledgers) -> None:
+    """A ship copies only the logs of boxes aboard."""
     aboard, ashore = lab.log("BIGU1234560"), lab.log("BIGU7654322")
     await lab.make("alpha", aboard, ashore)
     ends = {topic: await ledgers.grant("alpha", topic, term=1, at=0, to="alpha") for topic in (aboard, ashore)}
@@ -174,6 +179,7 @@ async def test_a_fixed_log_of_the_target_is_not_pulled(lab: Lab) -> None:
 
 
 async def test_another_history_is_named_and_the_other_logs_go_on(lab: Lab) -> None:
+    """A log with another history is reported, and the other logs are still copied."""
     split, fine = lab.log("alpha.split"), lab.log("alpha.fine")
     for site in ("alpha", "beta"):
         await lab.make(site, split)
@@ -199,6 +205,7 @@ async def test_another_history_is_named_and_the_other_logs_go_on(lab: Lab) -> No
 
 
 async def test_a_difference_below_the_end_is_noticed_before_anything_is_appended(lab: Lab) -> None:
+    """A difference below the end is detected before anything is appended."""
     topic = lab.log("alpha.one")
     for site, first in (("alpha", 0), ("beta", 100)):
         await lab.make(site, topic)

@@ -38,8 +38,11 @@ def jumping() -> Iterator[int]:
 async def test_a_record_from_the_future_makes_no_other_old(
     kafka: Callable[..., KafkaEndpoint], new_log: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retention counts back from a log's newest record. One whose writer is ten years ahead must not empty the log,
-    and neither must a replicator whose own clock is."""
+    """A record from the future does not make other records old.
+
+    Retention counts back from a log's newest record. A writer whose clock is ten years ahead must not empty the log,
+    and neither must a replicator's wrong clock.
+    """
     fresh, ahead = TopicPartition(new_log("alpha")), TopicPartition(new_log("alpha"))
     now = int(time.time() * 1000)
     async with await Cluster.open(kafka("alpha"), client_id="test") as cluster:
@@ -58,6 +61,7 @@ async def test_a_record_from_the_future_makes_no_other_old(
 
 
 async def test_nobodys_clock_matters(lab: Lab, sites: LocalSites, tmp_path: Path) -> None:
+    """Wrong clocks of writers and replicators do not change the copies."""
     own, plain = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.plain")
     await lab.make("alpha", *own, plain)
     here, there, status = lab.kafka("alpha"), lab.kafka("beta"), tmp_path / "status.json"

@@ -32,7 +32,7 @@ class Voyage:
     replicator: Replicator
 
     async def grows(self) -> None:
-        """Every log gets something at beta that it did not have."""
+        """Check that every log gets new records at beta."""
         await grown(self.lab.kafka("beta"), self.writers.written)
 
     async def knocks(self, line: TcpProxy, times: int) -> None:
@@ -117,7 +117,9 @@ async def reset(line: TcpProxy, way: ProxyDirection, after: int) -> None:
 
 
 async def test_half_open(lab: Lab) -> None:
-    """Nothing comes and nobody says goodbye: the source is silent, then the target's answers get lost."""
+    """Half-open connections: no data arrives and no side closes. First the source is silent, then the target's answers
+    are lost.
+    """
     with impatient(2.0, client=CLIENT):
         await silence(lab)
 

@@ -1,4 +1,4 @@
-"""A Kafka that Fairlead did not start, with everything set wrongly, is told from one that is as it must be."""
+"""The check tells a Kafka with every setting wrong, not started by Fairlead, from a correct one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any graph of links: every site that they reach ends with every log, batch for batch, and nothing goes in circles."""
+"""In any graph of links, every site that they reach gets every log, batch for batch, and nothing circulates."""
 
 from __future__ import annotations
 
@@ -104,6 +104,7 @@ def mapped(lab: Lab, name: str) -> Topology:
 
 @pytest.mark.parametrize("name", SHIPPED)
 async def test_the_topologies_of_the_book(lab: Lab, more_sites: Callable[..., None], name: str) -> None:
+    """The shipped topologies copy every log to every site."""
     topology = mapped(lab, name)
     await asyncio.to_thread(more_sites, *topology.sites)
     async with crew_of(lab, topology) as crew:

@@ -1,4 +1,4 @@
-"""Consumer groups that follow over a link: real consumers at one site go on at the other at exactly the next record."""
+"""Consumer groups copied over a link: consumers continue at the other site with exactly the next record."""
 
 from __future__ import annotations
 
@@ -180,6 +180,7 @@ async def looking(*syncs: GroupSync) -> AsyncIterator[None]:
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, protocol: str) -> None:
+    """A group moves to the target and back again, and loses no position."""
     await harbour.filled(60)
     out, home = harbour.sync("alpha"), harbour.sync("beta")
     kind = {"group.protocol": protocol}
@@ -223,6 +224,7 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
 
 
 async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
+    """While a group has members at the target, its offsets there are left alone."""
     await harbour.filled(30)
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 5})
@@ -244,7 +246,8 @@ async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
 async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
     harbour: Harbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of groups says that nobody is there, and then somebody is."""
+    """The broker itself protects a group that becomes active during a sync: the list of groups still showed no
+    members."""
     await harbour.filled(30)
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 5})
@@ -264,6 +267,7 @@ async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
 
 
 async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
+    """A group's copied offset never passes the end of a replica that lags."""
     await harbour.filled(20)
     await asyncio.to_thread(harbour.produce, "alpha", 10)
     await harbour.set_offsets("alpha", {0: 30})  # exactly at the source's end
@@ -284,7 +288,10 @@ async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
 
 
 async def test_where_the_replica_begins_later_nobody_falls_off_its_start(harbour: Harbour) -> None:
-    """The source's log begins at 20, so the replica begins with fillers, which are deleted."""
+    """Where the replica begins at a later offset, no consumer falls off its start.
+
+    The source's log begins at 20, so the replica begins with fillers, which are deleted.
+    """
     lab, tp = harbour.lab, TopicPartition(harbour.topic)
     await lab.make("alpha", harbour.topic)
     for _ in range(2):  # batches: deleting within one would leave all of it to be copied
@@ -354,6 +361,7 @@ def permitted(kafka: Callable[..., KafkaEndpoint], rules: Mapping[str, Collectio
 
 
 async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing(harbour: Harbour) -> None:
+    """Offsets are copied with exactly the access that the topology grants; each missing right is reported."""
     await harbour.filled(30)
     lab = harbour.lab
     link = {"from": "alpha", "to": "beta", "streams": {lab.stream: "all"}, "groups": [f"{lab.stream}.*"]}
@@ -415,6 +423,7 @@ async def test_a_source_that_refuses_or_is_away_is_shown_and_tried_again(harbour
 
 
 async def test_a_look_is_charged_to_the_rate_of_the_link(harbour: Harbour) -> None:
+    """The traffic of a sync counts towards the link's rate."""
     lab = harbour.lab
     await lab.make("alpha", harbour.topic)
     await asyncio.to_thread(harbour.produce, "alpha", 5)

@@ -144,7 +144,7 @@ TIME = dt.datetime.fromtimestamp((NOW_MS + 12) / 1000, dt.UTC).isoformat(timespe
 
 @pytest.mark.parametrize("start", ["earliest", "latest", "end", pytest.param(TIME, id="time")])
 async def test_where_a_link_begins(lab: Lab, start: str) -> None:
-    """At the same offsets as at the source, not before the batch that has the first record asked for; for good."""
+    """A link begins at the source's offsets, not before the batch with the first requested record, once and for all."""
     held, produced = lab.log("alpha.held"), lab.log("alpha.produced")
     await lab.make("alpha", held, produced)
     client = Producer({**lab.kafka("alpha").librdkafka(), "log_level": 0, "linger.ms": 5})
@@ -261,7 +261,10 @@ async def _has_any(lab: Lab, topics: list[str]) -> bool:
 async def test_a_batch_may_take_longer_than_a_request_waits(
     lab: Lab, more_sites: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It cannot be cut. What comes slowly is no silence: the connection stays, nothing is fetched twice."""
+    """A batch may take longer than a request's timeout.
+
+    It cannot be cut. Slow data is not silence: the connection stays open, and nothing is fetched twice.
+    """
     monkeypatch.setattr(source_link, "REQUEST_TIMEOUT", 1.0)
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
@@ -275,8 +278,10 @@ async def test_a_batch_may_take_longer_than_a_request_waits(
 
 
 async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., None]) -> None:
-    """One log, a round trip of half a second, 50 Mbit/s: with a megabyte at a time it would be a quarter. The exact
-    share is a benchmark's business, and a slow machine takes its part."""
+    """One log fills a link of 50 Mbit/s with a round trip of half a second.
+
+    With fetches of one megabyte it would use a quarter. Benchmarks measure the exact share; a slow machine affects it.
+    """
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
     for site in (SOURCE, TARGET):

@@ -1,4 +1,4 @@
-"""A lost holder returns: its copy is made anew from the seizing site's, and no reading is lost or repeated."""
+"""A lost holder returns: its copy is rebuilt from the seizing site's, and no reading is lost or repeated."""
 
 from __future__ import annotations
 
@@ -36,8 +36,11 @@ async def topic_id(kafka: KafkaEndpoint, log: str) -> bytes | None:
 
 
 async def lost_at_sea(convoy: Convoy, box: str, *, tail: int, ashore: int) -> int:
-    """Readings 0 to 9 are everywhere when the ship is lost with ``tail`` more; the port seizes the log and goes on with
-    ``ashore`` others. Gives the number of the next reading."""
+    """Copy readings 0 to 9 everywhere, then lose the ship with ``tail`` more; the port seizes the log and adds
+    ``ashore`` others.
+
+    Return the number of the next reading.
+    """
     fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
     log = fleet.log(box)
     async with fleet.running(port) as quay:
@@ -92,6 +95,7 @@ async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> 
 
 
 async def test_killed_between_deleting_and_making_and_given_back_meanwhile(convoy: Convoy) -> None:
+    """A replicator is killed between deleting and rebuilding a copy, while custody is given back."""
     fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
     box = fleet.new_box()
     log = fleet.log(box)
@@ -118,7 +122,10 @@ async def test_killed_between_deleting_and_making_and_given_back_meanwhile(convo
 async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
     convoy: Convoy, kafka: Callable[..., KafkaEndpoint], more_sites: Callable[..., None]
 ) -> None:
-    """A yard has copied what the ship wrote after the seizure, and has no bridge that could keep it."""
+    """Two sites with the lost records do not copy them from each other.
+
+    A yard has copied what the ship wrote after the seizure, and has no bridge that could keep it.
+    """
     more_sites("gamma")
     fleet, port, ship, yard = convoy.fleet, convoy.fleet.port, convoy.fleet.ship, f"yard-{convoy.boxes}"
     box = fleet.new_box()
@@ -170,8 +177,11 @@ async def test_of_two_seizures_the_later_one_is_heard_of_first(
     mqtt: Callable[..., MqttEndpoint],
     more_sites: Callable[..., None],
 ) -> None:
-    """The port seizes, the yard copies that and seizes too. What the lost ship has between the two markers nobody else
-    has, and with the yard's ledger alone its bridge keeps only what is beyond the later one."""
+    """Of two seizures, the later one becomes known first.
+
+    The port seizes, the yard copies that and seizes too. Only the lost ship has its records between the two markers,
+    and with the yard's ledger alone its bridge keeps only those beyond the later one.
+    """
     more_sites("gamma")
     fleet, port, ship, yard = convoy.fleet, convoy.fleet.port, convoy.fleet.ship, f"yard-{convoy.boxes}"
     convoy.join(yard, kafka("gamma"))

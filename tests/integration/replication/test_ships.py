@@ -1,4 +1,6 @@
-"""What a port takes from a ship whose passwords were stolen: its own logs, and boxes in the terms that it holds."""
+"""Which records a port accepts from a ship whose passwords were stolen: its own logs, and boxes in the terms that it
+holds.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +90,7 @@ async def berth(lab: Lab) -> AsyncIterator[Berth]:
 
 
 async def test_a_ship_extends_nothing_but_its_own_logs_and_the_boxes_it_holds(berth: Berth) -> None:
+    """A ship can extend only its own logs and the boxes it holds."""
     lab, ledger, of_ship = berth.lab, f"custody.{berth.port}", f"custody.{berth.ship}"
     aboard, ashore, no_box = lab.log("BIGU1234560"), lab.log("BIGU7654322"), lab.log("NOTABOX")
     theirs, nobodys = f"metrics.{berth.port}", f"metrics.{lab.stream}"
@@ -137,6 +140,7 @@ async def test_a_ship_extends_nothing_but_its_own_logs_and_the_boxes_it_holds(be
 async def test_settings_and_partitions_of_a_ships_logs_do_not_follow(
     berth: Berth, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Settings and partition counts of a ship's logs are not copied to the port."""
     monkeypatch.setattr(maintenance, "COMPARE_PAUSE", (0.1, 0.1))
     lab, of_ship, of_people = berth.lab, f"custody.{berth.ship}", f"metrics.{berth.ship}"
     changed = {"cleanup.policy": "compact", "max.message.bytes": "5000000"}

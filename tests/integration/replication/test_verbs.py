@@ -1,4 +1,4 @@
-"""Operators' verbs on two real sites, with ordinary producers: what flows, what stops, what is refused."""
+"""Link operations on two real sites, with ordinary producers: what flows, what stops, what is refused."""
 
 from __future__ import annotations
 
@@ -65,6 +65,7 @@ async def test_pause_stops_a_log_or_a_link_and_survives_a_restart(two: Two) -> N
 
 
 async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: Two) -> None:
+    """A promoted log can be written here, and receives no more records from the source."""
     topology, lab = two.topology(), two.lab
     topic, other = lab.log("orders"), lab.log("others")
     await two.make(topic, 3)
@@ -93,6 +94,7 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
 
 
 async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) -> None:
+    """After a failover under load, the log ends where the failover says."""
     topology, lab = two.topology(), two.lab
     topic = lab.log("orders")
     await two.make(topic)
@@ -173,7 +175,10 @@ async def said(process: asyncio.subprocess.Process) -> str:
 async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_here(
     two: Two, verb: LinkOperation, copied: int
 ) -> None:
-    """It was stopped right before it sent the records that follow; clients have written at their offsets meanwhile."""
+    """A suspended replicator appends nothing to a log that was promoted meanwhile.
+
+    It was stopped right before it sent the next records; clients have since written at their offsets.
+    """
     topology, lab, topic = two.topology(), two.lab, two.lab.log("orders")
     await two.make(topic)
     two.send(two.west, topic, 0, copied)
@@ -207,6 +212,7 @@ async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_
 
 
 async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint], two: Two) -> None:
+    """The topic of orders is their history."""
     endpoint, at, name = kafka("beta"), dt.datetime(2026, 3, 1, tzinfo=dt.UTC), f"{two.west}->{two.east}"
     before = len(read_orders(endpoint))
     orders = [Override(kind, at, "ann", link=name) for kind in (OverrideKind.PAUSE, OverrideKind.RESUME)]

@@ -1,4 +1,6 @@
-"""A ship takes a box's log without its past, writes it, and gives it to a port that has the past: one log again."""
+"""A ship starts a box's log without its history, writes to it, and grants it to a port that has the history: one log
+again.
+"""
 
 from __future__ import annotations
 

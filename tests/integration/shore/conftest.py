@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a run, and for each test a corner of its own in site alpha's Kafka."""
+"""One Spark session for all tests of a run, and for each test its own topics in site alpha's Kafka."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The sink with planted crashes: the process that appends a batch ends without a word after so many appends.
+"""The sink with planted crashes: the process that appends a batch exits without notice after so many appends.
 
-A module of its own, since Spark's Python processes import it by name.
+It is a module of its own, since Spark's Python processes import it by name.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ def readings_of(world: World, boxes: int, count: int, first: int = 0) -> dict[st
 
 
 def forget_commit(folder: Path, batch: int) -> None:
-    """What a crash between a batch's write and Spark's own commit leaves."""
+    """Leave the state of a crash between a batch's write and Spark's own commit."""
     commits = folder / "checkpoint" / "commits"
     (commits / str(batch)).unlink()
     (commits / f".{batch}.crc").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Exactly once: whatever a crash leaves half done, the next run makes good, and ``shore verify`` proves it."""
+"""Exactly once: whatever a crash leaves half done, the next run completes, and ``shore verify`` proves it."""
 
 from __future__ import annotations
 
@@ -136,7 +136,9 @@ def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: i
 
 
 def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
-    """What is lost or damaged is said, made again by ``rebuild`` and ``backfill``, and nothing is there twice."""
+    """Lost checkpoints, lost tables and manual changes are reported and repaired by ``rebuild`` and ``backfill``,
+    without duplicates.
+    """
     paths = TablePaths.of(shore_of.folder)
 
     def refused(error: type[FairleadError], words: str, *again: str) -> None:

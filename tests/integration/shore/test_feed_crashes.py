@@ -52,10 +52,11 @@ def touching(box: str) -> pa.Table:
 
 
 FIRST_HOURS = (0, 6, 3, 8, 0, 4)
-"""Where the booking begins after each correction: narrowed, widened, and so on."""
+"""Hour at which the booking begins after each correction: narrowed, widened, and so on."""
 
 
 def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> None:
+    """A record that must be retracted is retracted once, whatever crashes."""
     paths, box, topology = prepared(world, tmp_path)
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(10)]})
     rounds = 0
@@ -84,6 +85,7 @@ def test_what_is_taken_back_is_taken_back_once(world: World, tmp_path: Path) -> 
 
 
 def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_path: Path) -> None:
+    """A recipient gets each revision of an hour once."""
     paths, box, topology = prepared(world, tmp_path, recipient=True)
     shop = FeedReader(world.recipient, "coarse", table=True)
     create_tables(paths, [shop])
@@ -120,6 +122,7 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
 
 
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path) -> None:
+    """No customer gets a record twice, and none is missing."""
     paths, box, topology = prepared(world, tmp_path)
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)]})
     rounds = 0

@@ -1,4 +1,5 @@
-"""Customers' feeds on a real broker: what they are entitled to, in order, once; whatever came first or broke."""
+"""Customers' feeds on a real broker: the records they are entitled to, in order, once, whatever arrives first or
+fails."""
 
 from __future__ import annotations
 
@@ -63,6 +64,7 @@ def movements(world: World) -> list[tuple[str, str, int]]:
 
 
 def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shore, world: World) -> None:
+    """Bookings add and retract a container's records, whether they arrive before or after the readings."""
     first, second = f"B1-{world.tag}", f"B2-{world.tag}"
     write(world, 0, 1, 2)
     world.append({world.bookings: [booking(first, world.customer, world.box(0), at(10), at(20))]})
@@ -173,6 +175,7 @@ def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypa
 def test_a_customer_who_comes_later_gets_what_is_there(
     shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A customer who is added later gets the existing records."""
     monkeypatch.setattr(feeds, "ROWS_PER_PASS", 25)  # several passes for one batch
     write(world, 0, 1)
     newcomer = f"late-{world.tag}"

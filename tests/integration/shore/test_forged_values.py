@@ -1,4 +1,4 @@
-"""One value changed by hand in any column of any table: ``shore verify`` says which table, row and column."""
+"""Change one value by hand in any column of any table: ``shore verify`` names the table, row and column."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Proven:
         return backfill.plan_backfill(topology, self.world.endpoint, self.paths, Span(since), tables)
 
     def forge(self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
-        """Change values of the first row that is ``wanted``; gives the row as it was."""
+        """Change values of the first row that is ``wanted``; return the row as it was."""
         table = DeltaTable(self.paths.table(self.table(name)))
         rows = ALL[name].sorted(table.to_pyarrow_table().select(ALL[name].plain_schema.names))
         row = next(number for number, each in enumerate(rows.to_pylist()) if wanted(each))
@@ -121,7 +121,7 @@ def proven(
 
 @pytest.fixture
 def tables(proven: Proven, tmp_path: Path) -> Iterator[Proven]:
-    """The same, put back after the test as it was."""
+    """Yield the tables, and restore them after the test."""
     kept = tmp_path / "kept"
     shutil.copytree(proven.folder, kept)
     yield proven
@@ -249,6 +249,7 @@ def test_every_column_that_was_changed_is_named(tables: Proven, name: str) -> No
     ],
 )
 def test_only_the_table_that_was_changed_is_accused(tables: Proven, name: str, column: str) -> None:
+    """Only the changed table is reported as wrong."""
     tables.forge(name, column)
     accused = [each.table for each in tables.verify().tables if each.same is False]
     assert len(accused) == 1
@@ -257,6 +258,7 @@ def test_only_the_table_that_was_changed_is_accused(tables: Proven, name: str, c
 
 @pytest.mark.parametrize("table", ["conditions", "excursions", "mkt"])
 def test_a_derived_table_alone_is_not_accused_either(tables: Proven, table: str) -> None:
+    """A derived table checked alone is not reported as wrong when its input was changed; a note names the input."""
     tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
     (check,) = tables.verify(table).tables
     assert check.same is None
@@ -277,6 +279,7 @@ def test_checkpoints_have_the_inputs_that_jobs_name(proven: Proven) -> None:
 
 
 def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) -> None:
+    """Derived tables are not recomputed from a forged value."""
     tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
     with pytest.raises(ConfigurationError, match=r"readings.* 1 row") as refused:
         tables.backfill("conditions")
@@ -289,6 +292,7 @@ def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) ->
 
 
 def test_a_backfill_of_some_days_tells_of_forged_values_of_others(tables: Proven) -> None:
+    """A backfill of some days reports forged values of other days."""
     tables.forge("readings", "supply_temperature", wanted=lambda row: row["supply_temperature"] == 11.0)
     later = T0 + 12 * 60 * MINUTE
     tables.forge("conditions", "readings", wanted=lambda row: row["window_end"] > later)

@@ -1,4 +1,4 @@
-"""The bytes that each of twenty customers can read with its own password, at every site, are exactly its own."""
+"""Each of twenty customers can read, with its own password at every site, exactly the bytes it is entitled to."""
 
 from __future__ import annotations
 

@@ -132,17 +132,17 @@ class Day:
             program.communicate()
 
     def by_hand(self, rule: Binding) -> None:
-        """Somebody with the super user's password makes a rule, past Fairlead."""
+        """Create an ACL with the super user's password, without Fairlead."""
         with Client(self.kafka(ADMIN)) as client:
             carry_out(SitePlan(HQ, (rule,), (), 0).steps, AccessRun(AdminStore(client, local=True)))
 
     def write_topology(self, text: str) -> None:
-        """The operator's editor."""
+        """Write the topology file, as the operator does in an editor."""
         self.file.write_text(text, encoding="utf-8")
 
 
 def says(*texts: str, never: str = "") -> Check:
-    """Output has all of these."""
+    """Check that the output contains all of these."""
 
     def check(output: str) -> None:
         flat = re.sub(r"[\s│┃]+", " ", output)
@@ -175,7 +175,7 @@ def test_the_day(
 
 
 def live(day: Day, spark: SparkSession) -> None:
-    """The day, on sites that run already."""
+    """Play the day on sites that run already."""
     World(day.kafka(ADMIN)).append({f"containers.{BOX}": [reading(BOX, n, T0 + n * MINUTE) for n in range(60)]})
     day.write_topology(TOPOLOGY.replace("customers:\n", day.parts["A new customer"].code))
     day.play(

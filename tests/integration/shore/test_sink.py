@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 def content(records: list[Record]) -> Counter[tuple[object, ...]]:
-    """Data records but for their offsets and the sink's own header."""
+    """Return data records without their offsets and the sink's own header."""
     return Counter(
         (r.timestamp_ms, r.key, r.value, tuple(h for h in r.headers if h[0] != headers.SINK))
         for r in records

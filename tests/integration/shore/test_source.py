@@ -142,7 +142,10 @@ def test_reading_between_offsets_and_times(source: SparkSession, world: World) -
 def test_a_stream_from_the_latest_offsets_misses_nothing_after_a_crash(
     source: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """The first batch fails and is tried again when there is more: where it began was decided once and for all."""
+    """A stream from the latest offsets misses nothing after a crash.
+
+    The first batch fails and is tried again when there is more: its start was fixed the first time.
+    """
     follower = Follower(source, world, tmp_path, startingOffsets="latest")
     world.append(readings_of(world, boxes=2, count=10))
     follower.run()
@@ -226,6 +229,7 @@ def wait_until(true: Callable[[], bool], query: StreamingQuery) -> None:
 
 
 def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
+    """A deleted log is reported and delays no other."""
     follower = Follower(source, world, tmp_path)
     world.append(readings_of(world, boxes=3, count=5))
     follower.run()

@@ -51,7 +51,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(world: World, 
 @pytest.mark.timeout(570)
 @pytest.mark.parametrize("encrypted", [True, False])
 def test_what_executors_are_sent_shows_no_password(world: World, tmp_path: Path, encrypted: bool) -> None:
-    """All that executors get from the driver goes through a listener; in clear text, for comparison, it does see it."""
+    """A listener between driver and executors sees no password; without encryption, for comparison, it does see it."""
     box = world.box(0)
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(3)]})
     password = world.endpoint.password

@@ -40,7 +40,7 @@ ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["rea
 
 @pytest.fixture(scope="module", params=kinds())
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Gives tables of their own on one kind of storage."""
+    """Provide a test's own tables on one kind of storage."""
     if request.param == "file":
         yield lambda: tmp_path_factory.mktemp("storage").as_uri()
         return
@@ -161,7 +161,7 @@ def topology() -> Topology:
 
 @pytest.fixture
 def nowhere() -> KafkaEndpoint:
-    """Nobody answers there: what asks it fails."""
+    """Return a storage where no server answers, so that every request fails."""
     return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
 
 
@@ -183,13 +183,13 @@ def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_
 
 
 class Machine(Lease):
-    """One of several machines, which takes others for dead after a second."""
+    """One of several machines, each of which considers another dead after a second."""
 
     def __init__(self, base: str, host: str, on_lost: Callable[[], None] = lambda: None) -> None:
         super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=2.0, host=host)
 
     def die(self) -> None:
-        """As the process does: without a word."""
+        """Stop without releasing the lock, as a killed process does."""
         self._stop.set()
         assert self._thread is not None
         self._thread.join()

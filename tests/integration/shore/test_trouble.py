@@ -1,4 +1,5 @@
-"""A run without end in trouble: the site goes away and comes back, logs are deleted and made anew; a damaged state."""
+"""A continuous run in trouble: the site goes away and comes back, logs are deleted and recreated, a state is
+damaged."""
 
 from __future__ import annotations
 
@@ -93,7 +94,9 @@ def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint
 def test_a_site_away_while_shore_runs(
     spark: SparkSession, kafka: Callable[..., KafkaEndpoint], sites: LocalSites, tmp_path: Path
 ) -> None:
-    """Its jobs wait and say since when, the others go on; when it is back everything comes, once."""
+    """Jobs of an unreachable site wait and report since when, the others continue; afterwards every record arrives,
+    once.
+    """
     world = World(kafka("beta", "admin"))
     shore_of, other = Shore(world, tmp_path, spark), world.box(9)
     reading_jobs = ("readings", "operations")
@@ -129,7 +132,8 @@ def test_a_site_away_while_shore_runs(
 
 
 def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:
-    """What is connected goes on, whoever has to log in again does so with the new password; every record once."""
+    """After a password change, connected jobs continue and new logins use the new password; every record arrives
+    once."""
     user, old, new = f"reader-{world.tag}", SecretStr("an-old-password"), SecretStr("a-new-password")
     asked = replace(world.endpoint, user=user, password=old)
     give_password(world.endpoint, user, old)

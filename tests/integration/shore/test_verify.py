@@ -188,7 +188,7 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
 
 
 def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
-    """Rows that somebody deleted would otherwise be given to the customer once more."""
+    """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
     log, customer, paths = world.log(world.box(0)), world.customer, tables.paths
     records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
     create_feeds(world.endpoint, [customer])

@@ -1,4 +1,4 @@
-"""What the tests of shore write into real logs: readings, bookings and alerts, by the wire's own appender."""
+"""Write readings, bookings and alerts into real logs for the tests of shore, with Fairlead's own appender."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class World:
         return asyncio.run(all_of())
 
     def delete_before(self, topic: str, offset: int) -> None:
-        """What retention does."""
+        """Delete the records before an offset, as retention does."""
 
         async def delete() -> None:
             async with await Cluster.open(self.endpoint, client_id="test") as cluster:

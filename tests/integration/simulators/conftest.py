@@ -1,4 +1,4 @@
-"""A listener at a real MQTT broker: what a bridge would have got."""
+"""A subscriber at a real MQTT broker that receives what a bridge would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sites under an address that their certificates do not have."""
+"""Reach sites at an address that their certificates do not contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A site with TLS: nothing of it is in clear text, and whoever is not to be trusted is told from who is."""
+"""A site with TLS sends nothing in clear text, and clients tell a trusted server from any other."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_all_clients_work_with_it(secure: Secure) -> None:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    """An authority that has signed nothing."""
+    """Return a certificate authority that has signed none of the sites' certificates."""
     file = tmp_path / "stranger.pem"
     file.write_bytes(new_authority("stranger").certificate)
     return file
@@ -101,12 +101,14 @@ async def refused_by_mqtt(mqtt: MqttEndpoint, words: str) -> None:
 
 
 async def test_another_authority(secure: Secure, stranger: Path) -> None:
+    """Clients refuse a certificate of another authority."""
     kafka = dataclasses.replace(secure.kafka(), tls_ca=stranger)
     mqtt = dataclasses.replace(secure.mqtt(), tls_ca=stranger)
     await refused_everywhere(kafka, mqtt, r"its certificate is not signed by the authorities in .*stranger\.pem")
 
 
 async def test_another_name(secure: Secure) -> None:
+    """Clients refuse a certificate for another name."""
     async with relay(secure.state.kafka_port) as kafka_port, relay(secure.state.mqtt_port) as mqtt_port:
         kafka = dataclasses.replace(secure.kafka(), bootstrap=((ELSEWHERE, kafka_port),))
         mqtt = dataclasses.replace(secure.mqtt(), host=ELSEWHERE, port=mqtt_port)
@@ -143,7 +145,7 @@ async def test_one_that_has_expired(secure: Secure) -> None:
 
 
 async def shows(secure: Secure, pair: KeyPair) -> None:
-    """Mosquitto has another certificate, and shows it."""
+    """Give Mosquitto another certificate, and wait until it presents it."""
     local, state = LocalSite(secure.local.folder, SITE), secure.state
     mosquitto.write_configuration(local.mosquitto_folder, state.mqtt_port, state.mqtt_profile, pair)
     processes.send(local.pid_file("mqtt"), signal.SIGHUP)

@@ -42,7 +42,7 @@ async def lab(pair: Secure) -> AsyncIterator[Lab]:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    """An authority that has signed nothing."""
+    """Return a certificate authority that has signed none of the sites' certificates."""
     file = tmp_path / "stranger.pem"
     file.write_bytes(new_authority("stranger").certificate)
     return file

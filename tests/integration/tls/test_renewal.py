@@ -103,7 +103,7 @@ async def test_certificates_are_renewed_and_no_reading_is_lost(secure: Secure, f
 
 
 def test_an_authority_that_running_brokers_do_not_trust_is_refused(secure: Secure) -> None:
-    """It takes a restart: until then clients are shown what they trust."""
+    """Renewal under a new authority is refused until restarted brokers trust it; clients still see the old one."""
     before, trusted = shown(secure), secure.certificates.trusted
     old = trusted.read_bytes()
     try:

@@ -98,7 +98,7 @@ shore: {at: los-angeles}
 """
 ASHORE, ABOARD, OUTSIDE, NEW = log(1), log(2), log(3), log(4)
 OF_THE_SHIP: Final = ("custody.duck-star", "alerts.duck-star", "events.duck-star", "strays.duck-star", "alerts.")
-"""What may change ashore: what the ship writes about itself, and the alerts that are raised about it."""
+"""Logs that may change ashore: those the ship writes about itself, and the alerts about it."""
 
 
 T = TypeVar("T")
@@ -128,14 +128,14 @@ class Fleet:
         await until(lambda: all(self.bridges[each].ready.is_set() for each in sites), what=f"bridges of {sites}")
 
     async def stop(self, *names: str) -> None:
-        """Stop workers; raises what one ended with."""
+        """Stop workers; raise the error of the first one that failed."""
         for name in names or tuple(self._stops):
             stop, task = self._stops.pop(name)
             stop.set()
             await task
 
     def check(self) -> None:
-        """Every worker goes on."""
+        """Check that every worker still runs."""
         for name, (_, task) in self._stops.items():
             assert not task.done(), (name, task.exception())
 
@@ -159,7 +159,7 @@ class Fleet:
         return found
 
     def alerts(self, site: str) -> list[dict[str, Any]]:
-        """The alerts about ledgers that a site has raised."""
+        """Return the alerts about ledgers that a site has raised."""
         found = [json.loads(value) for value in read(self.kafka(site), f"alerts.{site}") if value.startswith(b"{")]
         return [each for each in found if each.get("kind") == KIND]
 
@@ -229,7 +229,7 @@ def _positions(client: AdminClient, group: str) -> list[tuple[str, int, int]]:
 
 
 def by_admin(fleet: Fleet) -> None:
-    """What an ordinary administrator's client can do at the ship's brokers."""
+    """Attack with an administrator's ordinary client at the ship's brokers."""
     client = admin_client(fleet.kafka(SHIP))
     there = client.list_topics(timeout=30).topics
     made = [NewTopic(name, 1, 1) for name in ("containers.NOTABOX", "feeds.ducks", "custody.atlantis", ASHORE, NEW)]
@@ -263,7 +263,7 @@ def by_admin(fleet: Fleet) -> None:
 
 
 def by_replicator(fleet: Fleet, endpoints: Iterable[KafkaEndpoint]) -> None:
-    """The ship's users at the other sites may read what its links carry, and nothing else."""
+    """Attack with the ship's users at the other sites, which may read what its links carry and nothing else."""
     for endpoint in endpoints:
         refused: list[Any] = []
         producer = Producer({**endpoint.librdkafka(), "log_level": 0, "message.timeout.ms": 10_000})
@@ -281,7 +281,7 @@ def _note(told: list[Any], error: Any, _message: Any) -> None:
 
 
 def forged(term_aboard: int) -> list[LedgerEntry]:
-    """Entries that the ship may not write."""
+    """Return ledger entries that the ship may not write."""
     return [
         grant(SHIP, ASHORE, 32767, None),
         grant(SHIP, ASHORE, 2, None),
@@ -309,7 +309,7 @@ def poison() -> list[bytes]:
 
 
 async def by_bridge(fleet: Fleet, attempt: int) -> None:
-    """What the ship's own bridge could write, in the very form in which it would."""
+    """Attack as the ship's own bridge could, in the very form in which it writes."""
     term = (await fleet.holders(SHIP))[ABOARD][1]
     assert term is not None
     strays = [
@@ -344,6 +344,7 @@ async def by_bridge(fleet: Fleet, attempt: int) -> None:
 def test_a_stolen_ship_changes_nothing_ashore_and_is_shut_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A stolen ship changes nothing ashore, and one command shuts it out."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
     file = tmp_path / "stolen.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")
@@ -463,7 +464,7 @@ async def _ends(fleet: Fleet, site: str, topic: str, end: int) -> bool:
 
 
 async def _alike(fleet: Fleet) -> bool:
-    """Whether port and headquarters have the same logs of all streams that they exchange, with the same ends."""
+    """Return whether port and headquarters have the same logs of all streams that they exchange, with the same ends."""
     shared = ("custody.", "alerts.", "events.", "bookings.", "containers.", "strays.")
     ends: list[dict[TP, Any]] = []
     for site in (PORT, HQ):

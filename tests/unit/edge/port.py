@@ -1,4 +1,4 @@
-"""The custody of one port's bridge on a fake broker: everything but MQTT and detection."""
+"""Custody of one port's bridge on a fake broker: everything except MQTT and detection."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SITE = "tokyo"
 
 
 class Port:
-    """Tokyo's custody, writers and event handler, running. Made by ``running``."""
+    """Tokyo's custody, writers and event handler, running. Use ``running`` to create it."""
 
     def __init__(self, fake: FakeCluster, cluster: Cluster, appender: Appender) -> None:
         self.fake = fake
@@ -70,7 +70,7 @@ class Port:
         return {topic: self.uncreatable[topic] for topic in topics if topic in self.uncreatable}
 
     async def start(self) -> None:
-        """Open the site's own logs and catch up."""
+        """Open the site's own logs and read the ledgers up to their ends."""
         await self._create(self.logs.all())
         for topic in self.logs.all():
             await self.appender.ensure_open(TP(topic), _first_marker(topic, SITE))
@@ -99,19 +99,19 @@ class Port:
             await asyncio.gather(*(writer.idle() for writer in busy))
 
     async def readings(self, log: str = BOX_LOG) -> list[int]:
-        """Sequence numbers of the readings in a box's log."""
+        """Return the sequence numbers of the readings in a box's log."""
         found = [records.identity_of(each) async for each in read_log(self.cluster, TP(log))]
         return [each.sequence for each in found if each is not None]
 
     async def entries(self) -> list[LedgerEntry]:
-        """What this site's ledger says."""
+        """Return the entries of this site's ledger."""
         every = [each async for each in read_log(self.cluster, TP(self.logs.custody)) if is_data(each)]
         return [ledger_entries.decode(each.value) for each in every if each.value is not None]
 
 
 @contextlib.asynccontextmanager
 async def running(fake: FakeCluster, *, request_timeout: float = 1.0) -> AsyncIterator[Port]:
-    """A port whose custody works until the block ends; a failure that would stop the bridge is in ``failures``."""
+    """Run a port's custody until the block ends; an error that would stop the bridge is in ``failures``."""
     async with await Cluster.open(fake.endpoint(), client_id="test", request_timeout=request_timeout) as cluster:
         appender = Appender(cluster, linger=0.0)
         port = Port(fake, cluster, appender)

@@ -17,7 +17,7 @@ IMO = "9074729"
 
 
 def topology() -> Topology:
-    """Two ports, a headquarters and a ship; boxes of BIGU (containers) and YELU (yellow)."""
+    """Return a topology of two ports, a headquarters and a ship, with boxes of BIGU (containers) and YELU (yellow)."""
     return Topology(
         name="samples",
         sites={
@@ -40,13 +40,14 @@ def device(sequence: int = 0, *, boot: int = 1, at: dt.datetime = NOW, name: str
 
 
 def reading(sequence: int = 0, *, number: str = BOX, **more: Any) -> bytes:
-    """A reading as published; ``boot``, ``at`` and ``name`` go to the device, the rest into the reading."""
+    """Return a reading as published; ``boot``, ``at`` and ``name`` are fields of the device, the rest of the
+    reading."""
     own = {key: more.pop(key) for key in ("boot", "at", "name") if key in more}
     return msgspec.json.encode({"equipmentReference": number, "device": device(sequence, **own), **more})
 
 
 def event(code: str, *, number: str | None = BOX, event_id: str = "e1", at: dt.datetime = NOW, **more: Any) -> bytes:
-    """An event as published; ARRI and DEPA are transport events, the others equipment events."""
+    """Return an event as published; ARRI and DEPA are transport events, the others equipment events."""
     transport = code in ("ARRI", "DEPA")
     body: dict[str, Any] = {"eventClassifierCode": "ACT", "eventDateTime": at.isoformat(), **more}
     body["transportEventTypeCode" if transport else "equipmentEventTypeCode"] = code

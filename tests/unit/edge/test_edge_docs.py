@@ -1,4 +1,4 @@
-"""The examples of docs/alerts.md and docs/alerts-extend.md work, and the table of alerts has every kind."""
+"""The examples in docs/alerts.md and docs/alerts-extend.md work, and the table of alerts has every kind."""
 
 from __future__ import annotations
 
@@ -42,6 +42,7 @@ def block(fence: str) -> str:
 
 
 def test_the_rule_of_the_page_is_short_and_works() -> None:
+    """The example rule in docs/alerts-extend.md is short and works."""
     code = block("python rule")
     names: dict[str, Any] = {"__name__": "cargo"}
     exec(compile(code, "docs/alerts-extend.md", "exec"), names)  # noqa: S102 - the page's own example
@@ -66,6 +67,7 @@ def test_the_rule_of_the_page_is_short_and_works() -> None:
 
 
 def test_the_sensor_of_the_page_is_short_and_works(tmp_path: Path) -> None:
+    """The example sensor in docs/alerts-extend.md is short and works."""
     patch = block("diff sensor")
     for package in ("edge", "fairlead", "topologies", "tests/unit/edge"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "test_*.py"))
@@ -83,6 +85,7 @@ def test_the_sensor_of_the_page_is_short_and_works(tmp_path: Path) -> None:
 
 
 def test_the_thresholds_of_the_page_are_taken(tmp_path: Path) -> None:
+    """The example thresholds in the docs are accepted."""
     path = tmp_path / "thresholds.yaml"
     path.write_text(block("yaml"))
     mine = load_thresholds(path)
@@ -91,5 +94,6 @@ def test_the_thresholds_of_the_page_are_taken(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_alert_is_in_the_table() -> None:
+    """The table of alerts in the docs has every kind."""
     for kind in (*(rule.kind for rule in default_rules()), *KINDS):
         assert re.search(rf"^\|[^|]*`{kind}`", PAGE, re.MULTILINE), kind

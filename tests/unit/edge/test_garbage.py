@@ -26,6 +26,9 @@ def _threshold() -> Iterator[None]:
 def test_what_is_kept_is_searched_seldom_and_a_setting_of_somebody_else_stays(
     before: tuple[int, int, int], after: tuple[int, int, int]
 ) -> None:
+    """Python's garbage collector examines old objects less often; thresholds that somebody else has raised or switched
+    off stay.
+    """
     gc.set_threshold(*before)
     search_less_often()
     assert gc.get_threshold() == after

@@ -14,6 +14,7 @@ def grant(term: int, to_site: str | None) -> Grant:
 
 
 def test_custody_comes_is_taken_and_goes() -> None:
+    """A log goes through the custody states: granted to this site, held, granted away."""
     holdings = Holdings("tokyo", CustodyView())
     assert holdings.state(LOG) is CustodyState.ELSEWHERE
     holdings.apply_grant(grant(2, "tokyo"))
@@ -26,6 +27,7 @@ def test_custody_comes_is_taken_and_goes() -> None:
 
 
 def test_an_entry_read_again_changes_nothing() -> None:
+    """An entry that is read again changes nothing."""
     holdings = Holdings("tokyo", CustodyView())
     holdings.hold(LOG, 3)
     holdings.apply_grant(grant(3, "tokyo"))
@@ -35,6 +37,7 @@ def test_an_entry_read_again_changes_nothing() -> None:
 
 
 def test_a_later_term_of_another_site_takes_the_log_away() -> None:
+    """A later term of another site takes the log away."""
     holdings = Holdings("tokyo", CustodyView())
     holdings.hold(LOG, 3)
     assert holdings.apply_grant(grant(4, "sydney")) is CustodyState.HELD
@@ -42,6 +45,7 @@ def test_a_later_term_of_another_site_takes_the_log_away() -> None:
 
 
 def test_a_box_that_comes_back_is_incoming_again() -> None:
+    """A box that comes back is incoming again."""
     holdings = Holdings("tokyo", CustodyView())
     holdings.hold(LOG, 1)
     holdings.apply_grant(grant(5, "tokyo"))
@@ -49,6 +53,7 @@ def test_a_box_that_comes_back_is_incoming_again() -> None:
 
 
 def test_a_broken_log_is_not_appended_to_until_the_ledger_has_news() -> None:
+    """A broken log takes no appends until the ledger has a new entry."""
     holdings = Holdings("tokyo", CustodyView())
     holdings.hold(LOG, 1)
     holdings.mark_broken(LOG)

@@ -1,4 +1,4 @@
-"""What a Prometheus server sees of a bridge, over real HTTP, read by prometheus-client's own parser."""
+"""The metrics of a bridge as a Prometheus server sees them, over real HTTP, read by prometheus-client's own parser."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def at(found: Found, name: str, **labels: str) -> float | None:
 
 @pytest.fixture
 def new() -> dict[str, Any]:
-    """What a bridge says that has not reached anything yet."""
+    """Return the snapshot of a new bridge that has not connected to anything yet."""
 
     def nowhere() -> Any:
         raise AssertionError("is not asked")
@@ -53,6 +53,7 @@ def shown(new: dict[str, Any]) -> Iterator[Found]:
 
 
 def test_everything_of_a_snapshot_is_served(shown: Found) -> None:
+    """Every value of a snapshot is served."""
     assert at(shown, "received_total") == 12
     assert at(shown, "acknowledged_total") == 9
     assert at(shown, "appended_total") == 8
@@ -68,6 +69,7 @@ def test_everything_of_a_snapshot_is_served(shown: Found) -> None:
 
 
 def test_a_bridge_that_has_reached_nothing_says_so(new: dict[str, Any]) -> None:
+    """A bridge without any connection shows that in its metrics."""
     server = start_metrics([Fixed(new)], 0)
     try:
         found = scrape(server.port)

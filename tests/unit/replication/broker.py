@@ -1,4 +1,4 @@
-"""A broker in memory with the rules that the append convention leans on, and with every kind of bad luck."""
+"""A broker in memory with the rules that the append convention relies on, and with every kind of fault."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
 
 
 class Log:
-    """One log: stored batches and what the broker remembers of the producer."""
+    """One log: stored batches and the broker's producer state."""
 
     def __init__(self) -> None:
         self.batches: list[bytes] = []
@@ -29,7 +29,7 @@ class Log:
         self.last: list[BatchHeader] = []
 
     def append(self, batch: bytes) -> ProduceResult:
-        """As Kafka 4.3 decides (measured; docs/append-convention.md)."""
+        """Accept or refuse a batch as Kafka 4.3 does (measured; docs/append-convention.md)."""
         header = parse_header(batch)
         if self.state is not None and self.state[0] == header.producer_id:
             _, epoch, following = self.state
@@ -55,12 +55,12 @@ class Log:
         return ProduceResult(0, base, -1)
 
     def delete_before(self, offset: int) -> None:
-        """As DeleteRecords: batches that are wholly below the offset are gone."""
+        """Delete batches that are wholly below the offset, as DeleteRecords does."""
         self.start = max(self.start, offset)
         self.batches = [each for each in self.batches if parse_header(each).next_offset > self.start]
 
     def at(self, offset: int) -> bytes:
-        """The batch that contains an offset; empty when there is none."""
+        """Return the batch that contains an offset; empty when there is none."""
         for batch in self.batches:
             header = parse_header(batch)
             if header.base_offset <= offset < header.next_offset:
@@ -69,7 +69,7 @@ class Log:
 
 
 class Broker:
-    """Looks like ``fairlead.kafka.client.cluster.Cluster`` to the appender. ``luck`` decides what goes wrong."""
+    """Stand in for ``fairlead.kafka.client.cluster.Cluster`` at the appender. ``luck`` decides which requests fail."""
 
     def __init__(self, luck: random.Random, *, trouble: float = 0.0) -> None:
         self.logs: dict[TopicPartition, Log] = {}
@@ -78,9 +78,9 @@ class Broker:
         self.metadata = SimpleNamespace(brokers={1: ("broker", 9092)})
         self.connections = 1
         self.pool = SimpleNamespace(incarnation=lambda role, node: self.connections)
-        self.rivals: list[Any] = []  # called before each request: others append meanwhile
+        self.rivals: list[Any] = []  # called before each request, so that a test can append in between
         self.requests = 0
-        self.states: dict[TopicPartition, tuple[ProducerState, ...]] = {}  # as DescribeProducers would tell them
+        self.states: dict[TopicPartition, tuple[ProducerState, ...]] = {}  # in the form of a DescribeProducers answer
 
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.logs.setdefault(TopicPartition(topic, partition), Log())
@@ -92,7 +92,7 @@ class Broker:
         sent = {tp: bytes(batch) for tp, batch in batches.items()}
         if self.luck.random() < self.trouble:
             self.connections += 1
-            if self.luck.random() < 0.5:  # carried out, but the answer is lost
+            if self.luck.random() < 0.5:  # the request is carried out, but its answer is lost
                 for tp, batch in sent.items():
                     self.log(*tp).append(batch)
             return dict.fromkeys(sent, ProduceResult(LOST))
@@ -133,7 +133,7 @@ async def unlimited(_tp: TopicPartition) -> int:
 
 @contextlib.asynccontextmanager
 async def running(broker: Broker) -> AsyncIterator[TargetAppender]:
-    """An appender to the broker, at work. At the end its count of waiting steps must be right."""
+    """Run an appender on the broker; at the end check its count of queued steps."""
     made = TargetAppender(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None, limit_of=unlimited)
     task = asyncio.ensure_future(made.run())
     try:

@@ -1,4 +1,4 @@
-"""Two or more sites in memory, with replicators that act on orders at once."""
+"""Two or more sites in memory, with replicators that carry out orders at once."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ TP = TopicPartition
 
 @dataclass
 class FakeSites:
-    """What verbs see. ``away``: sites that do not answer. ``stopped``: sites without a running replicator;
-    ``deaf``: those whose replicator reads no orders. ``before`` is called at each question about ends."""
+    """Cluster access for link operations.
+
+    ``away``: sites that do not answer. ``stopped``: sites without a running replicator; ``deaf``: those whose
+    replicator reads no orders. ``before`` is called at each request for end offsets.
+    """
 
     topology: Topology
     logs: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Logs as a source's broker stores them, drawn by Hypothesis: with gaps, transactions, LogAppendTime, odd records.
+"""Draw logs as a source's broker stores them, with Hypothesis: with gaps, transactions, LogAppendTime, unusual records.
 
 Batches are built here by hand, byte for byte, so that nothing under test takes part in making its own input.
 """
@@ -22,7 +22,7 @@ NOW = 1_790_000_000_000
 
 @dataclass(frozen=True)
 class Made:
-    """One record to be stored; ``body`` is key, value and headers as bytes."""
+    """One record to store; ``body`` is key, value and headers as bytes."""
 
     offset: int
     timestamp_ms: int
@@ -31,7 +31,7 @@ class Made:
 
 
 def body(key: bytes | None, value: bytes | None, headers: Sequence[tuple[bytes, bytes | None]] = ()) -> bytes:
-    """A record's bytes from its key on."""
+    """Return a record's bytes from its key on."""
 
     def sized(data: bytes | None) -> bytes:
         return encode_signed(-1) if data is None else encode_signed(len(data)) + data
@@ -55,7 +55,7 @@ def stored(
     base_time: int | None = None,
     newest: int | None = None,
 ) -> bytes:
-    """A batch for offsets ``base`` to ``last`` of which ``records`` are left."""
+    """Return a batch for offsets ``base`` to ``last`` of which ``records`` are left."""
     zero = base_time if base_time is not None else (records[0].timestamp_ms if records else NOW)
     payload = b""
     for each in records:
@@ -73,7 +73,7 @@ def stored(
 
 @dataclass
 class SourceLog:
-    """What a source has, and what a consumer of committed records sees of it: offset to (time, body)."""
+    """A source's log, and what a read_committed consumer sees of it: offset to (time, body)."""
 
     batches: list[bytes] = field(default_factory=list)
     aborted: list[tuple[int, int, int]] = field(default_factory=list)  # producer, first offset, offset of its mark
@@ -81,7 +81,7 @@ class SourceLog:
     end: int = 0
 
     def answer(self, position: int, most: int) -> tuple[memoryview, list[tuple[int, int]]]:
-        """What a read-committed fetch from ``position`` brings, ``most`` batches at a time."""
+        """Return what a read_committed fetch from ``position`` returns, ``most`` batches at a time."""
         part = [each for each in self.batches if _next(each) > position][:most]
         if not part:
             return memoryview(b""), []
@@ -114,7 +114,7 @@ times = st.one_of(st.integers(NOW - 10, NOW + 10), st.sampled_from([0, 1, -1, NO
 
 @st.composite
 def batch_records(draw: st.DrawFn, base: int) -> tuple[list[Made], int]:
-    """Some records from ``base`` on, of which compaction may have removed any, and the batch's last offset."""
+    """Draw records from ``base`` on, any of which compaction may have removed, and the batch's last offset."""
     count = draw(st.integers(1, 6))
     kept = draw(st.one_of(st.just(set(range(count))), st.sets(st.integers(0, count - 1))))
     made = [
@@ -127,7 +127,7 @@ def batch_records(draw: st.DrawFn, base: int) -> tuple[list[Made], int]:
 
 @st.composite
 def foreign_logs(draw: st.DrawFn) -> SourceLog:
-    """A log of ordinary clients: plain, idempotent and transactional ones, one after the other and at once."""
+    """Draw a log of ordinary clients: plain, idempotent and transactional ones, one after the other and at once."""
     log = SourceLog(end=draw(st.sampled_from([0, 0, 3])))
     running: dict[int, tuple[int, list[Made]]] = {}  # producer: first offset of its transaction, records so far
     for _ in range(draw(st.integers(1, 9))):
@@ -173,7 +173,7 @@ def foreign_logs(draw: st.DrawFn) -> SourceLog:
 
 
 def _mark(draw: st.DrawFn, log: SourceLog, running: dict[int, tuple[int, list[Made]]]) -> None:
-    """End one transaction by its control batch."""
+    """End one transaction with its control batch."""
     producer = draw(st.sampled_from(sorted(running)))
     first, records = running.pop(producer)
     if draw(st.booleans()):
@@ -189,10 +189,10 @@ def _mark(draw: st.DrawFn, log: SourceLog, running: dict[int, tuple[int, list[Ma
 
 @st.composite
 def own_logs(draw: st.DrawFn, begin: int = 0) -> SourceLog:
-    """A log under the append convention: terms, some of whose records (markers too) compaction has removed.
+    """Draw a log under the append convention: terms, some of whose records (markers too) compaction has removed.
 
     Args:
-        begin: Sequence of the first record; near 2^31 it begins again at 0 soon.
+        begin: Sequence of the first record; near 2^31 it soon wraps around to 0.
     """
     log = SourceLog()
     term, marker = 1, -begin
@@ -205,7 +205,7 @@ def own_logs(draw: st.DrawFn, begin: int = 0) -> SourceLog:
             term, marker = term + draw(st.integers(1, 3)), log.end
             records, last = [Made(log.end, NOW, body(None, b"%d" % marker, [(b"fairlead", b"marker")]))], log.end
             if draw(st.integers(0, 3)) == 0:
-                log.end += 1  # the marker is gone
+                log.end += 1  # compaction has removed the marker
                 continue
         else:
             records, last = draw(batch_records(log.end))

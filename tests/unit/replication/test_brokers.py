@@ -1,4 +1,4 @@
-"""What is told of a site's brokers, from what they say of their partitions."""
+"""Metrics of a site's brokers, computed from their partitions' state."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ def endpoint() -> KafkaEndpoint:
 
 
 def test_partitions_without_leader_or_with_too_few_copies_are_counted() -> None:
+    """Partitions without a leader, or with too few replicas, are counted."""
     client = Answering(cluster(partition(1, 3), partition(1, 2), partition(-1, 0), brokers=2))
     assert figures(BrokersCollector({"tokyo": endpoint}, client.connect)) == {
         "fairlead_kafka_brokers": 2,
@@ -55,6 +56,7 @@ def test_partitions_without_leader_or_with_too_few_copies_are_counted() -> None:
 
 
 def test_nothing_is_told_of_brokers_that_do_not_answer_and_the_next_scrape_connects_anew() -> None:
+    """Brokers that do not answer have no metrics, and the next scrape connects anew."""
     away = KafkaException(KafkaError(-195))  # _TRANSPORT
     client = Answering(cluster(partition(1, 3)), away, cluster(partition(1, 3)))
     collector = BrokersCollector({"tokyo": endpoint}, client.connect)

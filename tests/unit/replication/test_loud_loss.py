@@ -1,4 +1,4 @@
-"""Loss is loud: each way in which data is or would be lost is a line of status, an exit code, a metric and an alert."""
+"""Each way in which data is or would be lost shows in the status, an exit code, a metric and an alert."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ RULES = {
     for rule in group["rules"]
 }
 STARTED = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-# What the bridge says when each alarm is there.
+# The bridge's snapshot for each alarm.
 SIGNS: dict[str, dict[str, Any]] = {
     "mqtt-dropped": {"mqtt_dropped": 7},
     "mqtt-session-lost": {"mqtt_sessions_lost": 7},
@@ -55,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def scraped(collector: Collector) -> dict[str, float]:
-    """Every series as Prometheus' own text has it."""
+    """Return every series in Prometheus' text format."""
     registry = CollectorRegistry()
     registry.register(collector)
     lines = generate_latest(registry).decode().splitlines()
@@ -63,7 +63,7 @@ def scraped(collector: Collector) -> dict[str, float]:
 
 
 def status(capsys: pytest.CaptureFixture[str]) -> str:
-    """What ``fairlead status`` says, when its ``--check`` tells programs that something is wrong."""
+    """Return the output of ``fairlead status``, and check that ``--check`` fails."""
     assert run(["status", "--check", "--topology", "minimal"]) == ExitCode.FAILED
     return " ".join(capsys.readouterr().out.split())
 
@@ -83,11 +83,13 @@ def replicator(state: LogState) -> dict[str, Any]:
 
 
 def test_every_state_that_somebody_must_end_is_loss() -> None:
+    """Every error state that an operator must end counts as loss."""
     assert set(LogState) - LOSS == {LogState.MIRRORING, LogState.PAUSED, LogState.UNAVAILABLE}
 
 
 @pytest.mark.parametrize("state", sorted(LOSS))
 def test_a_log_that_loses_is_loud(state: LogState, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A log that loses data shows in status, metrics and alerts."""
     write_snapshot(status_file(folder, "tokyo"), replicator(state))
     told = status(capsys)
     assert f"alerts.duck-star {state}" in told and "a cause" in told and "what to do:" in told
@@ -101,6 +103,7 @@ def test_a_log_that_loses_is_loud(state: LogState, folder: Path, capsys: pytest.
 def test_a_log_that_only_waits_fails_no_check_and_alerts_when_it_lasts(
     state: LogState, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A log that only waits fails no check, but raises an alert if it lasts."""
     write_snapshot(status_file(folder, "tokyo"), replicator(state))
     assert run(["status", "--check", "--topology", "minimal"]) == ExitCode.OK
     assert f"alerts.duck-star {state}" in " ".join(capsys.readouterr().out.split())
@@ -108,11 +111,13 @@ def test_a_log_that_only_waits_fails_no_check_and_alerts_when_it_lasts(
 
 
 def test_every_alarm_of_a_way_in_has_a_sign() -> None:
+    """The test has a snapshot for every alarm of the bridge."""
     assert SIGNS.keys() == {alarm.name for alarm in ALARMS}
 
 
 @pytest.mark.parametrize("alarm", ALARMS, ids=lambda alarm: alarm.name)
 def test_a_way_in_that_loses_is_loud(alarm: Alarm, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each loss at the bridge shows in status, metrics and alerts."""
     quiet = _quiet_bridge()
     assert not any(each.count(quiet) for each in ALARMS)
     loud = quiet | SIGNS[alarm.name]
@@ -151,17 +156,18 @@ links:
 @pytest.mark.parametrize(
     ("at_a", "at_b", "up", "lost"),
     [
-        ((0, 9), None, (), None),  # all is there yet
-        ((5, 9), None, (), None),  # what was deleted is here already
+        ((0, 9), None, (), None),  # nothing is missing yet
+        ((5, 9), None, (), None),  # the deleted records are here already
         ((7, 9), None, (), ("a", 2)),  # 5 and 6 are nowhere
         ((7, 9), (4, 9), (), None),  # another source has them
         ((7, 9), (6, 9), (), ("b", 1)),
-        ((7, 9), None, ("a->c",), None),  # its replicator says so itself
+        ((7, 9), None, ("a->c",), None),  # its replicator reports it itself
     ],
 )
 def test_what_a_source_deletes_while_its_link_is_away_is_loud(
     at_a: tuple[int, int], at_b: tuple[int, int] | None, up: tuple[str, ...], lost: tuple[str, int] | None
 ) -> None:
+    """Records that a source deletes while its link is down show as a loss."""
     kept: dict[str, Offsets] = {"c": {"notes.x": (0, 5)}, "a": {"notes.x": at_a}}
     kept |= {"b": {"notes.x": at_b}} if at_b else {}
     found = overtaken(read(TWO_WAYS, "three.yaml"), "c", kept, up)
@@ -169,6 +175,7 @@ def test_what_a_source_deletes_while_its_link_is_away_is_loud(
 
 
 def test_what_a_source_has_deleted_is_a_line_and_fails_the_check(folder: Path) -> None:
+    """Records deleted at the source are a line of the status and make the check fail."""
     found: dict[str, Any] = {"topology": "three", "workers": [], "sites": [_site()]}
     assert not loses(found)
     found["sites"][0]["overtaken"] = [{"log": "notes.x", "from": "a", "records": 1200}]
@@ -179,7 +186,7 @@ def test_what_a_source_has_deleted_is_a_line_and_fails_the_check(folder: Path) -
     told = console.export_text()
     assert "c: a has deleted 1,200 records of notes.x that are not here yet" in told and "what to do:" in told
     assert sitestatus.OVERTAKEN == "overtaken"
-    paused = RULES["FairleadLogsPaused"]  # Prometheus asks replicators, which ask nothing over a link that is paused
+    paused = RULES["FairleadLogsPaused"]  # Prometheus scrapes replicators, which send no requests over a paused link
     assert "fairlead_link_state" in paused and "paused" in paused
     assert "fairlead_link_state" in RULES["FairleadLinkUnavailable"]
 
@@ -198,7 +205,7 @@ def _site() -> dict[str, Any]:
 
 
 def _asks_for(expression: str, metric: str, label: str, value: str) -> bool:
-    """Whether a rule's expression selects a series by this label."""
+    """Return whether an alert rule's expression selects a series by this label."""
     for operator, wanted in re.findall(rf'{metric}{{{label}(=~|=)"([^"]*)"}}', expression):
         if re.fullmatch(wanted, value) if operator == "=~" else wanted == value:
             return True

@@ -1,4 +1,4 @@
-"""What a Prometheus server sees, over real HTTP, read by prometheus-client's own parser."""
+"""The replicator's metrics as a Prometheus server sees them, over real HTTP, read by prometheus-client's own parser."""
 
 from __future__ import annotations
 
@@ -58,6 +58,7 @@ def at(found: Found, name: str, **labels: str) -> float | None:
 
 
 def test_everything_of_a_snapshot_is_served() -> None:
+    """Every value of a snapshot is served."""
     server = start_metrics([Fixed(snapshot())], 0)
     try:
         found = scrape(server.port)
@@ -84,6 +85,7 @@ def test_everything_of_a_snapshot_is_served() -> None:
 
 
 def test_what_is_not_known_is_absent() -> None:
+    """An unknown value is left out."""
     shown = snapshot(target={"state": "unavailable", "since": SINCE, "cause": "away"}, logs={}, memory=None)
     shown["links"][0] |= {"state": "unavailable", "lag": None}
     server = start_metrics([Fixed(shown)], 0)
@@ -97,6 +99,7 @@ def test_what_is_not_known_is_absent() -> None:
 
 
 def test_several_replicators_in_one_process_and_a_new_scrape_sees_what_is_new() -> None:
+    """Several replicators in one process are served together, and a new scrape shows new values."""
     one, other = Fixed(snapshot("beta")), Fixed(snapshot("gamma", links=[]))
     server = start_metrics([one, other], 0)
     try:
@@ -110,6 +113,7 @@ def test_several_replicators_in_one_process_and_a_new_scrape_sees_what_is_new() 
 
 
 async def test_in_an_event_loop_the_snapshot_is_taken_by_it() -> None:
+    """In an event loop, the loop takes the snapshot."""
     threads: list[int] = []
 
     class Noted(Fixed):
@@ -127,6 +131,7 @@ async def test_in_an_event_loop_the_snapshot_is_taken_by_it() -> None:
 
 
 def test_a_port_in_use_is_said_and_a_closed_server_frees_it() -> None:
+    """A port in use is an error that says so; a closed server frees its port."""
     server = start_metrics([], 0)
     with pytest.raises(UnavailableError, match=str(server.port)):
         start_metrics([], server.port)
@@ -137,6 +142,7 @@ def test_a_port_in_use_is_said_and_a_closed_server_frees_it() -> None:
 
 
 def test_certificates_of_target_and_sources_are_told_once_each() -> None:
+    """Certificates of the target and of its sources appear once each."""
     shown = snapshot()
     link = shown["links"][0]
     shown["target"]["certificate_ends"] = 3000.0

@@ -1,4 +1,4 @@
-"""Clients of librdkafka end with their use, without waiting for a search of the garbage."""
+"""librdkafka clients are closed after use, without waiting for garbage collection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The append convention on a real broker: what the scripted one only imitates."""
+"""The append convention on a real broker: behaviour that the broker in memory only imitates."""
 
 from __future__ import annotations
 
@@ -81,6 +81,7 @@ async def test_stored_bytes_travel_unchanged(
 
 
 async def test_zombie_is_fenced_by_the_next_term(cluster: Cluster, new_log: NewLog) -> None:
+    """A suspended writer of an earlier term is fenced off by the next term."""
     log = TP(new_log("alpha"))
     zombie, holder = Appender(cluster, linger=0.0), Appender(cluster, linger=0.0)
     await zombie.open_term(log, 1, marker())
@@ -152,7 +153,10 @@ async def test_foreign_write_is_noticed(cluster: Cluster, new_log: NewLog) -> No
 
 
 async def test_log_is_positioned_by_fillers_and_its_marker(cluster: Cluster, new_log: NewLog) -> None:
-    """A ship without history: fillers to m, the marker, everything before it deleted; then it goes on."""
+    """A log that starts above offset 0 is filled up to there, then gets its marker, and the fillers are deleted.
+
+    This is how a ship without the log's history starts it; appends then continue.
+    """
     log = TP(new_log("alpha"))
     m, now = 250_000, int(time.time() * 1000)
     at = 0

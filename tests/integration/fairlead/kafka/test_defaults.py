@@ -1,4 +1,4 @@
-"""What a topic has without settings of its own, as a real broker tells it."""
+"""The settings of a topic that sets none itself, as a real broker reports them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ AT_BROKERS = "log.cleaner.max.compaction.lag.ms"
 async def test_settings_that_go_without_saying_are_left_out(
     cluster: Cluster, kafka: Callable[..., KafkaEndpoint]
 ) -> None:
+    """Settings equal to the broker's defaults are left out."""
     first, second = (f"defaults.{secrets.token_hex(4)}" for _ in range(2))
     create_logs(kafka("alpha"), {first: {}})
     await cluster.wait_writable([first])
@@ -41,7 +42,10 @@ async def test_settings_that_go_without_saying_are_left_out(
 async def test_a_default_that_was_changed_at_run_time_wins(
     cluster: Cluster, kafka: Callable[..., KafkaEndpoint]
 ) -> None:
-    """The same setting is then named twice in the answer: as it was changed, and as the broker was started."""
+    """A default that was changed at run time counts.
+
+    The answer then contains the setting twice: the changed value, and the one from the broker's start.
+    """
     topic = f"defaults.{secrets.token_hex(4)}"
     create_logs(kafka("alpha"), {topic: {OTHER: "1000000"}})
     await cluster.wait_writable([topic])

@@ -1,4 +1,4 @@
-"""A broker that is killed, restarted and asks for the login again, under load: a site of its own."""
+"""A dedicated broker under load is killed, restarted, and requires logins to be renewed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def endpoint(site: LocalSites) -> KafkaEndpoint:
 
 
 async def test_killed_broker_loses_and_repeats_nothing(site: LocalSites, endpoint: KafkaEndpoint) -> None:
-    """Writers go on through two kill -9 and restarts, and through renewals of the login every two seconds."""
+    """Writers continue through two kill -9 with restarts, and through renewals of the login every two seconds."""
     stop = asyncio.Event()
     acknowledged: dict[TP, dict[int, bytes]] = {log: {} for log in LOGS}
     async with await Cluster.open(endpoint, client_id="writer", request_timeout=10) as cluster:
@@ -84,7 +84,7 @@ async def test_login_is_renewed_on_busy_and_idle_connections(endpoint: KafkaEndp
         await appender.ensure_open(LOGS[0], marker())
         incarnation = cluster.pool.incarnation("produce", 1)
         loop = asyncio.get_running_loop()
-        ends = loop.time() + 5  # more than two lives of a login
+        ends = loop.time() + 5  # longer than two login lifetimes
         while loop.time() < ends:
             await appender.append(LOGS[0], [record("x")])
             await cluster.end_offsets([LOGS[0]])

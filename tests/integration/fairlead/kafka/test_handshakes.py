@@ -1,4 +1,6 @@
-"""A connection that ends while a login begins says nothing of the password: librdkafka has one code for both."""
+"""A connection that ends while a login begins does not count as a wrong password: librdkafka has one error code for
+both.
+"""
 
 from __future__ import annotations
 
@@ -42,18 +44,21 @@ PATIENT = [require_answer, reads, asks]  # who copies groups does not wait but l
 
 @pytest.mark.parametrize("ask", PATIENT)
 def test_some_that_end_are_gone_over(kafka: Kafka, ask: Ask) -> None:
+    """A few cut connections are retried."""
     with cut_at_handshake(kafka("alpha"), SOME) as held_up:
         assert ask(held_up, PATIENCE) is not None
 
 
 @pytest.mark.parametrize("ask", [*PATIENT, looks_at_groups])
 def test_a_broker_that_ends_them_all_is_unavailable_and_has_refused_nobody(kafka: Kafka, ask: Ask) -> None:
+    """A broker that cuts all connections is unavailable, which is no refused login."""
     with cut_at_handshake(kafka("alpha")) as held_up, pytest.raises(UnavailableError):
         ask(held_up, 3.0)
 
 
 @pytest.mark.parametrize("ask", PATIENT)
 def test_a_wrong_password_is_one_whatever_ended_before(kafka: Kafka, ask: Ask) -> None:
+    """A wrong password is reported as one, even after cut connections."""
     wrong = dataclasses.replace(kafka("alpha"), password=SecretStr("wrong"))
     with cut_at_handshake(wrong, SOME) as held_up, pytest.raises((LoginRefusedError, WrongPassword)):
         ask(held_up, PATIENCE)

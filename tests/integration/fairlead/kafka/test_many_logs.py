@@ -53,7 +53,7 @@ async def test_many_logs_from_creation_to_reading(cluster: Cluster, appender: Ap
                     session.set(log, ends[log])
     assert set(ends.values()) == {4}
     while await session.poll(max_wait_ms=50):
-        pass  # answers that tell of nothing but the moved positions
+        pass  # answers that contain only the moved positions
     await appender.append(many_logs[123], [record("news")])
     async with asyncio.timeout(PATIENCE):
         assert await heard(session) == {many_logs[123]}
@@ -80,7 +80,7 @@ async def test_many_logs_from_creation_to_reading(cluster: Cluster, appender: Ap
 
 
 async def heard(session: FetchSession) -> set[TP]:
-    """The logs of the first answer that tells of any."""
+    """Return the logs of the first answer that contains any."""
     while not (content := await session.poll(max_wait_ms=5000)):
         pass
     return set(content)

@@ -59,7 +59,7 @@ def test_three_brokers_survive_the_loss_of_one(fresh: LocalSites) -> None:
 
 
 def test_controllers_speak_tls_where_clients_do_not(fresh: LocalSites) -> None:
-    """As ``fairlead compose render --plaintext`` has it."""
+    """Controllers use TLS even where clients do not, as with ``fairlead compose render --plaintext``."""
     authority = new_authority("Fairlead test")
     for broker in ("kafka", "kafka-2", "kafka-3"):
         pair = issue(authority, broker, ["127.0.0.1"])

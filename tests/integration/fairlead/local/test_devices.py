@@ -1,4 +1,4 @@
-"""Devices at a real Mosquitto: each publishes on its own topics only, whoever tries what."""
+"""Devices at a real Mosquitto: each can publish on its own topics only, whatever it tries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def readings(box: str) -> str:
 
 
 class Client:
-    """One MQTT connection that notes what happens to it."""
+    """One MQTT connection that records its events."""
 
     def __init__(self, port: int, user: str | None, password: str | None, *, version: int = 5, name: str = "") -> None:
         self.came: queue.Queue[tuple[str, bytes]] = queue.Queue()
@@ -83,7 +83,7 @@ class Client:
             assert self._news.wait_for(condition, PATIENCE)
 
     def publish(self, topic: str, payload: bytes = b"x") -> str:
-        """With QoS 1: the reason of the PUBACK, or ``ended`` when there was none."""
+        """Publish with QoS 1; return the reason code of the PUBACK, or ``ended`` when there was none."""
         mid = self._paho.publish(topic, payload, 1).mid
         self.until(lambda: mid in self.answers or self.ended)
         return self.answers.get(mid, "ended")
@@ -133,13 +133,13 @@ class Broker:
         return made
 
     def log_in(self, user: str | None, password: str | None) -> str | None:
-        """What the broker says to exactly these."""
+        """Return the broker's answer to exactly these credentials."""
         made = Client(self.port, user, password)
         self.clients.append(made)
         return made.login
 
     def until_known(self, *users: str) -> None:
-        """A broker reads its files a moment after it was told."""
+        """Wait until the broker uses its new files, a moment after the signal to reload them."""
         end = time.monotonic() + PATIENCE
         for user in users:
             while self.client(user).login != "Success":
@@ -177,7 +177,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def broker(running: Broker) -> Iterator[Broker]:
-    """With the five devices, whatever a test before did to them."""
+    """Run the broker with the five devices, in the same state for each test."""
     running.book.enrol(DEVICES, "2026-03-01T00:00:00+00:00")
     running.tell()
     running.until_known(*running.devices)
@@ -188,14 +188,16 @@ def broker(running: Broker) -> Iterator[Broker]:
 
 
 class Bridge:
-    """The bridge's side: everything that gets in."""
+    """The bridge's side: receives every message that the broker accepts."""
 
     def __init__(self, broker: Broker) -> None:
         self._client, self._gateway = broker.client("bridge"), broker.client("device")
         self._client.subscribe("fairlead/#", "$SYS/broker/version")
 
     def got(self) -> list[tuple[str, bytes]]:
-        """What has come since the last time: all that was published before is here when the gateway's barrier is."""
+        """Return the messages since the last call; the gateway's barrier message shows that all earlier ones have
+        arrived.
+        """
         assert self._gateway.publish("fairlead/v1/barrier") == "Success"
         found: list[tuple[str, bytes]] = []
         while (message := self._client.came.get(timeout=PATIENCE))[0] != "fairlead/v1/barrier":
@@ -250,6 +252,7 @@ def test_a_device_publishes_on_its_own_topics(broker: Broker, user: str, topics:
     ],
 )
 def test_on_no_other_topic_does_anything_get_in(broker: Broker, user: str, topic: str) -> None:
+    """A message on any other topic is not delivered."""
     bridge = Bridge(broker)
     assert broker.client(user).publish(topic, b"spoofed") in (REFUSED, "ended")
     broker.client(user, version=3).publish(topic, b"spoofed")  # MQTT 3.1.1 cannot say that it was refused
@@ -257,10 +260,12 @@ def test_on_no_other_topic_does_anything_get_in(broker: Broker, user: str, topic
 
 
 def test_mqtt_5_says_that_it_was_refused(broker: Broker) -> None:
+    """With MQTT 5, a refused publish is answered with that reason."""
     assert broker.client(BOX).publish(readings(OTHER)) == REFUSED
 
 
 def test_a_last_will_is_no_way_round(broker: Broker) -> None:
+    """A last will cannot be used to publish on other topics."""
     bridge = Bridge(broker)
     device = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv311)
     device.username_pw_set(BOX, broker.devices[BOX].password.get_secret_value())
@@ -276,6 +281,7 @@ def test_a_last_will_is_no_way_round(broker: Broker) -> None:
 
 @pytest.mark.parametrize("user", [BOX, SHIP, TERMINAL, OFFICE])
 def test_a_device_hears_nothing(broker: Broker, user: str) -> None:
+    """A device cannot receive any message."""
     spy, gateway = broker.client(user), broker.client("device")
     spy.subscribe("#", "+/#", "$SYS/#", "fairlead/#", readings(OTHER), readings(BOX), "fairlead/v1/+/+/readings")
     for topic in (readings(OTHER), readings(BOX), "fairlead/v1/events"):
@@ -285,7 +291,10 @@ def test_a_device_hears_nothing(broker: Broker, user: str) -> None:
 
 
 def test_a_device_that_guesses_at_the_bridges_sessions_takes_nothing_from_them(broker: Broker) -> None:
-    """Mosquitto 2.0 lets any user take any client id: its name protects the bridge's session."""
+    """A device that guesses the bridge's client id takes nothing from its session.
+
+    Mosquitto 2.0 lets any user use any client id; only its unknown name protects the bridge's session.
+    """
     session = mosquitto.bridge_session(broker.site.mosquitto_folder)
     assert session is not None
     bridge = broker.client("bridge", version=3, name=session)
@@ -300,6 +309,7 @@ def test_a_device_that_guesses_at_the_bridges_sessions_takes_nothing_from_them(b
 
 
 def test_who_does_not_get_in(broker: Broker) -> None:
+    """Wrong credentials are refused."""
     own = broker.devices[BOX].password.get_secret_value()
     for user, password in (
         (None, None),
@@ -328,6 +338,7 @@ def test_a_packet_that_is_too_large_ends_the_connection_and_nobody_elses(broker:
 
 
 def test_a_thousand_log_ins_keep_nobody_out(broker: Broker) -> None:
+    """A thousand logins lock nobody out."""
     bridge, device = Bridge(broker), broker.client(OTHER)
     for number in range(1000):
         with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as sock:
@@ -346,6 +357,7 @@ def _connect(name: str, user: str, password: str) -> bytes:
 
 
 def test_a_removed_device_is_cut_off_at_once_and_others_stay(broker: Broker) -> None:
+    """A removed device is disconnected at once, and others stay connected."""
     gone, gone3, stays, bridge = (
         broker.client(BOX),
         broker.client(BOX, version=3),
@@ -363,6 +375,7 @@ def test_a_removed_device_is_cut_off_at_once_and_others_stay(broker: Broker) -> 
 
 
 def test_a_new_password_ends_what_the_old_one_had_opened(broker: Broker) -> None:
+    """A new password ends the connections opened with the old one."""
     before, stays = broker.client(BOX), broker.client(OTHER)
     old = broker.devices[BOX].password.get_secret_value()
     broker.book.enrol([BOX], "2026-03-02T00:00:00+00:00", renew=True)

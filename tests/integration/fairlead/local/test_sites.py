@@ -49,6 +49,7 @@ def test_up_twice_leaves_running_sites_alone(gamma: LocalSites) -> None:
 
 
 def test_users_that_come_later(gamma: LocalSites) -> None:
+    """Users can be added to a running site; existing ones stay."""
     with pytest.raises(FairleadError, match="named 'late'"):
         gamma.kafka("gamma", "late")
     gamma.up([SiteSpec("gamma", ("late",), ("bridge", "device", "crane"))])
@@ -72,7 +73,7 @@ def test_a_wrong_password_is_refused_at_once_and_not_shown(gamma: LocalSites) ->
 
 
 def test_a_process_with_many_open_files_is_served(gamma: LocalSites) -> None:
-    """From 1024 on a file descriptor is too much for ``select``."""
+    """Clients work in a process with many open files: ``select`` cannot handle file descriptors from 1024 on."""
     few, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most), most) if few < 4096 else (few, most))
     with contextlib.ExitStack() as held, open(os.devnull, "rb") as first:  # noqa: PTH123 - no file of ours
@@ -83,6 +84,7 @@ def test_a_process_with_many_open_files_is_served(gamma: LocalSites) -> None:
 
 
 def test_nobody_there_is_said_with_the_address(gamma: LocalSites) -> None:
+    """An error about an unreachable site contains its address."""
     nobody = dataclasses.replace(gamma.kafka("gamma", "admin"), bootstrap=(("127.0.0.1", 1),))
     with pytest.raises(UnavailableError, match=r"(?s)did not answer when admin.*127\.0\.0\.1:1"):
         require_answer(nobody, timeout=2)
@@ -104,6 +106,7 @@ def test_a_device_publishes_and_the_bridge_reads(gamma: LocalSites) -> None:
 
 @pytest.mark.parametrize(("publisher", "reader"), [("bridge", "bridge"), ("device", "device")])
 def test_no_other_way_round(gamma: LocalSites, publisher: str, reader: str) -> None:
+    """A device cannot subscribe, and the bridge's user cannot publish in its place."""
     assert _publish_and_read(gamma, publisher=publisher, reader=reader) is None
 
 
@@ -148,6 +151,7 @@ def test_another_users_password_may_come_from_the_environment(
 
 
 def test_a_site_from_before_gets_a_password_of_the_bridge_for_mqtt_alone(gamma: LocalSites) -> None:
+    """A site created by an older Fairlead gets a separate MQTT password for the bridge."""
     kafka, device, folder = gamma.kafka("gamma", "bridge"), gamma.mqtt("gamma", "device"), gamma.folder
     assert kafka.password is not None and device.password is not None
     old = dataclasses.replace(gamma.mqtt("gamma", "bridge"), password=kafka.password)
@@ -168,7 +172,8 @@ def test_a_site_from_before_gets_a_password_of_the_bridge_for_mqtt_alone(gamma: 
 
 
 def test_the_feature_levels_are_those_of_the_jars(tmp_path: Path) -> None:
-    """What StorageTool itself finalises, so that a new Kafka cannot be formatted as an old one."""
+    """The feature levels in use are those that StorageTool sets, so that a new Kafka cannot be formatted as an old
+    one."""
     (tmp_path / "server.properties").write_text(
         "process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:1\n"
         f"controller.listener.names=C\nlisteners=C://127.0.0.1:1,B://127.0.0.1:2\nlog.dirs={tmp_path}/data\n"

@@ -1,4 +1,4 @@
-"""Starting under bad circumstances: a clear message, and nothing half-started left behind."""
+"""Starting under bad conditions gives a clear message, and leaves nothing half-started behind."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def start_up(folder: Path, *sites: str) -> subprocess.Popen[bytes]:
 
 
 def running(folder: Path) -> set[int]:
-    """Every process whose command line names the folder, but for this test's own ``up``."""
+    """Return every process whose command line names the folder, except this test's own ``up``."""
     found = set()
     for process in psutil.process_iter(["pid", "cmdline"]):
         line = process.info["cmdline"] or []
@@ -59,6 +59,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("moment", ["at once", "one runs", "all run"])
 def test_ctrl_c_leaves_nothing_behind(fresh: LocalSites, moment: str) -> None:
+    """Ctrl-C during the start leaves no process behind."""
     pids = {"at once": 0, "one runs": 1, "all run": 4}[moment]
     up = start_up(fresh.folder, *SITES)
     until(lambda: (fresh.folder / "state.json").exists() and len(list(fresh.folder.glob("run/*.pid"))) >= pids)
@@ -83,6 +84,7 @@ def test_sites_survive_the_terminal_and_a_second_up_finds_them(fresh: LocalSites
 
 
 def test_an_up_that_was_killed_is_taken_over(fresh: LocalSites) -> None:
+    """A new ``up`` takes over after one that was killed."""
     up = start_up(fresh.folder, "one")
     until(lambda: len(list(fresh.folder.glob("run/*.pid"))) == 2)
     up.kill()
@@ -94,6 +96,7 @@ def test_an_up_that_was_killed_is_taken_over(fresh: LocalSites) -> None:
 
 
 def test_what_cannot_start_says_why_and_takes_the_others_down(fresh: LocalSites) -> None:
+    """If one site cannot start, the error says why, and the others are stopped."""
     bad = SiteSpec("two", properties={"num.io.threads": "nonsense"})
     with pytest.raises(UnavailableError, match=r"(?s)two's Kafka ended while starting: .*num\.io\.threads"):
         fresh.up([SiteSpec("one"), bad])
@@ -101,6 +104,7 @@ def test_what_cannot_start_says_why_and_takes_the_others_down(fresh: LocalSites)
 
 
 def test_what_ran_before_goes_on_when_another_cannot_start(fresh: LocalSites) -> None:
+    """Sites that ran before keep running when another cannot start."""
     fresh.up([SiteSpec("one")])
     before = running(fresh.folder)
     with pytest.raises(UnavailableError):

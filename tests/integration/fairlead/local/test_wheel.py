@@ -1,4 +1,4 @@
-"""The wheel has every file of the packages, nothing that was set on this machine, and runs without a checkout."""
+"""The wheel contains every file of the packages and no local settings, and runs without a checkout."""
 
 from __future__ import annotations
 

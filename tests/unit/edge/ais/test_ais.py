@@ -1,4 +1,6 @@
-"""AIS sentences into positions of the ship's log. Those of other ships are real, the ship's own are made."""
+"""Decode AIS sentences into positions for the ship's log. Sentences of other ships are recorded ones, the ship's own
+are generated.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +31,7 @@ def test_an_own_report_becomes_a_position() -> None:
 
 
 def test_what_is_not_available_is_null() -> None:
+    """AIS's "not available" values become null."""
     [line] = sentences(lat=91.0, lon=181.0, speed=102.3, course=360.0, heading=511, status=15)
     position = decoder().decode_line(line, NOW_MS)
     assert position is not None
@@ -37,6 +40,9 @@ def test_what_is_not_available_is_null() -> None:
 
 
 def test_other_ships_are_passed_over_until_one_says_that_it_is_this_one() -> None:
+    """Reports from a radio (VDM) count as the ship's own only after a static report has linked their sender to the
+    ship's IMO number.
+    """
     ais = decoder()
     [line] = sentences("VDM")
     assert ais.decode_line(REAL, NOW_MS) is None
@@ -48,6 +54,7 @@ def test_other_ships_are_passed_over_until_one_says_that_it_is_this_one() -> Non
 
 
 def test_another_ship_s_static_report_does_not_make_it_this_one() -> None:
+    """A static report with another IMO number does not make its sender the ship itself."""
     ais = decoder()
     for part in static(imo="9321483"):
         ais.decode_line(part, NOW_MS)
@@ -55,6 +62,7 @@ def test_another_ship_s_static_report_does_not_make_it_this_one() -> None:
 
 
 def test_reports_are_thinned_but_a_change_of_status_is_kept() -> None:
+    """Only some of the reports are kept, but always one that changes the navigation status."""
     ais = decoder()
     [sailing], [moored] = sentences(), sentences(status=5)
     taken = [
@@ -80,6 +88,7 @@ def test_a_damaged_sentence_is_counted_and_passed_over() -> None:
 
 @given(st.binary(max_size=120) | st.binary(max_size=60).map(lambda tail: REAL[:30] + tail))
 def test_no_bytes_are_too_odd(line: bytes) -> None:
+    """No sequence of bytes makes the decoder raise an error."""
     ais = decoder()
     for _ in range(2):
         ais.decode_line(line, NOW_MS)
@@ -88,13 +97,17 @@ def test_no_bytes_are_too_odd(line: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b"", b"$GPGGA,,,,,,0,,,M,,M,,*66", b"\\g:1-2-73874*A\\"])
 def test_other_sentences_of_the_bus_are_none_of_its_business(line: bytes) -> None:
+    """Other NMEA sentences on the ship's bus are ignored."""
     ais = decoder()
     assert ais.decode_line(line, NOW_MS) is None
     assert ais.counts["taken"] == 0
 
 
 def test_a_message_that_the_radio_cut_short_is_damaged_and_nothing_more() -> None:
-    """Found by fuzzing: pyais gives None for the fields that are not there, also for the sender's number."""
+    """A message that the radio cut short counts as damaged and raises no error.
+
+    Found by fuzzing: pyais gives None for missing fields, including the sender's number.
+    """
     ais = AisDecoder(IMO, 1)
     for line in (b"!AIVDM,1,1,1,,A,E33,2*7C", b"!AIVDO,1,1,,,1,0*54", b"!AIVDO,1,1,,,5,0*50"):
         assert ais.decode_line(line, NOW_MS) is None

@@ -33,6 +33,7 @@ LINE = (
     ],
 )
 def test_a_source_is_read(text: str, source: AisSource) -> None:
+    """The configured AIS source is parsed."""
     assert parse_source(text) == source
 
 
@@ -40,6 +41,7 @@ def test_a_source_is_read(text: str, source: AisSource) -> None:
     "text", ["", "bridge-pc:10110", "tcp://:10110", "tcp://pc:0", "tcp://pc:70000", "http://pc:80"]
 )
 def test_what_is_no_source_is_refused_with_the_form_that_is(text: str) -> None:
+    """An invalid AIS source is refused with an error that shows the valid form."""
     with pytest.raises(ConfigurationError, match="no source"):
         parse_source(text)
 
@@ -59,6 +61,7 @@ async def running(
 
 
 async def test_a_server_is_read_and_connected_again_when_it_goes() -> None:
+    """The feed reads from a TCP server, and reconnects when the connection ends."""
     connections: list[asyncio.StreamWriter] = []
     again = asyncio.Event()
 
@@ -94,6 +97,7 @@ async def test_datagrams_are_read() -> None:
 
 
 async def test_a_position_goes_the_way_of_the_ship_s_own_messages_while_there_is_room() -> None:
+    """A position takes the same way as the ship's own MQTT messages while there is room for it."""
     taken: list[Delivery] = []
     waiting: list[int] = []
     feed = ship_feed(AisSource("udp", "127.0.0.1", 9), IMO, taken.append, waiting)
@@ -109,6 +113,8 @@ async def test_a_position_goes_the_way_of_the_ship_s_own_messages_while_there_is
 
 
 async def test_without_room_a_position_is_thrown_away_and_counted() -> None:
+    """A position that finds no room is dropped and counted."""
+
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(LINE)
         await writer.drain()

@@ -28,6 +28,7 @@ def classified(**fields: Any) -> tuple[bytes, ShipMessage]:
 
 
 def test_a_position_that_has_everything_is_stored_as_it_came() -> None:
+    """A complete position is stored unchanged."""
     _, message = classified(**FULL)
     assert message.payload is None
 
@@ -43,6 +44,7 @@ def test_a_position_that_has_everything_is_stored_as_it_came() -> None:
     ],
 )
 def test_a_sentinel_is_stored_as_null_and_nothing_else_is_changed(change: dict[str, Any]) -> None:
+    """AIS's "not available" value of a field is stored as null; no other field changes."""
     _, message = classified(**{**FULL, **change}, pilot="aboard")
     assert message.payload is not None
     [name] = change
@@ -56,4 +58,5 @@ def test_a_sentinel_is_stored_as_null_and_nothing_else_is_changed(change: dict[s
     "fields", [{"speedOverGround": 102.2}, {"speedOverGround": 0.0}, {"courseOverGround": 0.0}, {"heading": 0}, {}]
 )
 def test_the_values_beside_the_sentinels_are_values(fields: dict[str, Any]) -> None:
+    """The values next to AIS's "not available" values are stored as measured."""
     assert classified(**fields)[1].payload is None

@@ -1,4 +1,4 @@
-"""Readings of one ship's boxes through an engine, for the tests of detection."""
+"""Feed readings of one ship's boxes to an alert engine, for the tests of detection."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ms(after_s: int) -> int:
 
 
 def message(sequence: int, after_s: int = 0, *, number: str = BOX, boot: int = 1, **fields: Any) -> ReadingMessage:
-    """A reading as the classifier hands it on; each box has a device of its own unless ``name`` says which."""
+    """Return a reading as the classifier passes it on; each box has its own device unless ``name`` gives another."""
     fields.setdefault("name", "d1" if number == BOX else f"d-{number}")
     payload = reading(sequence, number=number, boot=boot, at=NOW + dt.timedelta(seconds=after_s), **fields)
     found = SHIP.classify(readings_topic(number), payload, ms(after_s))
@@ -57,7 +57,7 @@ def booking(number: str = BOX, **fields: Any) -> Booking:
 
 
 class Voyage:
-    """Readings one after another; sequences count per box."""
+    """Readings one after another; each box counts its own sequences."""
 
     def __init__(self, *, thresholds: Thresholds | None = None) -> None:
         self.thresholds = thresholds
@@ -74,7 +74,7 @@ class Voyage:
         return self._keep(self.engine.judge_reading(found, "strays.star" if strays else found.log, ms(after_s)))
 
     def every(self, step_s: int, upto_s: int, *, start_s: int = 0, **fields: Any) -> list[Alert]:
-        """A reading each ``step_s``, up to and with ``upto_s``; all alerts."""
+        """Feed a reading every ``step_s`` seconds, up to and including ``upto_s``; return all alerts."""
         return [alert for at in range(start_s, upto_s + 1, step_s) for alert in self.see(at, **fields)]
 
     def _keep(self, alerts: list[Alert]) -> list[Alert]:
@@ -83,7 +83,7 @@ class Voyage:
 
 
 def environment(after_s: int) -> Environment:
-    """A weather report: the waves rise by a metre an hour."""
+    """Return a weather report; the waves rise by a metre an hour."""
     at = NOW + dt.timedelta(seconds=after_s)
     return Environment(
         vessel_imo_number=IMO,
@@ -94,6 +94,6 @@ def environment(after_s: int) -> Environment:
 
 
 def new_record(sequence: int, after_s: int, *, number: str = BOX, **fields: Any) -> NewRecord:
-    """A reading as it is appended to its container's log."""
+    """Return a reading as the bridge appends it to its container's log."""
     payload = reading(sequence, number=number, at=NOW + dt.timedelta(seconds=after_s), **fields)
     return records.published(payload, key=number, at_ms=ms(after_s), received_ms=ms(after_s))

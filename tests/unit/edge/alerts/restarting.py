@@ -1,4 +1,4 @@
-"""A ship whose bridge may be killed at every step of a reading, and what its alerts say in the end."""
+"""Simulate a ship whose bridge may be killed at every step of a reading, and show the alerts that result."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ship:
         return engine
 
     def append(self, alerts: list[Alert]) -> None:
-        """As the writer of the alerts does it: a state that is there already is not written again."""
+        """Append alerts as their writer does: a state that is stored already is not written again."""
         known = {alert_key(alert) for alert in self.alerts}
         self.alerts += [alert for alert in alerts if alert_key(alert) not in known]
 
@@ -63,7 +63,7 @@ class Ship:
         self.append(self.engine.settle(set(BOXES), ms(0)))
 
     def take(self, seen: ReadingMessage, crash: str, came_ms: int | None = None) -> None:
-        """One reading, with a crash at one of the places where its alerts and itself are on their way."""
+        """Process one reading, with a crash at one of the places where its alerts and the reading itself are stored."""
         came_ms = seen.device_ms if came_ms is None else came_ms
         alerts = self.engine.judge_reading(seen, seen.log, came_ms)
         if crash == "before":
@@ -80,7 +80,7 @@ class Ship:
         if crash == "none":
             return
         self.restart()
-        if crash != "all stored":  # it was not acknowledged: the MQTT broker sends it again
+        if crash != "all stored":  # it was not acknowledged, so the MQTT broker sends it again
             self.append(self.engine.judge_reading(seen, seen.log, came_ms))
             if (seen, came_ms) not in self.stored:
                 self.stored.append((seen, came_ms))
@@ -90,7 +90,7 @@ CRASHES = ("none", "before", "reading stored", "first alert stored", "alerts sto
 
 
 def said(alerts: list[Alert]) -> dict[str, list[tuple[str, str, str, int, tuple[int, ...]]]]:
-    """Per container, what was said in which order, and by which readings."""
+    """Return, per container, the alert states in their order, with the readings that caused them."""
     told: dict[str, list[tuple[str, str, str, int, tuple[int, ...]]]] = {}
     for alert in alerts:
         causes = tuple(cause.sequence for cause in alert.causes)

@@ -1,4 +1,4 @@
-"""The draft report out of a site's logs, and the alert engine made anew from them, over the wire's own client."""
+"""The draft report and a restarted alert engine, both built from a site's logs through our own Kafka client."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def alerts() -> list[Alert]:
 
 
 async def test_a_report_is_made_of_what_the_logs_of_a_site_have(fake: FakeCluster, cluster: Cluster) -> None:
+    """The draft report of lost containers uses what a site's logs contain."""
     said = alerts()
     put(fake, "alerts.star", *(encode(alert) for alert in said), b"{", b'{"written":"by a later version"}')
     put(fake, f"ships.{IMO}.environment", encode(environment(0)))
@@ -80,7 +81,7 @@ async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: C
 
 
 def linked() -> Topology:
-    """The samples' topology with bookings brought aboard."""
+    """Return the samples' topology with a link that brings bookings aboard."""
     plain = topology()
     link = Link(**{"from": "tokyo", "to": "star", "streams": {"bookings": "all"}, "when": "berthed"})
     return plain.model_copy(update={"links": (*plain.links, link)})
@@ -92,6 +93,7 @@ ALERTS = decoder(Alert)
 async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_message(
     fake: FakeCluster, cluster: Cluster
 ) -> None:
+    """A starting alert engine knows the bookings and earlier readings before it judges its first message."""
     put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)), b"{")
     voyage, payloads = Voyage(), []
     for n in range(3):
@@ -115,12 +117,14 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
 
 
 async def test_ashore_there_is_no_alert_engine() -> None:
+    """A port's bridge runs no alert engine."""
     side = AlertService(topology(), "tokyo", RaisedAlerts())
     assert side.engine is None and side.work() == {}
     await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
 
 
 async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
+    """The alert engine ends the alerts of a box whose custody is granted away, by an event, by hand or for a claim."""
     ended_alerts = RaisedAlerts()
     side, writers, tails = AlertService(topology(), "star", ended_alerts), MagicMock(), MagicMock()
     holdings = Holdings("star", CustodyView(), side.on_release)
@@ -131,6 +135,6 @@ async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_me
     assert side.engine is not None
     voyage.engine = side.engine
     [opened] = voyage.see(0, **FALL)
-    holdings.release(f"containers.{BOX}")  # as the custodian says it after a grant by an event, by hand or for a claim
+    holdings.release(f"containers.{BOX}")  # as the custody code calls it after each kind of grant
     [ended] = ended_alerts.raised()
     assert (ended.alert_id, ended.state, ended.evidence[0].name) == (opened.alert_id, "CLEARED", "left")

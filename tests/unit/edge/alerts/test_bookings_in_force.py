@@ -1,4 +1,4 @@
-"""Which booking a box travels under at a time: a cancellation takes away the times that it names, and no others."""
+"""Find the booking that holds for a box at a time: a cancellation removes the period that it names, and no other."""
 
 from __future__ import annotations
 
@@ -42,35 +42,42 @@ def told(*changes: Booking) -> Bookings:
 
 
 def test_a_booking_that_is_cancelled_from_a_time_on_held_before() -> None:
+    """A booking cancelled from a time on holds before that time."""
     bookings = told(booking("B1", 0), booking("B1", 10, status="CANCELLED"))
     assert [at(bookings, hour) for hour in (0, 9.9, 10, 50)] == ["B1", "B1", None, None]
 
 
 def test_one_that_is_cancelled_whole_never_held() -> None:
+    """A booking cancelled as a whole never holds."""
     bookings = told(booking("B1", 5), booking("B1", 5, status="CANCELLED"))
     assert [at(bookings, hour) for hour in (0, 5, 9)] == [None, None, None]
 
 
 def test_one_that_is_cancelled_for_a_while_holds_again() -> None:
+    """A booking cancelled for a period holds again after it."""
     bookings = told(booking("B1", 0, 20), booking("B1", 5, 8, status="CANCELLED"))
     assert [at(bookings, hour) for hour in (4, 5, 7.9, 8, 20)] == ["B1", None, None, "B1", None]
 
 
 def test_one_that_is_confirmed_again_holds_as_it_says_now() -> None:
+    """A booking confirmed after a cancellation holds as last published."""
     bookings = told(booking("B1", 0), booking("B1", 0, status="CANCELLED"), booking("B1", 3))
     assert [at(bookings, hour) for hour in (3, 30)] == ["B1", "B1"]
 
 
 def test_another_booking_is_used_where_the_newest_is_cancelled() -> None:
+    """Where the newest booking is cancelled, an older one holds."""
     bookings = told(booking("B1", 0), booking("B2", 5), booking("B2", 5, status="CANCELLED"))
     assert at(bookings, 6) == "B1"
 
 
 def test_a_confirmed_one_that_has_not_begun_counts_unless_it_is_cancelled() -> None:
+    """A confirmed booking whose period has not begun yet is used, unless it is cancelled."""
     assert at(told(booking("B1", 5)), 0) == "B1"
     assert at(told(booking("B1", 5, 9)), 0) is None
     assert at(told(booking("B1", 5), booking("B1", 5, status="CANCELLED")), 0) is None
 
 
 def test_a_cancellation_of_an_unknown_booking_is_nothing() -> None:
+    """A cancellation of an unknown booking has no effect."""
     assert at(told(booking("B1", 0, status="CANCELLED")), 1) is None

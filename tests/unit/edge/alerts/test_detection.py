@@ -20,7 +20,7 @@ AT_SEA = GeoLocation(latitude=-30.0, longitude=155.0)
 
 
 class Voyage:
-    """Readings of one box, one after another, through a watch."""
+    """Feed readings of one box, one after another, to an alert engine."""
 
     def __init__(self) -> None:
         self.engine = AlertEngine("star")
@@ -51,6 +51,7 @@ AWAY: dict[str, Any] = {"geoLocation": {"latitude": -30.1, "longitude": 155.0}}
 
 
 def test_a_fall_is_overboard_and_raised_once() -> None:
+    """A free fall raises one overboard alert, and no second one."""
     voyage = Voyage()
     voyage.ship()
     [alert] = voyage.see(**FALL)
@@ -63,6 +64,7 @@ def test_a_fall_is_overboard_and_raised_once() -> None:
 
 
 def test_evidence_of_two_readings_adds_up() -> None:
+    """Two weak signs in two readings close together raise the overboard alert."""
     voyage = Voyage()
     voyage.ship()
     assert voyage.see(motion={"freeFallSeconds": 1.0}) == []
@@ -71,6 +73,7 @@ def test_evidence_of_two_readings_adds_up() -> None:
 
 
 def test_evidence_far_apart_does_not_add_up() -> None:
+    """Two weak signs far apart in time raise no alert."""
     voyage = Voyage()
     voyage.ship()
     assert voyage.see(motion={"freeFallSeconds": 1.0}) == []
@@ -89,12 +92,14 @@ def test_evidence_far_apart_does_not_add_up() -> None:
     ],
 )
 def test_one_sign_alone_is_not_enough(fields: dict[str, Any]) -> None:
+    """One weak sign alone raises no overboard alert."""
     voyage = Voyage()
     voyage.ship()
     assert voyage.see(**fields) == []
 
 
 def test_silence_is_no_sign() -> None:
+    """Silence does not count as a sign of a box lost overboard."""
     voyage = Voyage()
     voyage.ship()
     assert voyage.see() == []
@@ -102,6 +107,7 @@ def test_silence_is_no_sign() -> None:
 
 
 def test_a_box_that_stays_behind_in_the_water_is_overboard() -> None:
+    """A box in the water whose position falls behind the ship raises the overboard alert."""
     voyage = Voyage()
     voyage.ship()
     [alert] = voyage.see(**AWAY, motion={"tiltDegrees": 80.0})
@@ -109,9 +115,10 @@ def test_a_box_that_stays_behind_in_the_water_is_overboard() -> None:
 
 
 def test_the_distance_allows_for_how_far_the_ship_went_since_its_report() -> None:
+    """The distance between box and ship allows for the way the ship has made since its last report."""
     voyage = Voyage()
     voyage.ship(speed=20)
-    # 15 minutes at 20 knots are 9.3 km: the ship may well be where the box says it is (11 km, with the tolerance).
+    # 15 minutes at 20 knots are 9.3 km: the ship may well be at the box's position (11 km with the tolerance).
     assert voyage.see(15 * MINUTE, **AWAY, motion={"tiltDegrees": 80.0}) == []
 
 
@@ -123,6 +130,7 @@ def test_a_box_lifted_off_in_port_is_not_overboard() -> None:
 
 
 def test_a_restarted_alert_engine_raises_nothing_twice() -> None:
+    """A restarted alert engine does not raise an alert again."""
     voyage = Voyage()
     voyage.ship()
     [alert] = voyage.see(**FALL)
@@ -142,6 +150,7 @@ def test_the_same_reading_gives_the_same_alert_id() -> None:
 
 
 def test_a_box_that_left_the_ship_may_fall_another_time() -> None:
+    """A box that came aboard again can raise a new overboard alert."""
     voyage = Voyage()
     voyage.ship()
     [first] = voyage.see(**FALL)
@@ -154,6 +163,7 @@ REEFER: dict[str, Any] = {"setpoints": {"temperature": 4.0}}
 
 
 def test_power_is_lost_after_the_dwell_and_comes_back() -> None:
+    """A power alert opens after the dwell time without power, and clears when power is back."""
     voyage = Voyage()
     off: dict[str, Any] = {**REEFER, "isPowered": False}
     assert voyage.see(0, **off) == []
@@ -166,6 +176,7 @@ def test_power_is_lost_after_the_dwell_and_comes_back() -> None:
 
 
 def test_a_short_loss_and_a_dry_box_raise_nothing() -> None:
+    """A short loss of power, and a dry box without power, raise no alert."""
     voyage = Voyage()
     assert voyage.see(0, **REEFER, isPowered=False) == []
     assert voyage.see(20 * MINUTE, **REEFER) == []
@@ -196,6 +207,7 @@ def test_temperature_out_of_band_is_raised_after_its_dwell_and_cleared_after_rec
 
 
 def test_a_frozen_box_is_judged_by_its_return_air() -> None:
+    """For frozen cargo the temperature of the return air counts, not of the supply air."""
     voyage = Voyage()
     for minutes in (0, 60, 120):
         assert voyage.see(minutes * MINUTE, **air(-25.0, returned=-18.5, setpoint=-18.0)) == []
@@ -204,6 +216,7 @@ def test_a_frozen_box_is_judged_by_its_return_air() -> None:
 
 
 def test_a_defrost_neither_begins_nor_counts() -> None:
+    """Readings during a defrost neither open a temperature alert nor count towards its dwell time."""
     voyage = Voyage()
     for minutes in range(0, 300, 10):
         assert voyage.see(minutes * MINUTE, **air(12.0, defrost=minutes % 30 == 0)) == []
@@ -214,6 +227,7 @@ def test_a_defrost_neither_begins_nor_counts() -> None:
     [(0.0, 0.0), (91.0, 181.0), (91.0, 10.0), (10.0, 181.0)],
 )
 def test_places_that_mean_not_available_are_none(place: tuple[float, float]) -> None:
+    """Positions that mean "not available" are read as no position."""
     assert known(GeoLocation(latitude=place[0], longitude=place[1])) is None
 
 

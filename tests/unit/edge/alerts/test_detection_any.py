@@ -1,4 +1,4 @@
-"""Whatever a device sends that the classifier lets pass, the alert engine judges it, and what it says can be stored."""
+"""The alert engine judges every reading that the classifier accepts, and its alerts can be stored."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_no_reading_is_too_odd(steps: list[tuple[str, int, Any, dict[str, Any]]]) -> None:
+    """No accepted reading makes the alert engine raise an error."""
     voyage = Voyage()
     for what, after_s, who, fields in steps:
         if what == "reading":

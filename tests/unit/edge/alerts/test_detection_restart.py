@@ -1,4 +1,6 @@
-"""A watch that is killed between any two steps raises what one raises that never stops: nothing lost, nothing twice."""
+"""An alert engine that is killed between any two steps raises the same alerts as one that never stops: none lost, none
+twice.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ def sailed(readings: list[ReadingMessage], crashes: list[str]) -> list[Alert]:
     return ship.alerts
 
 
-runs = st.tuples(  # conditions last for a while, or nothing would be raised
+runs = st.tuples(  # conditions last for several readings, or no alert would open
     st.sampled_from(sorted(KINDS)),
     st.lists(st.tuples(st.sampled_from(BOXES), st.sampled_from(("none", "none", *CRASHES))), min_size=1, max_size=8),
 )
@@ -33,6 +35,7 @@ runs = st.tuples(  # conditions last for a while, or nothing would be raised
 def test_an_alert_engine_that_crashes_says_what_one_says_that_does_not(
     story: list[tuple[str, list[tuple[str, str]]]],
 ) -> None:
+    """With crashes anywhere, the stored alerts are the same as without."""
     steps = [(number, kind, crash) for kind, run in story for number, crash in run]
     readings = [message(n, n * STEP, number=number, **KINDS[kind]) for n, (number, kind, _) in enumerate(steps)]
     without = sailed(readings, ["none"] * len(steps))
@@ -41,6 +44,7 @@ def test_an_alert_engine_that_crashes_says_what_one_says_that_does_not(
 
 @pytest.mark.parametrize("crash", CRASHES[1:])
 def test_a_crash_in_the_middle_of_an_excursion_neither_loses_nor_repeats_its_alert(crash: str) -> None:
+    """A crash during a period out of band neither loses nor repeats its alert."""
     readings = [message(n, n * STEP, **KINDS["hot"]) for n in range(12)]
     for at in range(12):
         crashes = ["none"] * 12
@@ -50,6 +54,7 @@ def test_a_crash_in_the_middle_of_an_excursion_neither_loses_nor_repeats_its_ale
 
 
 def test_evidence_of_acknowledged_readings_survives_a_restart() -> None:
+    """Weak signs in readings acknowledged before a restart still count after it."""
     ship = Ship()
     ship.take(message(0, 0, motion={"freeFallSeconds": 1.0}), "all stored")
     ship.take(message(1, 5 * MINUTE, motion={"immersed": True}), "none")
@@ -58,6 +63,7 @@ def test_evidence_of_acknowledged_readings_survives_a_restart() -> None:
 
 
 def test_a_box_that_is_not_aboard_any_more_has_nothing_open_after_a_restart() -> None:
+    """After a restart, the alerts of a box that has left the ship are cleared."""
     ship = Ship()
     for n in range(3):
         ship.take(message(n, n * STEP, **KINDS["off"]), "none")
@@ -73,6 +79,7 @@ def test_a_box_that_is_not_aboard_any_more_has_nothing_open_after_a_restart() ->
 
 
 def test_a_silence_is_not_raised_again_after_a_restart_and_ends_with_the_next_reading() -> None:
+    """After a restart, an open silence alert is not raised again, and clears with the next reading."""
     ship = Ship()
     others = [number for number in NEIGHBOURS if number not in BOXES]
     for n in range(8):
@@ -95,6 +102,7 @@ def test_a_silence_is_not_raised_again_after_a_restart_and_ends_with_the_next_re
 
 
 def test_another_site_that_sees_the_same_readings_gives_the_same_id() -> None:
+    """Two sites that judge the same readings give an alert the same id."""
     ids = set()
     for site in ("star", "tokyo"):
         engine = AlertEngine(site)
@@ -105,7 +113,8 @@ def test_another_site_that_sees_the_same_readings_gives_the_same_id() -> None:
 
 
 def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> tuple[AlertEngine, list[Alert]]:
-    """A watch that starts with the alerts and the last ``tail`` readings, the first half of which it cannot judge."""
+    """Start an alert engine from the stored alerts and the last ``tail`` readings, half of which it cannot judge
+    yet."""
     engine = AlertEngine("star")
     for alert in alerts:
         engine.restore(alert)
@@ -119,6 +128,9 @@ def again(readings: list[ReadingMessage], alerts: list[Alert], *, tail: int) -> 
 
 
 def test_an_alert_that_was_opened_before_the_tail_is_not_raised_again_and_ends_under_its_id() -> None:
+    """After a restart, an open alert whose first reading was not read back is not raised again, and clears under its
+    id.
+    """
     readings = [message(n, n * STEP, **KINDS["warm"]) for n in range(60)]
     first = AlertEngine("star")
     [opened] = [alert for seen in readings for alert in first.judge_reading(seen, seen.log, seen.device_ms)]
@@ -133,7 +145,8 @@ def test_an_alert_that_was_opened_before_the_tail_is_not_raised_again_and_ends_u
 
 
 def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> None:
-    kinds = ["defrost", *["warm"] * 6, *["good"] * 10]  # the tail begins behind the defrost
+    """The first readings that are read back are not judged: what came before them (here a defrost) is unknown."""
+    kinds = ["defrost", *["warm"] * 6, *["good"] * 10]  # the readings read back begin after the defrost
     readings = [message(n, n * 13 * MINUTE, **KINDS[kind]) for n, kind in enumerate(kinds)]
     first = AlertEngine("star")
     assert [alert for seen in readings for alert in first.judge_reading(seen, seen.log, seen.device_ms)] == []
@@ -142,7 +155,11 @@ def test_what_a_tail_begins_with_is_not_judged_without_what_came_before() -> Non
 
 
 def test_the_ship_s_position_of_before_the_restart_ends_nothing_unheard() -> None:
-    """What is concluded while the past is read is told to nobody: the silence of all would stay open in the log."""
+    """A ship's position read back at the start does not clear an alert unnoticed.
+
+    Alerts found while the engine reads the past are not written, so an open alert about the silence of all boxes would
+    stay open in the log.
+    """
     engine = AlertEngine("star")
     boxes = (BOX, *NEIGHBOURS)
     alerts: list[Alert] = []

@@ -1,4 +1,4 @@
-"""Each rule by itself: when it begins, rises, ends, and what it leaves alone."""
+"""Each alert rule by itself: when an alert opens, becomes worse and clears, and what raises none."""
 
 from __future__ import annotations
 
@@ -59,10 +59,12 @@ def test_a_set_point_far_off_is_critical() -> None:
 
 
 def test_no_booking_no_set_point_to_compare() -> None:
+    """Without a booking, no set point alert is raised."""
     assert Voyage().every(10 * MINUTE, 4 * HOUR, **REEFER) == []
 
 
 def test_a_booking_that_comes_after_the_box_is_used_from_then_on() -> None:
+    """A booking that arrives after the box came aboard is used from then on."""
     voyage = Voyage()
     assert voyage.every(10 * MINUTE, 60 * MINUTE, **REEFER) == []
     voyage.engine.booked(booking(setpoint_temperature=2.0))
@@ -72,6 +74,7 @@ def test_a_booking_that_comes_after_the_box_is_used_from_then_on() -> None:
 
 
 def test_a_cancelled_booking_counts_no_more() -> None:
+    """A cancelled booking is not used any more."""
     voyage = Voyage()
     voyage.engine.booked(booking(setpoint_temperature=2.0))
     voyage.engine.booked(booking(setpoint_temperature=2.0, status="CANCELLED"))
@@ -82,6 +85,7 @@ def test_a_cancelled_booking_counts_no_more() -> None:
 
 
 def test_beyond_what_the_commodity_stands_is_critical_and_says_so_as_an_update() -> None:
+    """A temperature that the commodity cannot stand turns the open alert critical, as an update."""
     voyage = Voyage()
     voyage.engine.booked(booking(commodity="Pharmaceuticals", setpoint_temperature=5.0))
     warm, hot = air(7.5, setpoint=5.0), air(9.0, setpoint=5.0)
@@ -94,6 +98,7 @@ def test_beyond_what_the_commodity_stands_is_critical_and_says_so_as_an_update()
 
 
 def test_a_good_set_point_does_not_excuse_what_the_commodity_cannot_stand() -> None:
+    """A temperature that the commodity cannot stand raises an alert even if it is near the set point."""
     voyage = Voyage()
     voyage.engine.booked(booking(commodity="ice-cream", setpoint_temperature=-15.0))
     frozen = air(-15.0, setpoint=-15.0)
@@ -101,6 +106,7 @@ def test_a_good_set_point_does_not_excuse_what_the_commodity_cannot_stand() -> N
 
 
 def test_causes_are_the_first_the_worst_and_the_deciding_reading() -> None:
+    """An alert names three readings as its causes: the first, the worst, and the one that opened it."""
     voyage = Voyage()
     voyage.see(0, **air(4.0))
     for minutes, supply in ((15, 7.0), (30, 12.0), (45, 9.0), (60, 8.0)):
@@ -111,6 +117,7 @@ def test_causes_are_the_first_the_worst_and_the_deciding_reading() -> None:
 
 
 def test_one_reading_in_band_starts_the_dwell_anew() -> None:
+    """One reading in band restarts the dwell time."""
     voyage = Voyage()
     assert voyage.every(15 * MINUTE, 45 * MINUTE, **air(9.0)) == []
     assert voyage.see(60 * MINUTE, **air(4.0)) == []
@@ -118,6 +125,7 @@ def test_one_reading_in_band_starts_the_dwell_anew() -> None:
 
 
 def test_a_relapse_within_the_recovery_is_the_same_alert() -> None:
+    """Going out of band again before recovery is complete belongs to the same alert."""
     voyage = Voyage()
     assert len(voyage.every(15 * MINUTE, 60 * MINUTE, **air(9.0))) == 1
     assert voyage.see(65 * MINUTE, **air(4.0)) == []
@@ -128,6 +136,7 @@ def test_a_relapse_within_the_recovery_is_the_same_alert() -> None:
 
 @pytest.mark.parametrize("setting", ["isDefrosting", "isPreTripInspection"])
 def test_defrost_and_pre_trip_inspection_are_left_out_and_so_is_the_time_after(setting: str) -> None:
+    """Readings during defrost and pre-trip inspection, and for a while after them, raise no temperature alert."""
     voyage = Voyage()
     assert voyage.every(10 * MINUTE, 4 * HOUR, **air(20.0, **{setting: True})) == []
     assert voyage.every(10 * MINUTE, 4 * HOUR + 25 * MINUTE, start_s=4 * HOUR + 5 * MINUTE, **air(20.0)) == []
@@ -136,6 +145,7 @@ def test_defrost_and_pre_trip_inspection_are_left_out_and_so_is_the_time_after(s
 
 
 def test_a_unit_without_power_under_inspection_has_lost_none() -> None:
+    """A unit without power during a pre-trip inspection raises no power alert."""
     voyage = Voyage()
     off = {**REEFER, "isPowered": False, "reeferSettings": {"isPreTripInspection": True}}
     assert voyage.every(10 * MINUTE, 3 * HOUR, **off) == []
@@ -155,6 +165,7 @@ def test_a_unit_without_power_under_inspection_has_lost_none() -> None:
 def test_the_atmosphere_is_held_against_the_units_own_set_points(
     kind: str, severity: str, measured: dict[str, float], setpoints: dict[str, float]
 ) -> None:
+    """Gases and humidity are compared with the unit's own set points."""
     voyage = Voyage()
     [alert] = voyage.every(30 * MINUTE, 5 * HOUR, measurements=measured, setpoints=setpoints)
     assert (alert.kind, alert.severity, alert.state) == (kind, severity, "OPENED")
@@ -167,6 +178,7 @@ def test_the_atmosphere_is_held_against_the_units_own_set_points(
 
 
 def test_the_atmosphere_is_held_against_the_commoditys_bounds() -> None:
+    """Gases and humidity are compared with the commodity's limits."""
     voyage = Voyage()
     voyage.engine.booked(booking(commodity="bananas"))
     [alert] = voyage.every(30 * MINUTE, 3 * HOUR, measurements={"co2": 9.5})
@@ -177,13 +189,14 @@ def test_the_atmosphere_is_held_against_the_commoditys_bounds() -> None:
 @pytest.mark.parametrize(
     "fields",
     [
-        {"measurements": {"relativeHumidity": 10.0, "o2": 0.1, "co2": 40.0}},  # nothing says what it should be
+        {"measurements": {"relativeHumidity": 10.0, "o2": 0.1, "co2": 40.0}},  # no set point or limit is known
         {"measurements": {"o2": 9.0}, "setpoints": {"o2": 3.0}, "reeferSettings": {"isDefrosting": True}},
         {"measurements": {"o2": 9.0}, "setpoints": {"o2": 3.0}, "isPowered": False},
         {"setpoints": {"o2": 3.0}},
     ],
 )
 def test_the_atmosphere_is_not_judged_without_grounds(fields: dict[str, Any]) -> None:
+    """Without set points and limits, gases and humidity raise no alert."""
     assert Voyage().every(30 * MINUTE, 8 * HOUR, **fields) == []
 
 
@@ -202,6 +215,7 @@ def test_a_door_open_at_sea_is_raised_at_once_and_cleared_when_it_is_shut() -> N
 
 @pytest.mark.parametrize("ship", [{"speed": 0.0, "status": 5}, {"speed": 0.4, "status": 1}, None])
 def test_a_door_may_be_open_in_port_or_where_nobody_knows_that_the_ship_sails(ship: dict[str, Any] | None) -> None:
+    """An open door raises no alert in port, or where it is not known that the ship sails."""
     voyage = Voyage()
     if ship is not None:
         voyage.ship(**ship)
@@ -214,7 +228,7 @@ def test_a_door_may_be_open_in_port_or_where_nobody_knows_that_the_ship_sails(sh
 def quiet_ship(
     voyage: Voyage, hours: int, *, silent: tuple[str, ...] = (), others: tuple[str, ...] = ()
 ) -> list[Alert]:
-    """All report every 15 minutes for two hours, then ``silent`` do not any more; the ship reports all the time."""
+    """All boxes report every 15 minutes for two hours, then the ``silent`` ones stop; the ship reports all the time."""
     alerts: list[Alert] = []
     for at in range(0, hours * HOUR + 1, 15 * MINUTE):
         alerts += voyage.ship(at)
@@ -234,6 +248,7 @@ def test_a_box_that_has_fallen_silent_is_raised_and_cleared_when_it_speaks() -> 
 
 @pytest.mark.parametrize("readings", range(3, 12))
 def test_a_device_that_keeps_its_interval_exactly_is_missed_after_four_of_them(readings: int) -> None:
+    """A device that keeps its interval exactly counts as silent after four intervals without a reading."""
     voyage = Voyage()
     last = (readings - 1) * 20 * MINUTE
     for at in range(0, last + 1, 20 * MINUTE):
@@ -244,6 +259,7 @@ def test_a_device_that_keeps_its_interval_exactly_is_missed_after_four_of_them(r
 
 
 def test_when_the_gateway_fails_one_alert_is_raised_about_all_boxes() -> None:
+    """When the gateway fails, one alert about all boxes opens instead of one for each."""
     voyage = Voyage()
     [alert] = quiet_ship(voyage, 12, silent=(BOX, *NEIGHBOURS))
     assert (alert.equipment_reference, alert.kind, alert.severity) == ("", "SILENCE", "ALARM")
@@ -257,6 +273,7 @@ def test_when_the_gateway_fails_one_alert_is_raised_about_all_boxes() -> None:
 
 
 def test_boxes_that_report_at_different_moments_are_not_named_one_by_one_when_the_gateway_fails() -> None:
+    """When the gateway fails, boxes that report at different moments get no alerts of their own."""
     voyage = Voyage()
     alerts: list[Alert] = []
     for minute in range(0, 8 * 60):
@@ -281,6 +298,7 @@ def test_an_alert_about_all_boxes_outlives_a_restart() -> None:
 
 
 def test_nobody_is_silent_while_the_ship_itself_does_not_report() -> None:
+    """While the ship itself does not report, no box counts as silent."""
     voyage = Voyage()
     voyage.ship()
     voyage.every(15 * MINUTE, HOUR)
@@ -288,6 +306,7 @@ def test_nobody_is_silent_while_the_ship_itself_does_not_report() -> None:
 
 
 def test_a_box_whose_log_is_not_held_is_not_expected_to_report() -> None:
+    """A box whose log another site holds is not expected to report here."""
     voyage = Voyage()
     voyage.ship()
     for at in range(0, HOUR, 15 * MINUTE):
@@ -296,6 +315,7 @@ def test_a_box_whose_log_is_not_held_is_not_expected_to_report() -> None:
 
 
 def test_a_box_that_left_the_ship_is_not_missed() -> None:
+    """A box that has left the ship raises no silence alert."""
     voyage = Voyage()
     for at in range(0, HOUR, 15 * MINUTE):
         voyage.ship(at)
@@ -305,6 +325,7 @@ def test_a_box_that_left_the_ship_is_not_missed() -> None:
 
 
 def test_a_box_that_left_and_came_back_is_judged_once() -> None:
+    """A box that left and came back has its silence judged once."""
     voyage = Voyage()
     for number in (BOX, *NEIGHBOURS):
         voyage.see(0, number=number)
@@ -319,11 +340,12 @@ def test_a_box_that_left_and_came_back_is_judged_once() -> None:
 
 
 def test_a_burst_of_events_does_not_make_a_device_seem_quicker_than_it_is() -> None:
+    """A burst of event readings does not shorten the interval that is expected of a device."""
     voyage = Voyage()
     for at in range(0, 24 * HOUR, 6 * HOUR):
         voyage.ship(at)
         voyage.see(at)
-    for seconds in range(0, 50, 10):  # something shakes it
+    for seconds in range(0, 50, 10):  # something shakes the box
         voyage.see(18 * HOUR + 600 + seconds)
     assert [alert for hours in range(19, 30) for alert in voyage.ship(hours * HOUR)] == []
 
@@ -332,6 +354,7 @@ def test_a_burst_of_events_does_not_make_a_device_seem_quicker_than_it_is() -> N
 
 
 def test_a_box_that_tilts_and_falls_silent_with_its_neighbours_is_overboard() -> None:
+    """A box that tilts and falls silent together with its neighbours raises the overboard alert."""
     voyage = Voyage()
     stack = NEIGHBOURS[:2]
     others = tuple(f"{prefix}" for prefix in ("BIGU1000052", "BIGU1000068", "BIGU1000073", "BIGU1000089"))
@@ -355,6 +378,7 @@ def test_a_box_that_tilts_and_falls_silent_with_its_neighbours_is_overboard() ->
 
 
 def test_silence_and_silent_neighbours_alone_are_never_overboard() -> None:
+    """Silence alone, also of neighbours, never raises an overboard alert."""
     voyage = Voyage()
     stowed: dict[str, Any] = {"stowagePosition": "340782"}
     everybody = (BOX, *NEIGHBOURS, "BIGU1000052", "BIGU1000068", "BIGU1000073", "BIGU1000089", "BIGU1000094")
@@ -372,6 +396,7 @@ def test_silence_and_silent_neighbours_alone_are_never_overboard() -> None:
 
 
 def test_new_evidence_and_drift_are_told_but_not_at_every_reading() -> None:
+    """New evidence and drift update an overboard alert, but not with every reading."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **FALL, geoLocation={"latitude": -30.0, "longitude": 155.0})
@@ -388,6 +413,7 @@ def test_new_evidence_and_drift_are_told_but_not_at_every_reading() -> None:
 
 
 def test_what_could_not_be_told_at_once_is_told_when_the_box_is_silent() -> None:
+    """An update held back for a while is written when the box falls silent."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **FALL)
@@ -400,6 +426,7 @@ def test_what_could_not_be_told_at_once_is_told_when_the_box_is_silent() -> None
 
 
 def test_a_false_alarm_does_not_report_every_mile_of_the_ship() -> None:
+    """A false overboard alarm is not updated for every mile that the ship sails."""
     voyage = Voyage()
     voyage.ship()
     here = {"latitude": AT_SEA.latitude, "longitude": AT_SEA.longitude}
@@ -412,11 +439,12 @@ def test_a_false_alarm_does_not_report_every_mile_of_the_ship() -> None:
 
 
 def test_a_late_reading_still_counts_as_evidence() -> None:
+    """A reading that arrives late still counts as evidence."""
     voyage = Voyage()
     voyage.ship()
     voyage.sequences[BOX] = 0
     voyage.see(60, **TILT)
-    voyage.sequences[BOX] = -1  # the reading from just before comes after it
+    voyage.sequences[BOX] = -1  # the earlier reading arrives after it
     alerts = voyage.see(0, motion={"freeFallSeconds": 1.5, "peakG": 9.0})
     assert said(alerts) == [("OVERBOARD", "CRITICAL", "OPENED")]
 
@@ -427,6 +455,7 @@ def test_a_late_reading_still_counts_as_evidence() -> None:
     ids=["no fix", "not available"],
 )
 def test_a_box_that_does_not_know_its_place_is_not_away(place: dict[str, float]) -> None:
+    """A box without a position of its own does not count as away from the ship."""
     voyage = Voyage()
     voyage.ship()
     assert voyage.see(60, motion={"immersed": True}, geoLocation=place) == []
@@ -435,6 +464,7 @@ def test_a_box_that_does_not_know_its_place_is_not_away(place: dict[str, float])
 
 
 def test_a_ship_whose_last_report_is_too_old_says_nothing_about_where_a_box_is() -> None:
+    """A ship's report that is too old says nothing about the distance of a box."""
     voyage = Voyage()
     voyage.ship()
     far = {"latitude": AT_SEA.latitude - 20, "longitude": AT_SEA.longitude}
@@ -448,6 +478,7 @@ def test_a_ship_whose_last_report_is_too_old_says_nothing_about_where_a_box_is()
 
 
 def test_a_repeat_or_a_late_reading_neither_ends_nor_begins_a_condition() -> None:
+    """A repeated or late reading neither opens nor clears an alert."""
     voyage = Voyage()
     assert voyage.every(15 * MINUTE, 45 * MINUTE, **air(9.0)) == []
     voyage.sequences[BOX] = -1
@@ -457,6 +488,7 @@ def test_a_repeat_or_a_late_reading_neither_ends_nor_begins_a_condition() -> Non
 
 
 def test_a_device_whose_clock_was_set_back_is_judged_on() -> None:
+    """A device whose clock was set back is still judged."""
     voyage = Voyage()
     assert voyage.every(15 * MINUTE, 30 * MINUTE, start_s=15 * MINUTE, **air(9.0)) == []
     alerts = voyage.every(15 * MINUTE, -22 * HOUR, start_s=-24 * HOUR, **air(9.0))
@@ -464,6 +496,7 @@ def test_a_device_whose_clock_was_set_back_is_judged_on() -> None:
 
 
 def test_a_new_boot_counts_from_zero_again() -> None:
+    """After a restart of the device, its sequence counts from zero again, and its readings are judged."""
     voyage = Voyage()
     assert voyage.every(15 * MINUTE, 45 * MINUTE, **air(9.0)) == []
     voyage.sequences[BOX] = -1
@@ -484,6 +517,7 @@ class Broken(AlertRule):
 
 
 def test_a_rule_that_fails_stops_no_other_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A rule that raises an error is logged and does not stop the others."""
     voyage = Voyage()
     voyage.engine = AlertEngine("star", [Broken(), *default_rules()])
     voyage.ship()
@@ -496,6 +530,7 @@ def test_a_rule_that_fails_stops_no_other_and_is_logged(caplog: pytest.LogCaptur
 
 
 def test_what_was_open_ends_when_the_box_leaves_the_ship() -> None:
+    """Open alerts clear when the box leaves the ship."""
     voyage = Voyage()
     [opened] = voyage.every(10 * MINUTE, 30 * MINUTE, **REEFER, isPowered=False)
     [left] = voyage.engine.forget(BOX, 1)

@@ -1,4 +1,4 @@
-"""A simulated voyage through the engine of its ship: what is lost is found, and nothing is that is not."""
+"""Play a simulated voyage to the alert engine of its ship: it finds every lost container, and raises no false alert."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from topologies.model import SiteKind
 
 
 def sailed(name: str) -> tuple[list[Alert], set[str], int]:
-    """Alerts on board, the containers that were lost, and how many containers have a fault in the scenario."""
+    """Return the alerts on board, the containers that were lost, and how many containers have a fault in the
+    scenario."""
     scenario = scenario_file.load(name)
     topology = load(scenario.topology)
     voyage = Voyage(scenario, topology, seed=7)
@@ -48,9 +49,10 @@ def sailed(name: str) -> tuple[list[Alert], set[str], int]:
 
 
 def test_a_voyage_raises_what_happens_on_it_and_nothing_else() -> None:
+    """The alerts of a voyage match the scenario's faults, and no other alert opens."""
     alerts, lost, faulty = sailed("harbour")
     overboard = {alert.equipment_reference for alert in alerts if alert.kind == "OVERBOARD"}
     assert overboard == lost and lost
-    assert len({alert.equipment_reference for alert in alerts}) <= faulty  # cargo that is well raises nothing
+    assert len({alert.equipment_reference for alert in alerts}) <= faulty  # cargo in good condition raises no alert
     opened = Counter(alert.alert_id for alert in alerts if alert.state == "OPENED")
     assert set(opened.values()) == {1}

@@ -1,4 +1,4 @@
-"""Alerts about devices themselves: a clock that is off, two on one container, one that changes its container."""
+"""Alerts about devices themselves: a wrong clock, two devices on one container, a device that changes its container."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OTHER = NEIGHBOURS[0]
 
 
 class Aboard:
-    """Readings of any device for any box, received when they were measured unless told otherwise."""
+    """Feed readings of any device for any box, received at the time of measurement by default."""
 
     def __init__(self) -> None:
         self.engine = AlertEngine("star")
@@ -31,7 +31,9 @@ class Aboard:
         self._sequences: dict[str, int] = {}
 
     def hear(self, device: str, number: str = BOX, *, after: int = STEP, behind: int = 0) -> list[Alert]:
-        """``behind``: seconds by which the device's clock, or the reading itself, is behind the receipt."""
+        """Receive a reading. ``behind``: seconds by which the device's clock, or the reading itself, lags behind the
+        receipt.
+        """
         self.now += after
         self._sequences[device] = self._sequences.get(device, -1) + 1
         seen = message(self._sequences[device], self.now - behind, number=number, name=device)
@@ -44,6 +46,7 @@ class Aboard:
 
 
 def test_a_device_that_takes_over_from_another_is_no_conflict() -> None:
+    """A device that replaces another one on a container is no conflict."""
     aboard = Aboard()
     for device in ("old", "old", "new", "new", "new"):
         aboard.hear(device)
@@ -51,6 +54,7 @@ def test_a_device_that_takes_over_from_another_is_no_conflict() -> None:
 
 
 def test_two_devices_on_one_container_are_a_conflict_until_only_one_reports() -> None:
+    """Two devices that report for one container raise an alert until only one reports."""
     aboard = Aboard()
     for device in ("one", "two"):
         assert aboard.hear(device) == []
@@ -70,7 +74,10 @@ def test_two_devices_on_one_container_are_a_conflict_until_only_one_reports() ->
 
 
 def test_a_conflict_shows_also_when_one_of_the_clocks_is_behind() -> None:
-    """What rules go by is the newer device; the other one's readings come late for ever, and must be noticed."""
+    """Two devices on one container raise an alert also when one of their clocks is behind.
+
+    The rules go by the newer device; the readings of the other one are always late, and must be noticed.
+    """
     aboard = Aboard()
     aboard.hear("slow", behind=20 * MINUTE)
     aboard.hear("right")
@@ -79,6 +86,7 @@ def test_a_conflict_shows_also_when_one_of_the_clocks_is_behind() -> None:
 
 
 def test_what_an_old_device_had_kept_is_no_conflict() -> None:
+    """Stored readings of a replaced device, sent later, are no conflict."""
     aboard = Aboard()
     aboard.hear("old")
     aboard.hear("new", after=5 * STEP)
@@ -88,6 +96,7 @@ def test_what_an_old_device_had_kept_is_no_conflict() -> None:
 
 
 def test_a_repeated_reading_of_the_old_device_is_no_conflict() -> None:
+    """A reading of the replaced device that is sent again is no conflict."""
     engine = AlertEngine("star")
     old, new = message(5, 0, name="old"), message(0, STEP, name="new")
     for at, seen in enumerate((old, new, old, new)):
@@ -95,11 +104,12 @@ def test_a_repeated_reading_of_the_old_device_is_no_conflict() -> None:
 
 
 def test_a_device_that_changes_its_container_is_told_once() -> None:
+    """A device that changes its container raises one alert."""
     aboard = Aboard()
     aboard.hear("own", OTHER, after=STEP)
     for _ in range(3):
         aboard.hear("d", BOX)
-    assert aboard.hear("d", OTHER) == []  # once may be a mistake of the moment; both readings are stored anyway
+    assert aboard.hear("d", OTHER) == []  # one reading may be a mistake; both are stored anyway
     [opened] = [alert for alert in aboard.hear("d", OTHER) if alert.kind == "DEVICE_MOVED"]
     assert (opened.equipment_reference, opened.severity, opened.state) == (OTHER, "WARNING", "OPENED")
     assert opened.alert_id == f"DEVICE_MOVED.{OTHER}.d.1.2"
@@ -129,6 +139,7 @@ def test_a_device_that_returns_to_its_container_ends_the_alert() -> None:
 
 
 def test_a_device_that_goes_ashore_with_one_container_and_comes_back_on_another_is_no_news() -> None:
+    """A device that goes ashore with one container and comes back on another raises no alert."""
     aboard = Aboard()
     aboard.hear("d", BOX)
     aboard.engine.forget(BOX)
@@ -137,6 +148,7 @@ def test_a_device_that_goes_ashore_with_one_container_and_comes_back_on_another_
 
 
 def test_a_gateway_that_gives_its_own_id_for_all_containers_tells_nothing() -> None:
+    """A gateway that sends its own id as the device of all containers raises no alerts."""
     aboard = Aboard()
     for _ in range(4):
         for number in NEIGHBOURS:
@@ -145,6 +157,7 @@ def test_a_gateway_that_gives_its_own_id_for_all_containers_tells_nothing() -> N
 
 
 def test_device_ids_without_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unlimited number of device ids does not fill the memory."""
     monkeypatch.setattr(devices, "MOST_DEVICES", 20)
     aboard = Aboard()
     [rule] = [rule for rule in default_rules() if isinstance(rule, devices.DeviceMovedRule)]
@@ -159,6 +172,7 @@ def test_device_ids_without_end_do_not_fill_the_memory(monkeypatch: pytest.Monke
 
 
 def test_a_clock_that_is_ahead_is_told_and_ends_when_it_is_right() -> None:
+    """A device clock that is ahead raises an alert, which clears when the clock is right."""
     aboard = Aboard()
     aboard.hear("d")
     [opened] = aboard.hear("d", behind=-40 * MINUTE)
@@ -171,6 +185,7 @@ def test_a_clock_that_is_ahead_is_told_and_ends_when_it_is_right() -> None:
 
 
 def test_readings_that_are_late_say_nothing_about_the_clock() -> None:
+    """Late readings raise no alert about the device's clock."""
     aboard = Aboard()
     for _ in range(20):
         aboard.hear("d", after=1, behind=24 * HOUR)
@@ -178,6 +193,7 @@ def test_readings_that_are_late_say_nothing_about_the_clock() -> None:
 
 
 def test_a_clock_so_far_off_that_readings_are_refused_is_told_once_and_ends() -> None:
+    """A clock so wrong that readings are refused raises one alert, which clears afterwards."""
     way = WayIn("star")
     now = dt.datetime.now(dt.UTC)
     lost = [way.take(readings_topic(), reading(n, at=now.replace(year=1990 + 60 * (n % 2), day=1))) for n in range(3)]
@@ -213,4 +229,5 @@ def sailed(story: list[tuple[str, str, int, str]], *, crashing: bool) -> list[Al
 def test_an_alert_engine_that_crashes_says_of_devices_what_one_says_that_does_not(
     story: list[tuple[str, str, int, str]],
 ) -> None:
+    """With crashes anywhere, the alerts about devices are the same as without."""
     assert said(sailed(story, crashing=True)) == said(sailed(story, crashing=False))

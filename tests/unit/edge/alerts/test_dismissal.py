@@ -1,4 +1,6 @@
-"""Alerts that a person clears: said once, by whom and why; the same condition raises them no more, a new one does."""
+"""Alerts cleared by a person: cleared once, with name and reason. The same condition raises none again; a new condition
+does.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +28,13 @@ def dismissed(engine: AlertEngine, alert: Alert, reason: str = "the sensor is we
     order = order_for(alert, reason, NOW)
     assert decoder(AlertOrder).decode(encode(order)) == order
     ended = engine.dismiss(order, ms(0))
-    assert engine.dismiss(order, ms(0)) == []  # it is read again at every start
+    assert engine.dismiss(order, ms(0)) == []  # the order is read again at every start
     assert [order_of(each) for each in ended] == [order.order_id] * len(ended)
     return ended
 
 
 def test_an_overboard_alert_is_cleared_with_who_and_why_and_what_had_been_seen() -> None:
+    """A cleared overboard alert records who cleared it, why, and the evidence seen by then."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **WATER)
@@ -44,6 +47,7 @@ def test_an_overboard_alert_is_cleared_with_who_and_why_and_what_had_been_seen()
 
 
 def test_what_goes_on_raises_it_no_more_and_new_evidence_does_under_an_id_of_its_own() -> None:
+    """A condition that continues raises no alert after its dismissal; new evidence does, under a new id."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **WATER)
@@ -55,6 +59,7 @@ def test_what_goes_on_raises_it_no_more_and_new_evidence_does_under_an_id_of_its
 
 
 def test_it_is_raised_again_when_it_was_over_and_comes_back() -> None:
+    """A condition that ended after the dismissal and comes back raises an alert again."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **WATER)
@@ -65,6 +70,7 @@ def test_it_is_raised_again_when_it_was_over_and_comes_back() -> None:
 
 
 def test_a_temperature_alert_that_was_cleared_stays_so_until_the_condition_is_a_new_one() -> None:
+    """A dismissed temperature alert stays cleared until the condition ends and begins again."""
     voyage = Voyage()
     warm = voyage.every(STEP, 5 * STEP, **KINDS["warm"])
     [opened] = warm
@@ -93,7 +99,7 @@ class Cared(Ship):
             self.orders.append(order)
             if crash == "none" or n > 0:
                 self.append(self.engine.dismiss(order, ms(0)))
-            else:  # the order is written and the bridge dies before it has answered
+            else:  # the order is written and the bridge dies before it has carried it out
                 self.restart()
 
 
@@ -126,6 +132,7 @@ def sailed(story: list[tuple[str, str, str, int]], *, crashing: bool) -> list[Al
 def test_an_alert_engine_that_crashes_while_alerts_are_cleared_says_what_one_says_that_does_not(
     runs_: list[tuple[str, list[tuple[str, str, int]]]],
 ) -> None:
+    """With crashes while alerts are dismissed, the stored alerts are the same as without."""
     story = [(kind, number, crash, clears) for kind, run in runs_ for number, crash, clears in run]
     calm = sailed(story, crashing=False)
     assert said(sailed(story, crashing=True)) == said(calm)
@@ -146,12 +153,14 @@ def raised() -> list[Alert]:
 
 
 def test_an_alert_is_meant_by_its_id_by_its_container_or_by_its_log() -> None:
+    """A dismissal can name an alert by its id, its container or the container's log."""
     alerts = raised()
     for wanted in (alerts[0].alert_id, BOX, f"containers.{BOX}"):
         assert chosen(alerts, wanted, "star") == alerts[0]
 
 
 def test_what_cannot_be_cleared_is_refused_with_its_reason() -> None:
+    """An alert that cannot be dismissed is refused with the reason."""
     alerts = raised()
     with pytest.raises(ConfigurationError, match="no alert is 'BIGU9999999' here"):
         chosen(alerts, "BIGU9999999", "star")
@@ -164,6 +173,7 @@ def test_what_cannot_be_cleared_is_refused_with_its_reason() -> None:
 
 
 def test_with_two_open_alerts_of_a_container_the_id_is_asked_for() -> None:
+    """With two open alerts of a container, the command asks for the id."""
     voyage = Voyage()
     voyage.ship()
     voyage.see(0, motion={"doorOpen": True, "immersed": True, "tiltDegrees": 70.0})
@@ -174,6 +184,7 @@ def test_with_two_open_alerts_of_a_container_the_id_is_asked_for() -> None:
 
 
 def test_the_answer_for_programs_tells_whether_it_was_this_order() -> None:
+    """The JSON answer tells whether this order cleared the alert."""
     voyage = Voyage()
     voyage.ship()
     [opened] = voyage.see(0, **FALL)

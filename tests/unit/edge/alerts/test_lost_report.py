@@ -1,4 +1,4 @@
-"""The draft of the report of lost containers: what the logs know is in it, what they do not know is asked for."""
+"""The draft report of lost containers: it contains what the logs know, and asks for what they do not know."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from tests.unit.edge.samples import BOX, IMO, NOW
 
 
 def lost() -> list[Alert]:
-    """Two boxes lost half an hour apart, a third one that was found aboard, and one lost on another day."""
+    """Return alerts of two boxes lost half an hour apart, a third that was found aboard, and one lost on another
+    day."""
     voyage = Voyage()
     voyage.ship()
     voyage.see(0, **FALL, geoLocation={"latitude": -30.5, "longitude": 155.01})
@@ -33,6 +34,7 @@ def made(alerts: list[Alert], **more: object) -> LostContainerReport:
 
 
 def test_all_losses_of_an_incident_are_in_one_report() -> None:
+    """All losses of one incident are in one report."""
     report = made(lost())
     assert [each.equipment_reference for each in report.containers] == [BOX, NEIGHBOURS[0]]
     assert (report.number_of_containers, report.number_is_estimate, report.report_type) == (2, True, "PRELIMINARY")
@@ -42,11 +44,12 @@ def test_all_losses_of_an_incident_are_in_one_report() -> None:
     assert report.weather is not None and report.weather.significant_wave_height == 7.0
     first = report.containers[0]
     assert (first.commodity, first.booking_reference) == ("toy-ducks", "B1")
-    assert any(each.startswith("immersion") for each in first.evidence)  # from the UPDATED state
+    assert any(each.startswith("immersion") for each in first.evidence)  # from the alert's UPDATED state
     assert report.draft
 
 
 def test_what_nobody_knows_is_asked_for() -> None:
+    """The report asks for facts that no log contains."""
     alerts = lost()
     report = draft(incident_of(alerts[0], alerts), ship_name="MV Duck Star")
     assert "weather and sea state" in report.to_complete
@@ -61,6 +64,7 @@ def test_the_last_report_is_marked_final() -> None:
 
 
 def test_the_text_has_what_a_master_reads_first() -> None:
+    """The text begins with the facts that a master needs first."""
     lines = text(made(lost())).splitlines()
     assert "DRAFT, NOT SENT" in lines[0]
     body = "\n".join(lines)

@@ -1,4 +1,4 @@
-"""The router and alerts: alerts go first, and their message is acknowledged with them."""
+"""The router stores alerts before their readings, and acknowledges a message after both."""
 
 from __future__ import annotations
 
@@ -57,6 +57,7 @@ def at_sea(minutes: int, **more: Any) -> bytes:
 
 
 def test_a_message_waits_for_its_alert_and_the_reading() -> None:
+    """A message is acknowledged only when its alert and its reading are stored."""
     router, writers = parts()
     ack = PendingAck(1, 1)
     router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, ack))
@@ -66,6 +67,7 @@ def test_a_message_waits_for_its_alert_and_the_reading() -> None:
 
 
 def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
+    """An alert that the ship's clock brings about delays the acknowledgement, too."""
     router, writers = parts()
     router.route_message(Delivery(POSITION, at_sea(0), False, None))
     router.route_message(Delivery(readings_topic(), reading(0, **FALL), False, None))
@@ -79,6 +81,7 @@ def test_what_the_ship_s_clock_shows_waits_for_its_alert_too() -> None:
 
 
 def test_a_position_s_sentinels_are_stored_as_null() -> None:
+    """AIS's "not available" values in a position are stored as null."""
     router, writers = parts()
     router.route_message(Delivery(POSITION, at_sea(0, heading=511), False, None))
     [call] = writers.ship[LOCATION].enqueue.call_args_list

@@ -34,6 +34,7 @@ def raised(writers: Any) -> list[Alert]:
 
 
 def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
+    """Readings that wait too long for custody raise one alert per log, which clears when none waits any more."""
     age = of_strays(writers)
     for offset, received in enumerate((1_000, 5_000)):
         writers.strays.index.add(LOG, offset, MessageId("d", 1, offset), received)
@@ -46,7 +47,7 @@ def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
     assert (opened.equipment_reference, opened.event_date_time.timestamp()) == ("BIGU1000005", 1.0)
     assert "2 readings" in opened.evidence[0].detail
 
-    again = of_strays(writers)  # after a restart it goes on with what it has raised
+    again = of_strays(writers)  # after a restart it continues with its open alerts
     again.restore(opened)
     again.update_alerts(70_000)
     assert len(raised(writers)) == 1
@@ -64,6 +65,7 @@ def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
 
 
 def test_an_event_that_waits_too_long_raises_the_same_alert(writers: Any) -> None:
+    """An event that waits too long for custody raises the same alert."""
     age = of_strays(writers)
     writers.strays.events[LOG] = [WaitingEvent(0, "e1", dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 1_000)]
     age.update_alerts(60_999)
@@ -78,11 +80,12 @@ def test_an_event_that_waits_too_long_raises_the_same_alert(writers: Any) -> Non
 
 
 def test_of_a_reading_and_an_event_the_older_one_counts(writers: Any) -> None:
+    """The older of a waiting reading and a waiting event decides about the alert."""
     age = of_strays(writers)
     writers.strays.index.add(LOG, 0, MessageId("d", 1, 0), 5_000)
     writers.strays.events[LOG] = [WaitingEvent(1, "e1", dt.datetime(2026, 3, 1, tzinfo=dt.UTC), 1_000)]
     age.update_alerts(61_000)
-    writers.strays.events.clear()  # the reading is not too old yet
+    writers.strays.events.clear()  # the reading has not waited too long yet
     age.update_alerts(62_000)
     age.update_alerts(65_000)
     assert [alert.state for alert in raised(writers)] == ["OPENED", "CLEARED", "OPENED"]

@@ -19,12 +19,14 @@ def written(tmp_path: Path, body: str) -> Path:
 
 
 def test_every_default_group_names_its_source() -> None:
+    """Every default group of thresholds names its source."""
     body = yaml.safe_load(DEFAULTS.read_text())
     groups = [*body["default"].items(), *(item for each in body["commodities"].values() for item in each.items())]
     assert [name for name, group in groups if not group.get("source")] == []
 
 
 def test_a_user_s_values_lie_over_the_defaults_value_by_value(tmp_path: Path) -> None:
+    """A user's thresholds replace the defaults value by value."""
     mine = load_thresholds(
         written(
             tmp_path,
@@ -66,23 +68,27 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, body: str, where: str) -> None:
+    """A mistake in the file is reported with its place."""
     with pytest.raises(ConfigurationError) as raised:
         load_thresholds(written(tmp_path, body))
     assert where in raised.value.what
 
 
 def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    """All mistakes in the file are reported at once."""
     with pytest.raises(ConfigurationError) as raised:
         load_thresholds(written(tmp_path, "commodities: {a: {door: {dwell: x}}, b: {door: {dwell: y}}}"))
     assert len(raised.value.fields["mistakes"]) == 2
 
 
 def test_a_file_that_is_not_there_is_a_mistake_of_configuration(tmp_path: Path) -> None:
+    """A missing file is a configuration error."""
     with pytest.raises(ConfigurationError):
         load_thresholds(tmp_path / "nowhere.yaml")
 
 
 def test_an_alert_engine_goes_by_the_thresholds_it_is_given(tmp_path: Path) -> None:
+    """The alert engine uses the thresholds that it is given."""
     voyage = Voyage(thresholds=load_thresholds(written(tmp_path, "default: {power: {dwell: 10m}}")))
     off: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
     assert voyage.see(0, **off) == []
@@ -90,6 +96,7 @@ def test_an_alert_engine_goes_by_the_thresholds_it_is_given(tmp_path: Path) -> N
 
 
 def test_simulated_cargo_at_its_set_point_is_within_what_the_defaults_allow() -> None:
+    """Simulated cargo at its set point stays within the default thresholds."""
     for name, cargo in COMMODITIES.items():
         limits = default_thresholds().of(name)
         low, high = limits.temperature.minimum, limits.temperature.maximum

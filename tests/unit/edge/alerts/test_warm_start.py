@@ -1,4 +1,4 @@
-"""What is read from logs for a watch that starts: from how far back, in which order, and what it makes of it."""
+"""Reading the past for an alert engine that starts: how far back, in which order, and what becomes of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def stored(record: NewRecord, offset: int) -> Record:
 
 
 class Logs:
-    """Logs of the ship in memory, in place of ``edge.logwriter.tail_reader.TailReader``."""
+    """The ship's logs in memory, in place of ``edge.logwriter.tail_reader.TailReader``."""
 
     def __init__(self, **logs: list[NewRecord]) -> None:
         self.logs = {name: [stored(each, n) for n, each in enumerate(log)] for name, log in logs.items()}
@@ -101,6 +101,7 @@ def started() -> AlertEngine:
 
 
 async def test_a_condition_that_began_before_the_restart_goes_on_after_it() -> None:
+    """A condition that began before the restart continues after it."""
     log = [new_record(n, n * 10 * MINUTE, **OFF) for n in range(3)]
     engine, found = started(), writers()
     await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{BOX_LOG: log}))  # type: ignore[arg-type]
@@ -111,6 +112,7 @@ async def test_a_condition_that_began_before_the_restart_goes_on_after_it() -> N
 
 
 async def test_an_alert_whose_reading_alone_was_stored_is_raised_from_the_log() -> None:
+    """If only the reading was stored before a crash, its alert is raised from the log at the start."""
     engine, found = started(), writers()
     await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{BOX_LOG: [new_record(0, 0, **FALL)]}))  # type: ignore[arg-type]
     [alert] = put(found)
@@ -118,8 +120,9 @@ async def test_an_alert_whose_reading_alone_was_stored_is_raised_from_the_log() 
 
 
 async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> None:
+    """Readings that wait for custody are read after the log, and only those that are not in it yet."""
     strays = [
-        records.stray(BOX_LOG, new_record(0, 0, **FALL)),  # drained long ago
+        records.stray(BOX_LOG, new_record(0, 0, **FALL)),  # drained into the log long ago
         records.stray(OTHER_LOG, new_record(0, 0, number=OTHER, motion={"freeFallSeconds": 1.0})),
         records.stray(OTHER_LOG, new_record(1, 60, number=OTHER, motion={"immersed": True})),
     ]
@@ -130,6 +133,7 @@ async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> 
 
 
 async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
+    """At the start, open alerts of a box that has left the ship are cleared."""
     engine = started()
     [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
     [opened] = engine.judge_reading(seen, BOX_LOG, ms(0))
@@ -140,6 +144,7 @@ async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
 
 
 async def test_a_box_whose_log_is_on_its_way_to_the_ship_has_not_left_it() -> None:
+    """A box whose log is about to come to the ship does not count as gone."""
     engine = started()
     [(seen, _)] = readings_of(BOX_LOG, [stored(new_record(0, 0, **FALL), 0)])
     [opened] = engine.judge_reading(seen, STRAYS, ms(0))
@@ -151,6 +156,7 @@ async def test_a_box_whose_log_is_on_its_way_to_the_ship_has_not_left_it() -> No
 
 
 async def test_a_log_is_read_deeper_only_where_its_readings_are_close_together() -> None:
+    """More of a log is read only where its readings are close together."""
     close = [new_record(n, n * MINUTE) for n in range(1000)]
     apart = [new_record(n, n * HOUR, number=OTHER) for n in range(100)]
     logs = Logs(**{BOX_LOG: close, OTHER_LOG: apart})
@@ -159,6 +165,7 @@ async def test_a_log_is_read_deeper_only_where_its_readings_are_close_together()
 
 
 async def test_a_log_that_cannot_be_read_stops_nobody() -> None:
+    """A log that cannot be read does not stop the start of the engine."""
     found = writers()
     logs = Logs(**{BOX_LOG: [new_record(0, 0, **FALL)]})
     await recall_readings(started(), found, holdings(OTHER_LOG, BOX_LOG), logs)  # type: ignore[arg-type]
@@ -166,21 +173,25 @@ async def test_a_log_that_cannot_be_read_stops_nobody() -> None:
 
 
 def test_markers_and_what_cannot_be_read_are_no_readings() -> None:
+    """Custody markers and records that cannot be decoded are skipped."""
     marker = marker_record(b"{}", timestamp_ms=ms(0))
     odd = [marker, NewRecord(b"{", b"k", (), timestamp_ms=0), NewRecord(None, b"k", (), timestamp_ms=0)]
     assert list(readings_of(BOX_LOG, [stored(each, n) for n, each in enumerate(odd)])) == []
 
 
 def test_a_whole_log_is_deep_enough() -> None:
+    """A log that is read from its beginning is never read further."""
     assert deep_enough(LogTail(0, 0, 1, [stored(new_record(0, 0), 0)]), reach_ms=HOUR * 1000)
     assert not deep_enough(LogTail(0, 5, 6, [stored(new_record(5, 0), 5)]), reach_ms=HOUR * 1000)
 
 
 def test_the_depth_is_that_of_the_longest_dwell() -> None:
+    """The engine reads back at least as far as the longest dwell time."""
     assert started().reach_ms >= 4 * HOUR * 1000
 
 
 def test_a_ship_follows_the_bookings_that_a_link_brings_aboard() -> None:
+    """A ship follows the bookings that a link brings aboard."""
     assert booking_logs(topology(), "star") == ()
     assert booking_logs(load("big-blue"), "los-angeles") == (
         "bookings.los-angeles",
@@ -191,6 +202,7 @@ def test_a_ship_follows_the_bookings_that_a_link_brings_aboard() -> None:
 
 
 def test_the_beginning_of_a_tail_is_remembered_but_not_judged() -> None:
+    """The first readings that are read back are remembered, but not judged."""
     tail = [stored(new_record(n, n * HOUR), n) for n in range(100, 120)]
     first = tail[0].timestamp_ms
     assert sure_from_ms(LogTail(0, 100, 120, tail), reach_ms=5 * HOUR * 1000) == first + 5 * HOUR * 1000

@@ -1,4 +1,4 @@
-"""A receiver of ledger entries at Tokyo, fed by hand."""
+"""A receiver of ledger entries at Tokyo, which the test feeds by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOW = dt.datetime.now(dt.UTC)
 
 
 class World:
-    """A receiver at Tokyo, fed by hand; stands for the writers, too."""
+    """A receiver at Tokyo that the test feeds by hand; it stands for the log writers, too."""
 
     def __init__(self) -> None:
         self.holdings = Holdings("tokyo", CustodyView())
@@ -60,12 +60,12 @@ class World:
         self.receiver._apply_record(f"custody.{site}", Record(0, 0, None, body, ()), at_start)  # noqa: SLF001
 
     def aboard(self, *logs: str) -> None:
-        """The ship holds these logs in term 1."""
+        """Let the ship hold these logs in term 1."""
         for log in logs or (LOG,):
             self.holdings.view.apply(entry(1, "star", log=log, granted_by="sydney"))
 
     async def take_over(self, *answers: dict[TP, LogPosition | FairleadError]) -> None:
-        """Take over until these answers to ``adopt_many`` are used up; every copy here is complete."""
+        """Take logs over until these answers to ``adopt_many`` are used up; every copy here is complete."""
         self.cluster.topics = AsyncMock(side_effect=dict.fromkeys)
         self.cluster.end_offsets = AsyncMock(side_effect=lambda logs: dict.fromkeys(logs, 1000))
         self.appender.adopt_many = AsyncMock(side_effect=[*answers, asyncio.CancelledError])

@@ -1,4 +1,6 @@
-"""One log that takes nothing holds up no other box: its messages are strays until it goes on, in order and once."""
+"""A log that accepts no appends delays no other box. Its messages wait as strays and are stored in order, once, when it
+recovers.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ SECONDS = 0.4
 
 
 class BlockedPort:
-    """A port with a look at its blocked logs; what is published has an ack."""
+    """A port that shows its blocked logs; each published message has an acknowledgement."""
 
     def __init__(self, port: Port, seconds: float) -> None:
         self.port = port
@@ -65,13 +67,13 @@ class BlockedPort:
         assert (self.session.acknowledged, self.port.failures) == (list(range(1, count + 1)), [])
 
     async def kept(self) -> list[int]:
-        """Sequence numbers of the readings among the strays, one for each time that it is kept."""
+        """Return the sequence numbers of the readings among the strays, once for each time one is kept."""
         found = [records.read_stray(each) async for each in read_log(self.port.cluster, TP(self.port.logs.strays))]
         names = [records.identity(stray.payload) for stray in found if stray is not None and not stray.event]
         return [name.sequence for name in names if name is not None]
 
     def alerts(self) -> list[str]:
-        """What the alert would say some time from now."""
+        """Return what the alert about blocked logs shows at a later time."""
         source = self.blocked.source()
         later_ms = time.time_ns() // 1_000_000 + int(ALERT_SECONDS * 1000)
         return [condition.detail for condition in source.find(later_ms, {})]
@@ -108,7 +110,10 @@ async def both_boxes_in(made: BlockedPort) -> None:
 
 
 def test_in_a_burst_no_log_is_stuck_while_it_waits_for_its_turn() -> None:
-    """2,000 logs, of which 50 a second go on: the last one waits for 40 s."""
+    """In a burst, no log counts as stuck while it waits for its turn.
+
+    Of 2,000 logs, 50 a second make progress, so the last one waits for 40 s.
+    """
     waits: Waits[int] = Waits(5.0)
     found = []
     for step in range(80):
@@ -120,12 +125,15 @@ def test_in_a_burst_no_log_is_stuck_while_it_waits_for_its_turn() -> None:
 
 
 def test_a_log_that_takes_nothing_is_stuck_in_a_burst_too_and_is_no_measure_when_it_goes_on() -> None:
+    """A log that accepts nothing counts as stuck in a burst, too; when it recovers, its long wait does not raise the
+    limit.
+    """
     waits: Waits[str] = Waits(5.0)
     first = next(
         step for step in range(100) if "dead" in waits.find_stuck(0.5, {"dead": 0, "quick": step, "quicker": 2 * step})
     )
     assert first == 10, "where others go on at once, after five seconds"
-    for step in range(100, 200):  # the dead one stays so, others wait for some seconds each
+    for step in range(100, 200):  # the dead log stays stuck, others wait for some seconds each
         found = waits.find_stuck(0.5, {"dead": 0, "slow": step // 8})
         assert found == ["dead"]
     assert waits.find_stuck(0.5, {"dead": 1}) == []
@@ -134,14 +142,15 @@ def test_a_log_that_takes_nothing_is_stuck_in_a_burst_too_and_is_no_measure_when
 
 
 async def test_an_append_that_is_stuck_holds_up_neither_its_own_box_nor_another(fake: FakeCluster) -> None:
+    """A stuck append delays neither other messages of its own box nor other boxes."""
     async with open_port(fake) as made:
         await both_boxes_in(made)
         fake.logs[BOX_LOG].leader = NO_LEADER
-        made.publish(1)  # is under way for as long as there is no leader
+        made.publish(1)  # stays under way as long as there is no leader
         made.publish(2)
         made.publish(1, OTHER)
         await made.until_acknowledged(7)
-        made.publish(3)  # goes the same way at once
+        made.publish(3)  # becomes a stray at once
         made.publish(2, OTHER)
         await made.until_acknowledged(9)
         assert made.port.state() is CustodyState.HELD
@@ -155,11 +164,14 @@ async def test_an_append_that_is_stuck_holds_up_neither_its_own_box_nor_another(
         assert await made.port.readings() == [0, 1, 2, 3, 4]
         await until(lambda: made.alerts() == [])
         metrics = made.port.metrics
-        assert (metrics.readings, metrics.strays) == (5, 3)  # each reading counts in one way
+        assert (metrics.readings, metrics.strays) == (5, 3)  # each reading is counted in one of the counters
 
 
 async def test_an_append_whose_outcome_is_unknown_is_not_stored_twice(fake: FakeCluster) -> None:
-    """It was stored, and the answer was lost; the stray of it is recognised when it is drained."""
+    """An append whose outcome is unknown is not stored twice.
+
+    The append was stored and its answer was lost; when its stray is drained, the bridge recognises the repeat.
+    """
     async with open_port(fake) as made:
         await both_boxes_in(made)
         end = fake.logs[BOX_LOG].end
@@ -177,6 +189,7 @@ async def test_an_append_whose_outcome_is_unknown_is_not_stored_twice(fake: Fake
 
 
 async def test_a_bridge_that_ends_while_a_log_is_blocked_stores_nothing_twice(fake: FakeCluster) -> None:
+    """A bridge that ends while a log is blocked stores nothing twice."""
     async with open_port(fake) as made:
         await both_boxes_in(made)
         end = fake.logs[BOX_LOG].end
@@ -195,6 +208,7 @@ async def test_a_bridge_that_ends_while_a_log_is_blocked_stores_nothing_twice(fa
 
 
 async def test_a_loading_behind_a_stuck_append_waits_for_it_and_is_acknowledged(fake: FakeCluster) -> None:
+    """A LOAD event behind a stuck append waits for it, and is acknowledged."""
     async with open_port(fake) as made:
         await both_boxes_in(made)
         fake.logs[BOX_LOG].leader = NO_LEADER
@@ -216,6 +230,7 @@ async def test_a_loading_behind_a_stuck_append_waits_for_it_and_is_acknowledged(
 
 
 async def test_a_log_that_cannot_be_created_keeps_its_event_and_readings_until_it_can(fake: FakeCluster) -> None:
+    """If a log cannot be created, its event and readings are kept until it can."""
     async with open_port(fake) as made:
         made.port.uncreatable[BOX_LOG] = FairleadError("the policy of the site's Kafka refuses it")
         made.publish_event("GTIN", "one")
@@ -238,6 +253,7 @@ async def test_a_log_that_cannot_be_created_keeps_its_event_and_readings_until_i
 async def test_a_creation_that_hangs_holds_up_only_its_own_event(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A topic creation that hangs delays only its own event."""
     async with open_port(fake) as made:
         go_on = asyncio.Event()
         position = made.port.appender.position
@@ -263,8 +279,11 @@ async def test_a_creation_that_hangs_holds_up_only_its_own_event(
 
 
 async def test_while_the_strays_log_does_not_answer_either_everything_waits(fake: FakeCluster) -> None:
-    """Kafka as a whole is away: nothing is gained by strays, and nothing may be lost."""
-    async with open_port(fake, seconds=2.5) as made:  # longer than the appender waits between two attempts
+    """If the strays log does not answer either, all messages wait.
+
+    Kafka as a whole is away: strays would not help, and no message may be lost.
+    """
+    async with open_port(fake, seconds=2.5) as made:  # longer than the appender's delay between two attempts
         await both_boxes_in(made)
         for log in fake.logs.values():
             log.leader = NO_LEADER
@@ -281,7 +300,7 @@ async def test_while_the_strays_log_does_not_answer_either_everything_waits(fake
 
 
 async def test_an_own_log_of_the_site_that_takes_nothing_is_named(fake: FakeCluster) -> None:
-    """Its messages have nowhere else to go."""
+    """A log of the site itself that accepts no appends is named in the alert: its messages cannot become strays."""
     async with open_port(fake) as made:
         await both_boxes_in(made)
         fake.logs["events.tokyo"].leader = NO_LEADER

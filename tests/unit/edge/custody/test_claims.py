@@ -1,4 +1,4 @@
-"""Claims to the log of a box that has left: who is asked, what is void, who comes first."""
+"""Claims to the log of a box that has left: which site answers, which claims are void, and which is served first."""
 
 from __future__ import annotations
 
@@ -44,13 +44,14 @@ def grant(view: CustodyView, term: int, to_site: str | None, **more: Any) -> Non
 
 
 def left() -> tuple[CustodyView, Claims]:
-    """Tokyo's, after the box has left there in term 2."""
+    """Return Tokyo's claims, after the box has left there in term 2."""
     view = CustodyView()
     grant(view, 2, None)
     return view, Claims("tokyo", view)
 
 
 def test_the_box_that_came_in_first_comes_first() -> None:
+    """Of two claims, the one of the box that came in first is served first."""
     _, claims = left()
     assert claims.next(LOG) is None
     assert claims.learn(claim("sydney", after=3))
@@ -62,6 +63,7 @@ def test_the_box_that_came_in_first_comes_first() -> None:
 
 
 def test_what_others_are_asked_is_passed_over() -> None:
+    """A claim to another site is ignored."""
     _, claims = left()
     assert not claims.learn(claim(left="hamburg"))
     assert claims.next(LOG) is None
@@ -69,17 +71,19 @@ def test_what_others_are_asked_is_passed_over() -> None:
 
 
 def test_a_claim_is_void_in_any_other_term_than_its_own() -> None:
+    """A claim is void in any term but its own."""
     view, claims = left()
     claims.learn(claim())
     grant(view, 3, "sydney")
     assert claims.next(LOG) is None
     assert not claims.logs()
     grant(view, 4, None, from_site="sydney")
-    claims.learn(claim("hamburg", term=4))  # left elsewhere since: not for tokyo to say
+    claims.learn(claim("hamburg", term=4))  # the box has left another site since: not for Tokyo to answer
     assert claims.next(LOG) is None
 
 
 def test_a_claim_may_be_read_before_what_it_answers_to() -> None:
+    """A claim may be read before the entry that it refers to."""
     view = CustodyView()
     claims = Claims("tokyo", view)
     claims.learn(claim())
@@ -91,6 +95,7 @@ def test_a_claim_may_be_read_before_what_it_answers_to() -> None:
 
 
 def test_a_site_knows_what_it_has_claimed_itself() -> None:
+    """A site recognises its own claims, and does not answer them."""
     _, claims = left()
     mine = claim("tokyo", left="hamburg")
     assert not claims.learn(mine)

@@ -1,4 +1,5 @@
-"""A replicator copies a log and the ledgers side by side: the copy may be here before the entry that names it."""
+"""A replicator copies logs and ledgers side by side, so a log's copy may arrive before the ledger entry that names
+it."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def copied(fake: FakeCluster, topic: str, *values: bytes, term: int = 1) -> None:
-    """What a replicator has copied of a log: its first marker, then one record for each value."""
+    """Store what a replicator has copied of a log: its first marker, then one record for each value."""
     log = fake.logs.get(topic) or fake.log(topic)
     if not log.batches:
         assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=term, offset=0, marker=0))[0] == 0
@@ -48,7 +49,10 @@ def entry(term: int, marker: int, to_site: str | None, event: str, at: dt.dateti
 
 
 async def test_a_gate_in_waits_for_the_entry_of_a_log_whose_copy_is_here_already(fake: FakeCluster) -> None:
-    """The box has left in Sydney and comes in at Tokyo, which does not know yet that it has left."""
+    """A gate-in waits for the ledger entry if a copy of the box's log is already here.
+
+    The box has left in Sydney and comes in at Tokyo, which does not know yet that it has left.
+    """
     async with running(fake) as port:
         copied(fake, BOX_LOG, reading(0), reading(1))
         port.put_event("GTIN", "gate-in")
@@ -68,7 +72,9 @@ async def test_a_gate_in_waits_for_the_entry_of_a_log_whose_copy_is_here_already
 
 
 async def test_a_log_that_has_records_is_never_opened_here(fake: FakeCluster) -> None:
-    """A marker of term 1 would be refused or, worse, stored behind the records of another site."""
+    """A log that has records is never opened here: a marker of term 1 would be refused or, worse, stored behind the
+    records of another site.
+    """
     async with running(fake) as port:
         copied(fake, BOX_LOG, reading(0))
         before = fake.logs[BOX_LOG].end
@@ -79,7 +85,10 @@ async def test_a_log_that_has_records_is_never_opened_here(fake: FakeCluster) ->
 
 
 async def test_a_log_that_cannot_be_taken_over_at_once_is_looked_at_again(fake: FakeCluster) -> None:
-    """The copy goes on behind the marker in this site's own term: a killed bridge's last append came late."""
+    """A log that cannot be taken over at once is checked again.
+
+    The copy continues behind the marker in this site's own term: the last append of a killed bridge was stored late.
+    """
     async with running(fake) as port:
         copied(fake, BOX_LOG, reading(0))
         log = fake.logs[BOX_LOG]

@@ -1,4 +1,4 @@
-"""What a bridge keeps of a copy that a seizure has cut off, and when it reports again."""
+"""Which records a bridge keeps of a copy that a seizure has cut off, and when it reports again."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ __all__ = ["cluster", "fake"]  # fixtures
 
 
 class Ship:
-    """The bridge of a ship whose log is seized: ``kept`` are numbers of readings, ``reports`` what its ledger gets."""
+    """The bridge of a ship whose log is seized. ``kept``: numbers of the kept readings; ``reports``: what it writes to
+    its ledger.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.view = CustodyView()
@@ -95,7 +97,7 @@ def ship(cluster: Cluster) -> Ship:
 
 
 def copy(log: FakeLog, readings: int) -> None:
-    """A marker, then readings 1 and following at the offsets of their numbers."""
+    """Return a copy: a marker, then readings 1 and following at the offsets of their numbers."""
     marker = marker_record(b"m", timestamp_ms=1)
     assert log.append(term_batch([marker], term=1, offset=0, marker=0))[0] == 0
     for n in range(1, readings + 1):
@@ -104,6 +106,7 @@ def copy(log: FakeLog, readings: int) -> None:
 
 
 async def test_what_is_beyond_a_seizure_is_kept_and_reported_once(fake: FakeCluster, ship: Ship) -> None:
+    """Records beyond a seizure are kept and reported once."""
     copy(fake.log(BOX_LOG), 5)
     assert await ship.salvage.salvage_copies() == 0
     ship.seized(17, 3)
@@ -115,18 +118,22 @@ async def test_what_is_beyond_a_seizure_is_kept_and_reported_once(fake: FakeClus
 
 
 async def test_an_earlier_seizure_that_is_heard_of_later_is_reported_too(fake: FakeCluster, ship: Ship) -> None:
-    """The newest seizure and the end of the copy are the same as before; there is more to keep all the same."""
+    """An earlier seizure that becomes known later is reported, too.
+
+    The newest seizure and the end of the copy are the same as before, but there are more records to keep.
+    """
     copy(fake.log(BOX_LOG), 4)
     ship.seized(33, 3)
     assert await ship.salvage.salvage_copies() == 1
     ship.seized(17, 2)
     assert await ship.salvage.salvage_copies() == 1
     assert [(each.term, each.marker_offset, each.end_offset) for each in ship.reports] == [(33, 3, 5), (33, 2, 5)]
-    assert len({ledger_key(each) for each in ship.reports}) == 2  # neither is taken for the other
+    assert len({ledger_key(each) for each in ship.reports}) == 2  # neither report is mistaken for the other
     assert set(ship.kept) == {2, 3, 4}
 
 
 async def test_a_restarted_bridge_knows_what_it_has_reported(fake: FakeCluster, ship: Ship) -> None:
+    """A restarted bridge knows which seizures it has reported."""
     copy(fake.log(BOX_LOG), 4)
     ship.seized(33, 3)
     await ship.salvage.salvage_copies()
@@ -139,6 +146,7 @@ async def test_a_restarted_bridge_knows_what_it_has_reported(fake: FakeCluster, 
 
 
 async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(fake: FakeCluster, ship: Ship) -> None:
+    """A record that a suspended bridge appended to an emptied copy is kept."""
     record = NewRecord(reading(7), timestamp_ms=1)
     assert fake.log(BOX_LOG).append(term_batch([record], term=1, offset=7, marker=0))[0] == 0
     ship.seized(17, 3)
@@ -147,6 +155,7 @@ async def test_a_record_that_a_sleeping_bridge_left_in_an_emptied_copy_is_kept(f
 
 
 async def test_what_its_place_in_the_copy_said_of_a_reading_is_not_kept(fake: FakeCluster, ship: Ship) -> None:
+    """Headers that depend on a reading's place in the copy are not kept with it."""
     log = fake.log(BOX_LOG)
     copy(log, 2)
     drained = (("received", b"5"), ("late", b"1"), ("origin", b"strays.tokyo@7"))

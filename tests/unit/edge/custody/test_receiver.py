@@ -1,4 +1,4 @@
-"""What a bridge makes of the entries of the ledgers, the bad ones too."""
+"""What a bridge does with the entries of the ledgers, including invalid ones."""
 
 from __future__ import annotations
 
@@ -41,11 +41,12 @@ def marker(term: int, to_site: str | None) -> Marker:
 
 
 def given(term: int) -> CustodyEntry:
-    """Tokyo gives the log to the ship."""
+    """Return Tokyo's grant of the log to the ship."""
     return entry(term, "star", from_site="tokyo", granted_by="tokyo")
 
 
 def test_a_grant_to_this_site_is_on_its_way_until_the_copy_is_complete(world: World) -> None:
+    """A log granted to this site counts as incoming until its copy is complete."""
     world.aboard()
     world.take("star", entry(2, "tokyo"))
     assert world.holdings.state(LOG) is CustodyState.INCOMING
@@ -54,6 +55,7 @@ def test_a_grant_to_this_site_is_on_its_way_until_the_copy_is_complete(world: Wo
 
 
 def test_what_is_no_entry_is_said_and_passed_over(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A record that is no valid entry is logged and skipped."""
     for nonsense in (b"{", b"[]", b'{"entryType":"abdication","log":"x"}', b"\xff\xfe"):
         world.take("star", nonsense)
     assert caplog.text.count("is no entry") == 4
@@ -63,6 +65,7 @@ def test_what_is_no_entry_is_said_and_passed_over(world: World, caplog: pytest.L
 
 
 def test_one_term_granted_twice_is_said_and_the_first_stays(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Two grants of one term are logged, and the first one holds."""
     world.aboard()
     world.take("star", entry(2, "tokyo"))
     world.take("star", entry(2, "sydney", event_id="other"))
@@ -72,6 +75,7 @@ def test_one_term_granted_twice_is_said_and_the_first_stays(world: World, caplog
 
 
 def test_an_entry_from_the_future_holds_and_is_said(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """A grant dated in the future holds, and is logged."""
     world.aboard()
     world.take("star", entry(2, "tokyo", event_date_time=NOW + dt.timedelta(days=400)))
     assert "from the future" in caplog.text
@@ -79,6 +83,7 @@ def test_an_entry_from_the_future_holds_and_is_said(world: World, caplog: pytest
 
 
 def test_a_log_that_the_ledger_takes_away_is_given_up(world: World) -> None:
+    """When the ledger gives a log to another site, this site stops writing to it."""
     world.take("tokyo", entry(1, "tokyo", from_site=None, granted_by="tokyo"), at_start=True)
     world.holdings.hold(LOG, 1)
     world.take("sydney", entry(17, "sydney", event="SEIZURE", granted_by="sydney"))
@@ -87,20 +92,22 @@ def test_a_log_that_the_ledger_takes_away_is_given_up(world: World) -> None:
 
 
 def test_a_second_bridge_of_this_site_shows_in_its_ledger(world: World) -> None:
-    world.take("tokyo", given(2), at_start=True)  # of an earlier life
+    """A second bridge of the same site is detected by its entries in the site's ledger."""
+    world.take("tokyo", given(2), at_start=True)  # written before this bridge started
     writing = world.protocol.publish(marker(4, "star"), 40)
     writing.send(None)
     appending = writing.send(StoredMarker(None, b""))
     assert isinstance(appending, AppendEntry)
-    world.take("tokyo", given(4))  # being written now
+    world.take("tokyo", given(4))  # the entry that is being written now
     with pytest.raises(StopIteration):
         writing.send(None)
-    world.take("tokyo", given(4))  # known by now
+    world.take("tokyo", given(4))  # the entry is known by now
     with pytest.raises(SecondBridgeError, match="another bridge of tokyo"):
         world.take("tokyo", given(6))
 
 
 def test_entries_of_this_sites_ledger_are_passed_on(world: World) -> None:
+    """Refusals in this site's own ledger mark the order as answered; those of other sites do not."""
     refusal = RefusalEntry(log=LOG, order_id="o1", code="x", reason="y", refused_date_time=NOW, refused_by="tokyo")
     world.take("tokyo", refusal, at_start=True)
     world.take("star", msgspec.structs.replace(refusal, order_id="o2"))
@@ -111,6 +118,7 @@ def test_entries_of_this_sites_ledger_are_passed_on(world: World) -> None:
 async def test_many_logs_are_taken_over_in_one_go_each_as_its_copy_is(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Many logs are taken over in one request; each one's result depends on its own copy."""
     good, cut, fenced, busy = (f"containers.{BOXES[n]}" for n in range(4))
     world.aboard(good, cut, fenced, busy)
     for log in (good, cut, fenced, busy):
@@ -132,7 +140,7 @@ async def test_many_logs_are_taken_over_in_one_go_each_as_its_copy_is(
     ]
     assert world.receiver.taken == 2
     assert fenced in caplog.text
-    assert list(world.broken.looks) == [fenced]  # the log itself is asked what became of it
+    assert list(world.broken.looks) == [fenced]  # the log itself is checked for the outcome
     assert [set(call.args[0]) for call in world.appender.adopt_many.await_args_list[:2]] == [
         {TP(good), TP(cut), TP(fenced), TP(busy)},
         {TP(cut), TP(busy)},
@@ -140,6 +148,7 @@ async def test_many_logs_are_taken_over_in_one_go_each_as_its_copy_is(
 
 
 async def test_a_log_that_has_moved_on_while_it_was_looked_at_is_left_alone(world: World) -> None:
+    """A log whose custody changes while it is being checked is left alone."""
     world.aboard()
     world.take("star", entry(2, "tokyo"))
 
@@ -156,6 +165,7 @@ async def test_a_log_that_has_moved_on_while_it_was_looked_at_is_left_alone(worl
 
 
 def test_claims_of_every_ledger_are_known_those_found_at_start_too(world: World) -> None:
+    """Claims in every ledger are known, including those found at the start."""
     claim = ClaimEntry(
         log=LOG,
         term=2,

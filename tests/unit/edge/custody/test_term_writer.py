@@ -1,4 +1,4 @@
-"""What a bridge decides before anything is written."""
+"""Custody decisions of a bridge before it writes anything."""
 
 from __future__ import annotations
 
@@ -99,24 +99,27 @@ def gate_in(n: int = 0, at: dt.datetime = NOW + HOUR) -> Transfer:
 
 
 async def test_a_box_that_nobody_knows_is_opened(gate: Gate) -> None:
+    """A gate-in of an unknown box opens its log."""
     assert await gate.decide(gate_in()) is CustodyMove.OPEN
     assert gate.readings == 1
 
 
 async def test_a_gate_in_hears_first_what_is_in_the_ledgers_here(gate: Gate) -> None:
+    """Before a gate-in opens a log, the bridge reads all ledger entries that have arrived."""
     gate.arrived = [
         entry(0, 1, "sydney"),
         entry(1, 1, "tokyo"),
         entry(2, 1, None),
         entry(3, 1, None, from_site="tokyo"),
     ]
-    assert await gate.decide(gate_in(0)) is CustodyMove.WAIT  # another port has opened it
+    assert await gate.decide(gate_in(0)) is CustodyMove.WAIT  # another port has opened the log
     assert await gate.decide(gate_in(1)) is CustodyMove.NOTHING
     assert await gate.decide(gate_in(2)) is CustodyMove.CLAIM
     assert await gate.decide(gate_in(3)) is CustodyMove.REOPEN
 
 
 async def test_a_box_that_another_port_has_opened_again_is_not_opened_again(gate: Gate) -> None:
+    """A log that another port has reopened is not opened here."""
     gate.holdings.view.apply(entry(0, 2, None))
     gate.arrived = [entry(0, 3, "sydney", event="GTIN")]
     assert await gate.decide(gate_in()) is CustodyMove.WAIT
@@ -127,6 +130,7 @@ async def test_a_box_that_another_port_has_opened_again_is_not_opened_again(gate
 
 
 async def test_many_gate_ins_at_once_are_one_reading_and_later_ones_another(gate: Gate) -> None:
+    """Many gate-ins at once share one reading of the ledgers; later ones read again."""
     gate.arrived = [entry(7, 1, "sydney")]
     moves = await asyncio.gather(*(gate.decide(gate_in(n)) for n in range(200)))
     assert [n for n, move in enumerate(moves) if move is not CustodyMove.OPEN] == [7]
@@ -137,6 +141,7 @@ async def test_many_gate_ins_at_once_are_one_reading_and_later_ones_another(gate
 
 
 async def test_what_opens_nothing_reads_nothing(gate: Gate) -> None:
+    """An event that opens no log reads no ledgers."""
     gate.holdings.view.apply(entry(0, 1, "tokyo"))
     gate.holdings.hold(box(), 1)
     load = Transfer(box(), "LOAD", "load", NOW + HOUR, "star")
@@ -147,6 +152,7 @@ async def test_what_opens_nothing_reads_nothing(gate: Gate) -> None:
 
 
 async def test_a_broker_that_is_away_is_waited_for(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bridge waits for a broker that is away, then reads the ledgers and decides."""
     monkeypatch.setattr("edge.logwriter.retry.FIRST_DELAY", 0.001)
     gate.trouble = [ConnectionLost("away")]
     gate.arrived = [entry(0, 1, "sydney")]
@@ -154,7 +160,7 @@ async def test_a_broker_that_is_away_is_waited_for(gate: Gate, monkeypatch: pyte
 
 
 async def test_an_event_is_written_down_only_after_that(gate: Gate) -> None:
-    """A gate-in of a box that is open elsewhere waits; among the site's events it is when it is carried out."""
+    """A gate-in that waits because its box is open elsewhere is not written to the site's log of events yet."""
     gate.arrived = [entry(0, 1, "sydney")]
     writers, writer = MagicMock(), MagicMock(log=box())
     writers.events.append = AsyncMock()
@@ -170,6 +176,7 @@ async def test_an_event_is_written_down_only_after_that(gate: Gate) -> None:
 
 
 async def test_a_box_that_left_elsewhere_is_claimed_once(gate: Gate) -> None:
+    """A box that left another site is claimed there, once."""
     gate.holdings.view.apply(entry(0, 2, None))
     assert await gate.perform(gate_in()) is CustodyMove.CLAIM
     assert await gate.perform(gate_in()) is CustodyMove.CLAIM
@@ -180,6 +187,7 @@ async def test_a_box_that_left_elsewhere_is_claimed_once(gate: Gate) -> None:
 
 
 async def test_a_claim_is_an_event_that_happened_and_waits(gate: Gate) -> None:
+    """A gate-in that leads to a claim is written to the site's log of events, and waits as a stray for the answer."""
     gate.holdings.view.apply(entry(0, 2, None))
     writers, writer = MagicMock(), MagicMock(log=box())
     writers.events.append = AsyncMock()
@@ -194,17 +202,20 @@ async def test_a_claim_is_an_event_that_happened_and_waits(gate: Gate) -> None:
 
 
 async def test_a_gate_in_passes_what_waits_of_a_time_before_the_box_had_left(gate: Gate) -> None:
-    """A loading waits here, and behind it the gate-in of a box that has left: the gate-in is carried out."""
+    """A gate-in is not held up by an older event that waits.
+
+    A LOAD event waits here, and behind it the gate-in of a box that has left: the gate-in is carried out.
+    """
     gate.holdings.view.apply(entry(0, 2, None, from_site="tokyo", event_date_time=NOW - HOUR))
     load = Transfer(box(), "LOAD", "load", NOW, "star")
     done = await carried_out(gate, load, gate_in())
     assert done == ["gate-in-0"]
-    gate.holdings.view.apply(entry(0, 3, "sydney", event_date_time=NOW - HOUR))  # it is in, elsewhere
+    gate.holdings.view.apply(entry(0, 3, "sydney", event_date_time=NOW - HOUR))  # the box is in, at another site
     assert await carried_out(gate, load, gate_in()) == []
 
 
 async def carried_out(gate: Gate, *waiting: Transfer) -> list[str]:
-    """The ids of the events that a look at those that wait carries out."""
+    """Return the ids of the waiting events that a check carries out."""
     done: list[str] = []
     writers = MagicMock()
     events = [WaitingEvent(n, each.event_id, each.at, 0) for n, each in enumerate(waiting)]

@@ -31,7 +31,7 @@ def known(
     at: dt.datetime = NOON - HOUR,
     from_site: str = "tokyo",
 ) -> Holdings:
-    """Tokyo's holdings after one grant."""
+    """Return Tokyo's holdings after one grant."""
     view = CustodyView()
     view.apply(
         CustodyEntry(
@@ -73,8 +73,8 @@ def held() -> Holdings:
             "tokyo",
             known(None, event="GTOT", from_site="sydney"),
             CustodyMove.CLAIM,
-        ),  # sydney opens it, for whom it be
-        ("GTIN", "tokyo", known(None, event="GTOT", from_site="gone"), CustodyMove.REOPEN),  # nobody else can
+        ),  # sydney reopens it for the site that claims it
+        ("GTIN", "tokyo", known(None, event="GTOT", from_site="gone"), CustodyMove.REOPEN),  # no other site can
         ("LOAD", "star", known(None, event="GTOT", from_site="sydney"), CustodyMove.WAIT),
         ("GTIN", "tokyo", known("star"), CustodyMove.WAIT),  # it left another gate, whose ledger is not here yet
         ("LOAD", "star", held(), CustodyMove.GRANT),
@@ -88,17 +88,20 @@ def held() -> Holdings:
 def test_what_an_event_asks_for(
     event: CustodyEvent, to_site: str | None, holdings: Holdings, move: CustodyMove
 ) -> None:
+    """Each kind of event and each state of custody leads to one defined action."""
     assert plan(transfer(event, to_site), holdings, NOW, SITES) is move
 
 
 @pytest.mark.parametrize("holdings", [held(), known("tokyo"), known("star"), known(None)])
 def test_what_was_carried_out_is_not_asked_again(holdings: Holdings) -> None:
+    """An event that was carried out already leads to no action."""
     assert plan(transfer("LOAD", "star", event_id="before"), holdings, NOW, SITES) is CustodyMove.NOTHING
 
 
 @pytest.mark.parametrize("event", ["LOAD", "DISC", "GTOT"])
 @pytest.mark.parametrize("to_site", ["tokyo", "star", None])
 def test_an_event_older_than_the_newest_grant_has_been_overtaken(event: CustodyEvent, to_site: str | None) -> None:
+    """An event older than the newest grant is refused."""
     holdings = known(to_site, at=NOON + HOUR)
     with pytest.raises(NotHolderError, match="older"):
         plan(transfer(event, "star"), holdings, NOW, SITES)
@@ -109,23 +112,26 @@ def test_an_event_older_than_the_newest_grant_has_been_overtaken(event: CustodyE
 
 
 def test_a_gate_in_older_than_the_gate_out_opens_nothing() -> None:
+    """A gate-in older than the gate-out opens nothing."""
     with pytest.raises(NotHolderError, match="older"):
         plan(transfer("GTIN", "tokyo"), known(None, event="GTOT", at=NOON + HOUR), NOW, SITES)
 
 
 @pytest.mark.parametrize("by_hand", ["HAND", "SEIZURE"])
 def test_a_grant_by_hand_overtakes_nothing_because_its_time_is_no_devices(by_hand: CustodyEvent) -> None:
+    """A grant by hand makes no event too old: its time is not a device's."""
     holdings = known("tokyo", event=by_hand, at=NOON + HOUR)
     holdings.hold(LOG, 1)
     assert plan(transfer("LOAD", "star"), holdings, NOW, SITES) is CustodyMove.GRANT
 
 
 def test_a_grant_from_the_future_overtakes_nothing() -> None:
+    """A grant dated in the future makes no event too old."""
     holdings = known("tokyo", at=NOW + 25 * HOUR)
     holdings.hold(LOG, 1)
     assert plan(transfer("LOAD", "star"), holdings, NOW, SITES) is CustodyMove.GRANT
     with pytest.raises(NotHolderError):
-        plan(transfer("LOAD", "star"), holdings, NOW + 2 * HOUR, SITES)  # within a day a clock may be ahead
+        plan(transfer("LOAD", "star"), holdings, NOW + 2 * HOUR, SITES)  # a clock may be ahead by up to a day
 
 
 @given(st.sampled_from(["GTIN", "GTOT", "LOAD", "DISC"]), st.sampled_from(list(CustodyState)), st.booleans())

@@ -1,4 +1,4 @@
-"""A record that nobody can read in a log that a bridge follows: it is said, and the bridge goes on."""
+"""A record that cannot be decoded, in a log that a bridge follows, is logged and skipped."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ UNREADABLE = (b"", b"{}", b"nonsense", b'{"orderId":"\xff"}', b'{"x":' + b"[" * 
 
 @pytest.mark.parametrize("value", UNREADABLE, ids=range(len(UNREADABLE)))
 def test_a_record_that_nobody_can_read_stops_nothing(value: bytes) -> None:
+    """A record that cannot be decoded does not stop the bridge."""
     record = Record(3, 1, b"k", value, ())
     holdings = Holdings("star", CustodyView())
     protocol = CustodyProtocol(holdings, MagicMock(), sites=(), now=MagicMock(), nonce=MagicMock())

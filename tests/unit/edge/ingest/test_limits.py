@@ -1,4 +1,6 @@
-"""One device that floods: what is over its limit is kept or dropped loudly, and no other device notices."""
+"""One device sends too much: messages over its limit are kept as dead letters or dropped with an alert; no other device
+is affected.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,7 @@ def counted(made: DeviceLimits, topic: str, times: int, now_ms: int = NOW_MS) ->
 
 
 def test_a_burst_is_taken_then_some_letters_are_kept_and_the_rest_is_dropped() -> None:
+    """A burst is accepted; over the limit some messages become dead letters, and the rest is dropped."""
     made = DeviceLimits("tokyo")
     found = counted(made, readings_topic(), 10)
     assert found == [Limit.TAKE] * 5 + [Limit.LETTER] * 3 + [Limit.DROP] * 2
@@ -44,6 +47,7 @@ def test_a_burst_is_taken_then_some_letters_are_kept_and_the_rest_is_dropped() -
 
 
 def test_a_device_that_keeps_to_its_rate_is_never_limited() -> None:
+    """A device that keeps to its rate is never limited."""
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 6)
     for second in range(1, 100):
@@ -63,6 +67,7 @@ def test_large_messages_are_limited_by_their_bytes(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
+    """A clock that is set back neither adds to the allowance nor removes from it."""
     made = DeviceLimits("tokyo")
     assert counted(made, readings_topic(), 5, NOW_MS) == [Limit.TAKE] * 5
     assert made.check(readings_topic(), b"", NOW_MS - 3_600_000) is Limit.LETTER
@@ -70,10 +75,12 @@ def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
 
 @pytest.mark.parametrize("topic", ["fairlead/v1/events", "fairlead/v1/bookings", f"fairlead/v1/replays/1/{BOX_LOG}"])
 def test_topics_that_publishers_share_have_no_limit(topic: str) -> None:
+    """Topics that several publishers share have no limit."""
     assert set(counted(DeviceLimits("tokyo"), topic, 100)) == {Limit.TAKE}
 
 
 def test_letters_are_kept_again_on_the_next_day() -> None:
+    """The quota of dead letters is renewed on the next day."""
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 10)
     day = NOW_MS + 24 * 60 * MINUTE
@@ -81,6 +88,7 @@ def test_letters_are_kept_again_on_the_next_day() -> None:
 
 
 def test_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of topics that the limiter remembers is bounded."""
     monkeypatch.setattr(limits, "_REMEMBERED", 10)
     made = DeviceLimits("tokyo")
     for number in range(100):
@@ -89,7 +97,7 @@ def test_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch)
 
 
 class Site:
-    """Tokyo's router; what it put where."""
+    """Tokyo's router, and where it put each message."""
 
     def __init__(self, site: str = "tokyo") -> None:
         self.writers: Any = MagicMock()
@@ -117,6 +125,7 @@ class Site:
 
 
 def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted() -> None:
+    """A message over the limit is kept whole as a dead letter, then acknowledged and counted."""
     site = Site()
     for number in range(10):
         site.publish(readings_topic(), reading(number))
@@ -129,10 +138,11 @@ def test_what_is_over_the_limit_is_kept_whole_and_then_acknowledged_and_counted(
     assert site.metrics.received == 11
     for call in (*site.writers.box.return_value.enqueue.call_args_list, *site.writers.letters.enqueue.call_args_list):
         call.args[0].ack.finish()
-    assert site.session.acknowledged == list(range(1, 12))  # drops hold up nothing
+    assert site.session.acknowledged == list(range(1, 12))  # drops delay no acknowledgement
 
 
 def test_a_flood_of_messages_that_cannot_be_used_is_limited_too() -> None:
+    """A flood of invalid messages is limited, too."""
     site = Site()
     for _ in range(10):
         site.publish(readings_topic(), b"{")

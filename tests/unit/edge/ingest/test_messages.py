@@ -33,6 +33,7 @@ def reason(found: Message | Rejected) -> RejectReason:
 
 
 def test_a_reading_goes_to_the_log_of_its_owner() -> None:
+    """A reading goes to the log of its owner's stream."""
     found = PORT.classify(readings_topic(), reading(7, boot=2), NOW_MS + 60_000)
     assert isinstance(found, ReadingMessage)
     assert found.log == BOX_LOG
@@ -77,6 +78,7 @@ def test_a_box_of_another_owner_has_its_own_stream() -> None:
     ],
 )
 def test_bad_input_is_rejected_with_its_reason(topic: str, payload: bytes, expected: RejectReason) -> None:
+    """Invalid input is rejected with its reason."""
     assert reason(PORT.classify(topic, payload, NOW_MS)) is expected
 
 
@@ -96,16 +98,19 @@ def test_a_device_clock_that_is_far_off_is_rejected(at: dt.datetime, expected: R
 
 @pytest.mark.parametrize("at", [NOW + dt.timedelta(hours=24), NOW - dt.timedelta(days=365)])
 def test_a_device_clock_within_bounds_is_taken(at: dt.datetime) -> None:
+    """A device clock within the limits is accepted."""
     assert isinstance(PORT.classify(readings_topic(), reading(at=at), NOW_MS), ReadingMessage)
 
 
 def test_the_largest_payload_is_taken_and_one_byte_more_is_not() -> None:
+    """The largest payload is accepted, and one byte more is rejected."""
     padding = MAX_PAYLOAD_BYTES - len(reading(extra=""))
     assert isinstance(PORT.classify(readings_topic(), reading(extra="x" * padding), NOW_MS), ReadingMessage)
     assert reason(PORT.classify(readings_topic(), reading(extra="x" * (padding + 1)), NOW_MS)) is RejectReason.TOO_LARGE
 
 
 def test_a_ships_reports_go_to_its_two_logs() -> None:
+    """A ship's position and weather reports go to two logs."""
     payload = msgspec.json.encode({"vesselIMONumber": IMO, "device": device(3)})
     for what, log in (("position", f"ships.{IMO}.location"), ("environment", f"ships.{IMO}.environment")):
         found = SHIP.classify(f"fairlead/v1/ships/{IMO}/{what}", payload, NOW_MS)
@@ -128,6 +133,7 @@ def test_a_ships_report_about_another_ship_is_rejected() -> None:
     ],
 )
 def test_an_equipment_event_says_who_gets_custody(code: str, more: dict[str, Any], to_site: str | None) -> None:
+    """An equipment event names the site that gets custody."""
     found = PORT.classify("fairlead/v1/events", event(code, **more), NOW_MS)
     assert isinstance(found, EventMessage)
     assert (found.log, found.to_site) == (BOX_LOG, to_site)
@@ -135,10 +141,12 @@ def test_an_equipment_event_says_who_gets_custody(code: str, more: dict[str, Any
 
 @pytest.mark.parametrize("code", ["GTIN", "GTOT"])
 def test_a_ship_has_no_gate(code: str) -> None:
+    """A ship rejects gate events."""
     assert reason(SHIP.classify("fairlead/v1/events", event(code), NOW_MS)) is RejectReason.NOT_HOLDER
 
 
 def test_a_port_sees_ships_of_other_lines() -> None:
+    """A port accepts reports of ships of other lines."""
     found = PORT.classify("fairlead/v1/events", event("ARRI", vesselIMONumber="9811000"), NOW_MS)
     assert isinstance(found, EventMessage)
     assert found.log is None
@@ -173,6 +181,7 @@ def test_a_bad_booking_is_rejected(changes: dict[str, str], expected: RejectReas
 
 
 def test_a_ship_takes_no_bookings() -> None:
+    """A ship rejects bookings."""
     assert reason(SHIP.classify("fairlead/v1/bookings", booking(), NOW_MS)) is RejectReason.NOT_HOLDER
 
 
@@ -195,12 +204,14 @@ JSON = st.recursive(
 
 @given(TOPICS, st.binary(max_size=200) | JSON.map(lambda value: msgspec.json.encode(value)))
 def test_garbage_of_any_kind_is_classified_and_never_raises(topic: str, payload: bytes) -> None:
+    """Any input is classified, and none raises an error."""
     for site in (PORT, SHIP):
         assert site.classify(topic, payload, NOW_MS) is not None
 
 
 @given(st.data())
 def test_any_damage_to_a_reading_is_either_harmless_or_rejected(data: st.DataObject) -> None:
+    """A damaged reading is either still valid or rejected."""
     good = bytearray(reading(5))
     for _ in range(data.draw(st.integers(1, 3))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))
@@ -211,7 +222,10 @@ def test_any_damage_to_a_reading_is_either_harmless_or_rejected(data: st.DataObj
 def test_a_message_on_which_the_code_itself_fails_is_kept_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It would come again and fail again; as a dead letter it can be replayed when the fault is mended."""
+    """A message that makes the code itself fail is kept as a dead letter with the reason.
+
+    Otherwise it would come again and fail again; a dead letter can be replayed when the code is fixed.
+    """
     made = Classifier(topology(), "tokyo")
 
     def fails(*_: object) -> None:

@@ -38,7 +38,7 @@ def stored(payload: bytes, received_ms: int = NOW_MS) -> Record:
 
 
 class Office:
-    """Tokyo's router; what it stores, and what it refuses."""
+    """Tokyo's router, with the messages it stores and those it refuses."""
 
     def __init__(self) -> None:
         self.writers: Any = MagicMock()
@@ -70,6 +70,7 @@ def office() -> Office:
 
 @pytest.mark.parametrize("status", ["CONFIRMED", "COMPLETED", "CANCELLED"])
 def test_a_change_of_another_offices_booking_is_a_dead_letter(office: Office, status: str) -> None:
+    """A change to another office's booking becomes a dead letter."""
     office.references.add_record("bookings.sydney", stored(booking()), True)
     change = booking(status=status)
     office.publish(change)
@@ -89,13 +90,15 @@ def test_an_office_changes_its_own_bookings_and_makes_new_ones(office: Office) -
 
 
 def test_a_replayed_dead_letter_is_refused_again(office: Office) -> None:
+    """A replayed dead letter of such a change is refused again."""
     office.references.add_record("bookings.sydney", stored(booking()))
     office.publish(booking(), f"fairlead/v1/replays/7/{TOPIC}")
     assert [letter.replay_of for letter in office.letters()] == [7]
 
 
 def test_of_two_offices_the_one_that_had_a_reference_first_owns_it() -> None:
-    for logs in (("tokyo", "sydney"), ("sydney", "tokyo")):  # whichever log is read first
+    """If two offices use one reference, the one that had it first owns it."""
+    for logs in (("tokyo", "sydney"), ("sydney", "tokyo")):  # independent of which log is read first
         references = BookingReferences()
         received = {"tokyo": NOW_MS, "sydney": NOW_MS + 1}
         for name in logs:
@@ -105,6 +108,7 @@ def test_of_two_offices_the_one_that_had_a_reference_first_owns_it() -> None:
 
 
 def test_records_that_are_no_bookings_are_passed_over() -> None:
+    """Records that are no bookings are skipped."""
     references = BookingReferences()
     for payload in (b"", b"{}", b"\xff", booking()[:-5]):
         references.add_record("bookings.sydney", stored(payload))
@@ -113,6 +117,7 @@ def test_records_that_are_no_bookings_are_passed_over() -> None:
 
 
 def test_an_attempt_raises_one_alert_which_ends_when_nobody_tries_for_a_day(office: Office) -> None:
+    """An attempt raises one alert, which clears after a day without attempts."""
     office.references.add_record("bookings.sydney", stored(booking()))
     office.publish(booking())
     office.publish(booking())
@@ -124,7 +129,7 @@ def test_an_attempt_raises_one_alert_which_ends_when_nobody_tries_for_a_day(offi
     [opened] = raised(alerts)
     assert (opened.kind, opened.state, opened.equipment_reference) == ("BOOKING_REUSED", "OPENED", BOX)
     assert "booking B1, which belongs to sydney" in opened.evidence[0].detail
-    again = SiteAlerts("tokyo", alerts, [BookingReferences().source()])  # the bridge was started again
+    again = SiteAlerts("tokyo", alerts, [BookingReferences().source()])  # the bridge was restarted
     again.restore(opened)
     again.update_alerts(now_ms + ALERT_MS // 2)
     assert len(raised(alerts)) == 1

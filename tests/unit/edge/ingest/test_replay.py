@@ -1,4 +1,4 @@
-"""Which dead letters are replayed, and that the bridge takes a replayed message for what it was published as."""
+"""Select dead letters for replay; the bridge treats a replayed message as it was first published."""
 
 from __future__ import annotations
 
@@ -47,6 +47,7 @@ def chosen(
 
 
 def test_everything_is_replayed_once_in_the_order_of_arrival_unless_told_again() -> None:
+    """Every dead letter is replayed once, in the order of arrival; again only on request."""
     letters = [letter(hours=n) for n in range(4)]
     first = chosen(letters)
     assert (first.offsets, first.before, first.end) == ([0, 1, 2, 3], 0, 4)
@@ -56,7 +57,10 @@ def test_everything_is_replayed_once_in_the_order_of_arrival_unless_told_again()
 
 
 def test_what_was_refused_again_is_never_replayed_beside_its_first_letter() -> None:
-    """Both have the same message: with both, every replay would make twice as many."""
+    """A letter about a refused replay is never replayed beside its first letter.
+
+    Both contain the same message: with both, every replay would double their number.
+    """
     letters = [letter(), letter(replay_of=0), letter(replay_of=0)]
     for choice in (ReplayChoice(), ReplayChoice(again=True)):
         made = chosen(letters, choice)
@@ -64,6 +68,7 @@ def test_what_was_refused_again_is_never_replayed_beside_its_first_letter() -> N
 
 
 def test_what_was_not_kept_whole_cannot_be_replayed() -> None:
+    """A message that was not kept whole cannot be replayed."""
     large = letter(payload=b"x" * (KEPT_BYTES + 1), reason=RejectReason.TOO_LARGE)
     long_topic = letter(topic="fairlead/v1/" + "x" * 2_000, reason=RejectReason.UNKNOWN_TOPIC)
     no_topic = letter(topic="(a topic that is not UTF-8)", reason=RejectReason.UNKNOWN_TOPIC)
@@ -72,6 +77,7 @@ def test_what_was_not_kept_whole_cannot_be_replayed() -> None:
 
 
 def test_the_table_counts_by_reason_with_the_oldest_and_the_newest() -> None:
+    """The summary counts letters by reason, with the oldest and the newest."""
     made = chosen(
         [
             letter(payload=b"12345", reason=RejectReason.NOT_HOLDER, hours=2),
@@ -85,6 +91,7 @@ def test_the_table_counts_by_reason_with_the_oldest_and_the_newest() -> None:
 
 
 def test_an_operator_narrows_by_reason_time_device_and_log() -> None:
+    """An operator can select by reason, time, device and log."""
     letters = [
         letter(readings_topic(), reading(1, name="a"), hours=0),
         letter(readings_topic(), reading(2, name="b"), hours=1),
@@ -116,6 +123,7 @@ def test_an_operator_narrows_by_reason_time_device_and_log() -> None:
     ],
 )
 def test_what_only_looks_like_a_replay_is_an_unknown_topic(topic: str) -> None:
+    """A topic that only resembles a replay is an unknown topic."""
     assert unwrapped(topic) == (topic, None)
     found = Classifier(topology(), "tokyo").classify(topic, b"{}", NOW_MS)
     assert isinstance(found, Rejected)
@@ -123,6 +131,7 @@ def test_what_only_looks_like_a_replay_is_an_unknown_topic(topic: str) -> None:
 
 
 def test_a_replayed_message_is_what_it_was_published_as() -> None:
+    """A replayed message keeps its original topic and payload."""
     classifier = Classifier(topology(), "tokyo")
     found = classifier.classify(wrapped(7, readings_topic()), reading(3), NOW_MS)
     assert isinstance(found, ReadingMessage)
@@ -133,11 +142,13 @@ def test_a_replayed_message_is_what_it_was_published_as() -> None:
 
 
 def test_a_replayed_message_is_stored_as_if_it_had_been_all_right_at_once() -> None:
+    """A replayed message is stored as if it had been valid at first."""
     way = WayIn("tokyo")
     assert way.take(wrapped(7, readings_topic()), reading(3)) == BOX_LOG
 
 
 def test_a_message_that_is_refused_again_says_which_letter_it_repeats() -> None:
+    """A message that is refused again names the letter it repeats."""
     for replay_of in (None, 0, 7):
         topic = EVENTS if replay_of is None else wrapped(replay_of, EVENTS)
         made = dead_letter(topic, b"nothing", Rejected(RejectReason.MALFORMED_JSON, "no JSON"), NOW_MS)
@@ -146,14 +157,20 @@ def test_a_message_that_is_refused_again_says_which_letter_it_repeats() -> None:
 
 
 def test_a_replay_that_the_broker_sends_again_is_not_taken_for_the_first_letter() -> None:
-    """Else it would be acknowledged without a letter of its own, and nobody would see that it was refused again."""
+    """A replayed message that the broker sends again is not mistaken for its first letter.
+
+    Otherwise it would be acknowledged without a letter of its own, and nobody would see that it was refused again.
+    """
     keys = {letter_key(letter()), letter_key(letter(replay_of=0)), letter_key(letter(replay_of=1))}
     assert len(keys) == 3
     assert letter_key(letter(replay_of=1)) == letter_key(letter(replay_of=1, hours=3))
 
 
 def test_a_message_that_nobody_listens_for_is_not_taken_for_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """MQTT 3.1.1 would acknowledge it, and it would be gone."""
+    """A replayed message that no subscriber receives does not count as delivered.
+
+    MQTT 3.1.1 would acknowledge it, and it would be lost.
+    """
 
     def published(client: paho.Client, *_: object, **__: object) -> None:
         assert client.on_publish is not None

@@ -1,4 +1,4 @@
-"""Whatever comes by MQTT ends in exactly one log: whole in its own, or with its reason and bytes as a dead letter."""
+"""Every MQTT message ends in exactly one log: whole in its own log, or with its reason and bytes as a dead letter."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ODD = st.recursive(
 
 
 def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where something stands in a JSON value."""
+    """Return the paths of all values in a JSON value."""
     found = [at]
     for key, inner in value.items() if isinstance(value, dict) else ():
         found += places(inner, (*at, key))
@@ -61,7 +61,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @st.composite
 def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
-    """A message that was all right until some of its values were exchanged, left out, repeated, or its bytes harmed."""
+    """Return a valid message in which values are exchanged, left out or repeated, or bytes are damaged."""
     topic, payload = draw(st.sampled_from(SAMPLES[:-1]))
     body: Any = json.loads(payload)
     for _ in range(draw(st.integers(0, 3))):
@@ -92,7 +92,7 @@ def mutated(draw: st.DrawFn) -> tuple[str, bytes]:
 
 def star() -> WayIn:
     way = WayIn("star")
-    way.take(*SAMPLES[3])  # the ship has said where it is
+    way.take(*SAMPLES[3])  # the ship has reported its position
     return way
 
 
@@ -115,7 +115,7 @@ def test_bytes_of_any_kind_on_any_topic_end_in_exactly_one_log(topic: str, paylo
 
 def letter(way: WayIn, topic: str, payload: bytes) -> DeadLetter:
     assert way.take(topic, payload).startswith("deadletters.")
-    [entry] = [each for log, each in way.puts if log.startswith("deadletters.")]  # an alert may go with it
+    [entry] = [each for log, each in way.puts if log.startswith("deadletters.")]  # an alert may be stored with it
     return LETTER.decode(entry.record.value or b"")  # type: ignore[union-attr]
 
 
@@ -141,12 +141,16 @@ def letter(way: WayIn, topic: str, payload: bytes) -> DeadLetter:
     ],
 )
 def test_bad_payloads_have_their_reason_and_their_bytes(payload: bytes, reason: RejectReason) -> None:
+    """Invalid payloads become dead letters with their reason and their bytes."""
     found = letter(star(), readings_topic(), payload)
     assert (found.reason, found.payload) == (reason, payload)
 
 
 def test_a_device_whose_name_has_no_end_cannot_fill_the_alerts_that_name_it() -> None:
-    """An alert names up to three readings; with a name of 250 kB each it was larger than what a log takes."""
+    """A device with a very long name cannot make the alerts that name it too large.
+
+    An alert names up to three readings; with a name of 250 kB each it was larger than a log accepts.
+    """
     way = star()
     for sequence in range(3):
         payload = reading(sequence, name="d" * 250_000, motion={"freeFallSeconds": 1.9, "immersed": True})
@@ -154,6 +158,7 @@ def test_a_device_whose_name_has_no_end_cannot_fill_the_alerts_that_name_it() ->
 
 
 def test_an_event_whose_id_has_no_end_is_refused() -> None:
+    """An event with an overlong id is refused."""
     topic, payload = SAMPLES[5]
     body = msgspec.json.decode(payload)
     body["metadata"]["eventID"] = "e" * 200_000
@@ -161,7 +166,11 @@ def test_an_event_whose_id_has_no_end_is_refused() -> None:
 
 
 def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time() -> None:
-    """The alert engine goes by the time of the ship's position reports; one that was 20 h ahead made it deaf."""
+    """A ship's clock that jumps ahead does not stop the alert engine's time.
+
+    The alert engine uses the time of the ship's position reports; after one that was 20 h ahead it ignored all that
+    followed.
+    """
     way = WayIn("star")
     assert way.engine is not None
     now = dt.datetime.now(dt.UTC)
@@ -177,6 +186,7 @@ def test_a_ship_s_clock_that_leaps_ahead_does_not_stop_the_alert_engine_s_time()
 
 
 def test_samples_are_all_right() -> None:
+    """The unmodified samples are valid."""
     way = star()
     assert [way.take(topic, payload).partition(".")[0] for topic, payload in SAMPLES[:5]] == [
         "containers",

@@ -1,4 +1,4 @@
-"""Logs in memory, for tests of what is written to them."""
+"""Logs in memory, for tests of the code that writes to them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.kafka.protocol.types import Appended, TopicPartition
 
 
 class Kafka:
-    """Logs in memory, as writers and tails see them."""
+    """Logs in memory, as writers and tail readers see them."""
 
     def __init__(self) -> None:
         self.logs: dict[str, list[Record]] = {}

@@ -8,6 +8,7 @@ from edge.logwriter.tail_reader import Batcher
 
 
 async def test_questions_that_come_together_are_answered_together() -> None:
+    """Requests that come at the same time share one call."""
     calls: list[list[int]] = []
 
     async def answer(keys: list[int]) -> dict[int, int]:
@@ -20,6 +21,8 @@ async def test_questions_that_come_together_are_answered_together() -> None:
 
 
 async def test_an_error_reaches_all_askers_and_the_next_question_is_asked_anew() -> None:
+    """An error reaches every caller, and the next request makes a new call."""
+
     async def answer(keys: list[int]) -> dict[int, int]:
         if 1 in keys:
             raise ValueError("one")
@@ -32,6 +35,7 @@ async def test_an_error_reaches_all_askers_and_the_next_question_is_asked_anew()
 
 
 async def test_an_asker_that_gives_up_disturbs_nobody() -> None:
+    """A caller that is cancelled does not affect the others."""
     release = asyncio.Event()
 
     async def answer(keys: list[int]) -> dict[int, int]:
@@ -49,6 +53,8 @@ async def test_an_asker_that_gives_up_disturbs_nobody() -> None:
 
 
 async def test_close_ends_what_waits() -> None:
+    """Closing ends the waiting requests."""
+
     async def answer(keys: list[int]) -> dict[int, int]:
         await asyncio.Event().wait()
         return {}

@@ -1,4 +1,6 @@
-"""A broker that answers with retriable errors for longer than one request's patience costs a box nothing but time."""
+"""A broker that answers with retriable errors for longer than one request's timeout delays a box's messages, and loses
+none.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_box_whose_log_has_no_leader_for_a_while_is_held_again_when_it_has_one(fake: FakeCluster) -> None:
-    """Its readings are kept as strays meanwhile, and come into the log in order."""
+    """A log without a leader for a while is held again when it has one.
+
+    Its readings are kept as strays meanwhile, and are appended in order.
+    """
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         port.put_reading(0)
@@ -62,7 +67,10 @@ async def test_a_box_whose_log_has_no_leader_for_a_while_is_held_again_when_it_h
 
 
 async def test_a_log_is_looked_at_again_until_its_broker_answers(fake: FakeCluster) -> None:
-    """The first look after a refused append meets the same trouble: that is no reason to give the log up."""
+    """A log is checked again until its broker answers.
+
+    The first check after a refused append meets the same error: that is no reason to give the log up.
+    """
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         await port.until_state(CustodyState.HELD)
@@ -72,7 +80,7 @@ async def test_a_log_is_looked_at_again_until_its_broker_answers(fake: FakeClust
             port.put_reading(0)
             await port.until_state(CustodyState.BROKEN)
             target = len(fake.requests) + 10
-            await until(partial(_has_asked, fake, target))  # several looks, all in vain
+            await until(partial(_has_asked, fake, target))  # several checks, all of which fail
             assert port.state() is CustodyState.BROKEN
             fake.logs[BOX_LOG].leader = 0
             await port.until_state(CustodyState.HELD)
@@ -87,7 +95,10 @@ def _has_asked(fake: FakeCluster, times: int) -> bool:
 async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The tail that is in memory does not tell whether a reading is new, and its log cannot be read any further now."""
+    """A reading waits if the bridge must read more of its log to judge it.
+
+    The part of the log in memory does not tell whether the reading is new, and the rest cannot be read now.
+    """
     monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
@@ -109,7 +120,10 @@ async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
 async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both logs are drained in one pass, for which more of the first must be read than is in memory."""
+    """One log without a leader does not keep another from being drained.
+
+    Both logs are drained in one pass, for which more of the first must be read than is in memory.
+    """
     monkeypatch.setattr("edge.logwriter.container.NEWEST", 1)
     other = "containers.BIGU1000010"
     async with running(fake, request_timeout=0.3) as port:
@@ -140,7 +154,10 @@ async def test_one_log_without_a_leader_keeps_no_other_from_being_drained(
 
 
 async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.LogCaptureFixture) -> None:
-    """It has no strays: the message stays unacknowledged until the log can be read."""
+    """The ship's own log is waited for.
+
+    It has no strays: the message stays unacknowledged until the log can be read.
+    """
     log = "ships.9074729.location"
     fake.log(log)
     failures: list[BaseException] = []
@@ -164,7 +181,10 @@ async def test_a_ships_own_log_is_waited_for(fake: FakeCluster, caplog: pytest.L
 
 
 async def test_a_box_is_loaded_although_the_broker_restarts_at_that_moment(fake: FakeCluster) -> None:
-    """The broker goes when the event is among the site's events and the marker is not written yet."""
+    """A box is loaded although the broker restarts at that moment.
+
+    The broker stops when the event is among the site's events and the marker is not written yet.
+    """
     async with running(fake) as port:
         port.put_event("GTIN", "gate-in")
         port.put_reading(0)
@@ -185,7 +205,10 @@ async def test_a_box_is_loaded_although_the_broker_restarts_at_that_moment(fake:
 
 
 async def test_a_loading_waits_while_its_log_cannot_be_read(fake: FakeCluster) -> None:
-    """It is this site that holds the log: the event is no dead letter, and is carried out when the broker serves it."""
+    """A LOAD event waits while its log cannot be read.
+
+    This site holds the log: the event is no dead letter, and is carried out when the broker serves the log.
+    """
     async with running(fake, request_timeout=0.3) as port:
         port.put_event("GTIN", "gate-in")
         port.put_reading(0)
@@ -238,7 +261,7 @@ async def test_an_order_by_hand_is_carried_out_although_the_broker_restarts_at_t
 
 
 def _goes_before_the_marker(port: Port) -> asyncio.Event:
-    """Stop the broker when the end of the box's log is asked for the next time."""
+    """Stop the broker when the end of the box's log is next asked for."""
     position, away = port.appender.position, asyncio.Event()
 
     async def stop_and_ask(log: TP) -> LogPosition | None:

@@ -1,4 +1,6 @@
-"""A container's writer without brokers: what is kept, what is drained, and what happens when an append is refused."""
+"""A container's log writer without brokers: what becomes a stray, what is drained, and what happens when an append is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ def said(sequence: int) -> NewRecord:
 
 
 class Site:
-    """One box's writer at a site, with its strays and its drainer; ``restart`` forgets all but the logs."""
+    """One box's writer at a site, with its strays and their drainer; ``restart`` forgets everything but the logs."""
 
     def __init__(self) -> None:
         self.kafka = Kafka()
@@ -93,6 +95,7 @@ class Site:
 
 
 async def test_strays_come_first_then_what_is_new() -> None:
+    """When custody comes, the strays are appended before new readings."""
     site = Site()
     for sequence in (0, 1, 1, 2):
         site.put(sequence)
@@ -108,7 +111,10 @@ async def test_strays_come_first_then_what_is_new() -> None:
 
 
 async def test_strays_that_retention_has_deleted_are_counted_as_missing() -> None:
-    """They were acknowledged, and their log will not have them: nobody may learn of that by chance only."""
+    """Strays that retention has deleted are counted as missing.
+
+    They were acknowledged and will never be in their log, so somebody must be told.
+    """
     site = Site()
     for sequence in range(4):
         site.put(sequence)
@@ -129,6 +135,7 @@ async def test_strays_that_retention_has_deleted_are_counted_as_missing() -> Non
 
 
 async def test_a_stray_that_is_still_being_stored_when_custody_comes_is_not_overtaken() -> None:
+    """A stray that is still being stored when custody comes keeps its place before newer readings."""
     site = Site()
     site.kafka.slow[STRAYS] = asyncio.Event()
     site.put(0)
@@ -143,6 +150,7 @@ async def test_a_stray_that_is_still_being_stored_when_custody_comes_is_not_over
 
 
 async def test_a_stray_behind_newer_readings_is_marked_late() -> None:
+    """A stray appended after newer readings is marked late."""
     site = Site()
     site.put(1)
     await site.quiet()
@@ -156,6 +164,7 @@ async def test_a_stray_behind_newer_readings_is_marked_late() -> None:
 
 
 async def test_a_refused_append_keeps_its_readings_as_strays_in_order() -> None:
+    """A refused append keeps its readings as strays, in order."""
     site = Site()
     site.restart(state=CustodyState.HELD)
     site.put(0)
@@ -170,6 +179,7 @@ async def test_a_refused_append_keeps_its_readings_as_strays_in_order() -> None:
 
 
 async def test_a_drain_that_is_refused_forgets_no_stray() -> None:
+    """A refused drain loses no stray."""
     site = Site()
     for sequence in range(3):
         site.put(sequence)
@@ -183,6 +193,7 @@ async def test_a_drain_that_is_refused_forgets_no_stray() -> None:
 
 
 async def test_a_message_sent_again_after_the_box_left_is_not_kept_twice() -> None:
+    """A message sent again after the box left is not kept twice."""
     site = Site()
     site.restart(state=CustodyState.HELD)
     site.put(0)
@@ -210,6 +221,7 @@ steps = st.lists(
 async def test_every_reading_ends_in_the_log_once_however_custody_moves(
     quiet_before_custody_moves: bool, steps: list[tuple[str, int]]
 ) -> None:
+    """However custody moves, every reading is in the log once."""
     site = Site()
     sent: set[int] = set()
     for step, sequence in steps:
@@ -241,7 +253,9 @@ async def test_every_reading_ends_in_the_log_once_however_custody_moves(
 
 
 async def test_custody_that_comes_while_the_copy_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that was sent again is looked for in the copy; meanwhile the log comes here, and its memory is void."""
+    """Custody may come while the writer searches its copy for a message that was sent again; the writer then starts its
+    memory anew.
+    """
     site = Site()
     looking, go_on = asyncio.Event(), asyncio.Event()
     read = site.kafka.read
@@ -272,7 +286,10 @@ async def test_custody_that_comes_while_the_copy_is_looked_at(monkeypatch: pytes
 async def test_a_message_sent_again_whose_log_comes_while_it_is_looked_for_is_appended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It must not become a stray of a log that is held here: nobody would drain it before the next reading."""
+    """A repeated message whose log comes here during the search is appended.
+
+    It must not become a stray of a log that is held here: nothing would drain it before the next reading.
+    """
     site = Site()
     read = site.kafka.read
 
@@ -309,12 +326,16 @@ def seizure(term: int, drained: dict[str, int]) -> CustodyEntry:
 
 
 async def test_after_a_seizure_nothing_is_passed_on_before_its_strays_were_looked_for_anew() -> None:
-    """An event that moves the box is first in the writer; what it would say to be drained, the seizure has put back."""
+    """After a seizure, no grant is written before the log's strays were searched anew.
+
+    The event that moves the box is first in the writer; its grant would call strays drained that the seizure has put
+    back.
+    """
     site = Site()
     for sequence in (0, 1, 2):
         site.put(sequence)
     await site.quiet()
-    site.strays.index.drained(BOX_LOG, upto=2)  # as a marker said that the seizure has cut off
+    site.strays.index.drained(BOX_LOG, upto=2)  # according to a marker that the seizure has cut off
     site.holdings.view.apply(seizure(17, {}))
     site.holdings.hold(BOX_LOG, 17)
     site.writer.unload()
@@ -327,6 +348,7 @@ async def test_after_a_seizure_nothing_is_passed_on_before_its_strays_were_looke
 
 
 async def test_a_stray_that_comes_while_they_are_looked_for_anew_is_not_forgotten() -> None:
+    """A stray that arrives during that search is not forgotten."""
     site = Site()
     for sequence in (0, 1):
         site.put(sequence)
@@ -353,7 +375,10 @@ async def test_a_stray_that_comes_while_they_are_looked_for_anew_is_not_forgotte
 async def test_strays_that_another_site_has_drained_while_the_log_was_looked_at(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The log is looked at before it is drained; just then an entry arrives that says all its strays are in it."""
+    """Another site may drain the strays while the log is read.
+
+    The log is read before it is drained; during that an entry arrives that says all its strays are in it.
+    """
     site = Site()
     site.put(20)
     await site.quiet()
@@ -390,6 +415,7 @@ blocked_steps = st.lists(
 async def test_every_reading_ends_in_the_log_once_however_often_it_is_blocked(
     steps: list[tuple[str, int]],
 ) -> None:
+    """However often a log is blocked, every reading is in it once."""
     site = Site()
     site.restart(state=CustodyState.HELD)
     sent: dict[int, None] = {}
@@ -411,7 +437,7 @@ async def test_every_reading_ends_in_the_log_once_however_often_it_is_blocked(
                     site.writer.keep_waiting()
             case "go on":
                 go_on()
-            case "crash":  # what is under way is not stored; what is kept as a stray is
+            case "crash":  # the append under way is not stored; its stray is
                 await site.writer.close()
                 await site.drainer.close()
                 unsafe = {n for n in sent if n not in site.stored()}
@@ -433,6 +459,7 @@ async def test_every_reading_ends_in_the_log_once_however_often_it_is_blocked(
 
 
 async def test_what_is_under_way_when_a_log_is_blocked_is_kept_and_drained_once() -> None:
+    """An append under way when a log is blocked is kept as a stray and drained once."""
     site = Site()
     site.restart(state=CustodyState.HELD)
     site.put(0)
@@ -453,6 +480,7 @@ async def test_what_is_under_way_when_a_log_is_blocked_is_kept_and_drained_once(
 
 
 async def test_a_blocked_append_that_is_refused_in_the_end_loses_and_repeats_nothing() -> None:
+    """A blocked append that is refused in the end is neither lost nor stored twice."""
     site = Site()
     site.restart(state=CustodyState.HELD)
     site.kafka.slow[BOX_LOG] = asyncio.Event()

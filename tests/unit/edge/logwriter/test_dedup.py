@@ -11,6 +11,7 @@ identities = st.builds(MessageId, st.sampled_from("ab"), st.integers(0, 2), st.i
 
 @given(st.lists(identities, max_size=120))
 def test_a_complete_memory_is_exact(sent: list[MessageId]) -> None:
+    """A memory of the whole log tells repeats exactly."""
     memory, seen = SequenceDedup(complete=True), set[MessageId]()
     for identity in sent:
         assert memory.check(identity) is (DedupResult.REPEAT if identity in seen else DedupResult.NEW)
@@ -22,6 +23,7 @@ def test_a_complete_memory_is_exact(sent: list[MessageId]) -> None:
 def test_a_memory_of_the_tail_never_calls_a_new_reading_a_repeat(
     older: list[MessageId], newer: list[MessageId], asked: MessageId, redelivered: bool
 ) -> None:
+    """A memory of the newest records never calls a new reading a repeat."""
     memory = SequenceDedup()
     for identity in newer:
         memory.add(identity)
@@ -35,6 +37,7 @@ def test_a_memory_of_the_tail_never_calls_a_new_reading_a_repeat(
 
 
 def test_what_lies_before_the_tail_is_undecided() -> None:
+    """A reading older than the remembered records is undecided."""
     memory = SequenceDedup()
     for sequence in range(100, 110):
         memory.add(MessageId("a", 3, sequence))
@@ -46,6 +49,7 @@ def test_what_lies_before_the_tail_is_undecided() -> None:
 
 
 def test_a_deep_memory_decides_about_messages_sent_again() -> None:
+    """A memory read deep enough decides about newer messages that are sent again."""
     memory = SequenceDedup(deep=True)
     memory.add(MessageId("a", 1, 5))
     assert memory.check(MessageId("a", 1, 6), redelivered=True) is DedupResult.NEW
@@ -53,6 +57,7 @@ def test_a_deep_memory_decides_about_messages_sent_again() -> None:
 
 
 def test_a_device_that_counts_on_costs_one_run() -> None:
+    """A device that counts without gaps costs one range in memory."""
     memory = SequenceDedup(complete=True)
     for sequence in range(10_000):
         memory.add(MessageId("a", 1, sequence))
@@ -61,6 +66,7 @@ def test_a_device_that_counts_on_costs_one_run() -> None:
 
 
 def test_the_bounds_hold_and_what_is_forgotten_is_undecided_not_new() -> None:
+    """Memory is bounded; a forgotten reading is undecided, not new."""
     memory = SequenceDedup(complete=True)
     for sequence in range(0, 4 * MAX_RUNS, 2):
         memory.add(MessageId("a", 1, sequence))
@@ -76,6 +82,7 @@ def test_the_bounds_hold_and_what_is_forgotten_is_undecided_not_new() -> None:
 
 @given(st.lists(identities, max_size=40), identities)
 def test_late_means_that_a_newer_reading_of_the_device_is_known(sent: list[MessageId], asked: MessageId) -> None:
+    """A reading is late if a newer one of its device is known."""
     memory = SequenceDedup(complete=True)
     for identity in sent:
         memory.add(identity)
@@ -91,6 +98,7 @@ def test_recent_keys_forget_the_oldest() -> None:
 
 
 def test_without_an_id_only_a_message_sent_again_can_be_a_repeat() -> None:
+    """Without an id, only a message flagged as sent again can be a repeat."""
     keys: RecentKeys[str] = RecentKeys(only_redelivered=True)
     keys.add("a")
     assert keys.check("a") is DedupResult.NEW

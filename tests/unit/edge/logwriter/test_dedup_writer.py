@@ -1,4 +1,6 @@
-"""What a writer reads of its log after a start: little for what is new, and as much as it takes for what may not be."""
+"""How much of its log a writer reads after a start: little for a new reading, and as much as necessary for a possible
+repeat.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def said(sequence: int, device: str) -> NewRecord:
 
 
 class Log(Kafka):
-    """One log, and how deep it was read."""
+    """One log, and how far back it was read."""
 
     def __init__(self, *stored: tuple[str, range]) -> None:
         super().__init__()
@@ -47,7 +49,7 @@ class Log(Kafka):
             yield record
 
     def writer(self) -> DedupWriter:
-        """As a bridge that has just started has it."""
+        """Return a writer in the state of a bridge that has just started."""
         return DedupWriter(BOX_LOG, self, self, settle=self._settled, fail=self.failures.append)  # type: ignore[arg-type]
 
     def _settled(self, _entry: LogEntry[Any], outcome: EntryOutcome) -> None:
@@ -56,7 +58,7 @@ class Log(Kafka):
     async def send(
         self, writer: DedupWriter, sequence: int, *, device: str = "d1", redelivered: bool = False
     ) -> Record:
-        """Send one reading; gives the newest record of the log."""
+        """Send one reading; return the newest record of the log."""
         writer.enqueue(LogEntry(said(sequence, device), MessageId(device, 1, sequence), redelivered))
         await writer.idle()
         assert self.failures == []
@@ -64,6 +66,7 @@ class Log(Kafka):
 
 
 async def test_for_a_newer_reading_only_the_newest_records_are_read() -> None:
+    """For a reading newer than the log, only the newest records are read."""
     log = Log(("d1", range(3_000)))
     writer = log.writer()
     for sequence in (3_000, 3_001, 3_002):
@@ -91,18 +94,20 @@ async def test_a_repeat_is_recognised_however_far_back_it_lies(
     log = Log(("d1", range(3_000)))
     await log.send(log.writer(), 3_000 - back, redelivered=redelivered)
     assert (log.outcomes, len(log.logs[BOX_LOG])) == ([EntryOutcome.REPEAT], 3_000)
-    again = [NEWEST, DEEP] if len(asked) > 1 else asked  # the broker says so: at once as deep as may be sent again
+    again = [NEWEST, DEEP] if len(asked) > 1 else asked  # it reads the full depth at once
     assert log.asked == (again if redelivered else asked)
     assert log.ranges == ([(0, 3_000 - DEEP)] if further else [])
 
 
 async def test_what_is_sent_again_and_newer_than_all_is_looked_for_among_all_that_may_be_sent_again() -> None:
+    """A newer reading that is flagged as sent again is searched among all records that may be sent again."""
     log = Log(("d1", range(3_000)))
     await log.send(log.writer(), 3_000, redelivered=True)
     assert (log.outcomes, log.asked, log.ranges) == ([EntryOutcome.APPENDED], [NEWEST, DEEP], [])
 
 
 async def test_a_device_that_is_not_among_the_newest_records_is_found_further_back() -> None:
+    """A device that is not among the newest records is searched further back."""
     log = Log((OTHER, range(5)), ("d1", range(100)))
     writer = log.writer()
     await log.send(writer, 4, device=OTHER)
@@ -121,7 +126,10 @@ async def test_a_reading_that_was_missing_is_appended_and_marked_late() -> None:
 
 
 async def test_late_records_do_not_tell_what_is_newest() -> None:
-    """The newest records are an old backlog: what is between them and the newest reading may be in the log."""
+    """Late records do not show which reading is newest.
+
+    The newest records are an old backlog: readings between them and the newest one may be in the log.
+    """
     log = Log(("d1", range(100)), ("d1", range(110, 500)))
     backlog = [records.late(said(sequence, "d1")) for sequence in range(100, 100 + NEWEST + 1)]
     await log.append(TopicPartition(BOX_LOG), backlog)
@@ -134,6 +142,7 @@ async def test_late_records_do_not_tell_what_is_newest() -> None:
 
 
 async def test_to_remember_from_an_offset_on_a_longer_tail_comes_before_reading_the_one_log() -> None:
+    """To remember records from an offset on, the writer reads a longer tail, then the missing range of its log."""
     log = Log(("d1", range(3_000)))
     writer = log.writer()
     await writer.load_from(3_000 - DEPTH)

@@ -1,4 +1,4 @@
-"""Reading logs up to their ends: every record once, whatever a fetch brings and whichever of them fails."""
+"""Follow logs up to their ends: every record is read once, whatever a fetch brings and whichever fetch fails."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PER_BATCH = 3
 
 
 class Source:
-    """One log of batches, of which each fetch brings one; ``lose`` fetches fail."""
+    """A log of batches; each fetch brings one batch, and ``lose`` fetches fail."""
 
     def __init__(self, batches: int, *, start: int = 0) -> None:
         self.start = start
@@ -75,6 +75,7 @@ def following(source: Source) -> tuple[LogFollower, list[tuple[int, bool]]]:
 
 
 async def test_every_record_is_taken_once() -> None:
+    """Every record is read once."""
     follower, taken = following(Source(4))
     await follower.catch_up()
     await follower.catch_up()
@@ -82,6 +83,7 @@ async def test_every_record_is_taken_once() -> None:
 
 
 async def test_after_an_error_it_goes_on_from_there() -> None:
+    """After an error the follower continues where it was."""
     source = Source(4)
     follower, taken = following(source)
     source.lose = 2
@@ -93,14 +95,16 @@ async def test_after_an_error_it_goes_on_from_there() -> None:
 
 
 async def test_what_comes_after_the_end_is_no_news_from_the_start() -> None:
+    """Records that arrive after the start are not part of the initial reading."""
     source = Source(2)
-    source.end -= 1  # the log grew by a record since it was asked
+    source.end -= 1  # the log grew by a record since its end was asked for
     follower, taken = following(source)
     await follower.catch_up()
     assert [offset for offset, _ in taken] == list(range(source.end))
 
 
 async def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there() -> None:
+    """A log whose first offset is in the middle of a batch is read from that offset."""
     follower, taken = following(Source(2, start=1))
     await follower.catch_up()
     assert [offset for offset, _ in taken] == list(range(1, 2 * PER_BATCH))
@@ -108,6 +112,7 @@ async def test_a_log_that_begins_in_the_middle_of_a_batch_is_read_from_there() -
 
 
 async def test_what_a_broker_refuses_is_raised() -> None:
+    """An error that the broker returns is raised."""
     source = Source(1)
     source.error = 29
     follower, taken = following(source)
@@ -117,7 +122,8 @@ async def test_what_a_broker_refuses_is_raised() -> None:
 
 
 async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: FakeCluster, cluster: Cluster) -> None:
-    """Of a log that came after the start, too: nobody has looked for it yet."""
+    """Records that are already here are read when the ends are reached, also of a log that was created after the
+    start."""
     known, new = fake.log("custody.tokyo"), "custody.star"
     put(known, NewRecord(b"0", timestamp_ms=1))
     taken: list[tuple[str, bytes | None]] = []
@@ -140,10 +146,11 @@ async def test_what_is_here_already_is_known_when_the_ends_are_reached(fake: Fak
 async def test_a_log_that_is_gone_is_not_waited_for(
     fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A log that was deleted is not waited for."""
     monkeypatch.setattr(under_test, "_LOOK_AT_ENDS", 0.05)
     put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
     follower = LogFollower(cluster, [LOG.topic], lambda *_: None)
-    reading = asyncio.create_task(follower.read_to_ends())  # nothing is followed yet
+    reading = asyncio.create_task(follower.read_to_ends())  # no log is followed yet
     await until_seen(fake, LIST_OFFSETS)
     assert not reading.done()
     del fake.logs[LOG.topic]

@@ -64,6 +64,7 @@ class Bench:
 
 @given(st.lists(st.integers(0, 15), max_size=60), st.integers(0, 5))
 async def test_what_arrives_is_stored_once_in_the_order_of_arrival(sent: list[int], pause_every: int) -> None:
+    """Entries are stored once, in the order of arrival."""
     bench = Bench()
     for count, sequence in enumerate(sent):
         bench.put(sequence)
@@ -76,6 +77,7 @@ async def test_what_arrives_is_stored_once_in_the_order_of_arrival(sent: list[in
 
 
 async def test_what_comes_while_an_append_is_under_way_shares_the_next_one() -> None:
+    """Entries that arrive during an append share the next one."""
     bench = Bench()
     bench.log.open.clear()
     bench.put(0)
@@ -88,6 +90,7 @@ async def test_what_comes_while_an_append_is_under_way_shares_the_next_one() -> 
 
 
 async def test_a_repeat_is_done_only_when_the_first_is_stored() -> None:
+    """A repeat counts as done only when the first entry is stored."""
     bench = Bench()
     bench.log.open.clear()
     bench.put(7)
@@ -101,6 +104,7 @@ async def test_a_repeat_is_done_only_when_the_first_is_stored() -> None:
 
 
 async def test_a_control_runs_alone_between_what_came_before_and_after() -> None:
+    """A barrier runs alone, after all entries before it and before all after it."""
     bench = Bench()
     seen: list[list[int]] = []
 
@@ -118,6 +122,7 @@ async def test_a_control_runs_alone_between_what_came_before_and_after() -> None
 
 
 async def test_an_error_stops_the_bridge_and_settles_nothing() -> None:
+    """An error stops the bridge, and no entry counts as done."""
     bench = Bench()
     bench.log.error = ValueError("the log is gone")
     bench.put(1)
@@ -127,6 +132,7 @@ async def test_an_error_stops_the_bridge_and_settles_nothing() -> None:
 
 
 async def test_whoever_waits_for_an_entry_sees_its_error() -> None:
+    """The caller that waits for an entry gets its error."""
     bench = Bench()
     bench.log.error = ValueError("the log is gone")
     with pytest.raises(ValueError, match="gone"):
@@ -134,6 +140,7 @@ async def test_whoever_waits_for_an_entry_sees_its_error() -> None:
 
 
 async def test_entries_know_their_offsets() -> None:
+    """Stored entries carry their offsets."""
     bench = Bench()
     bench.put(0)
     entry = await bench.writer.append(NewRecord(b"1", timestamp_ms=1), MessageId("d", 1, 1))
@@ -149,6 +156,7 @@ async def test_large_entries_go_in_several_batches() -> None:
 
 
 async def test_close_leaves_what_is_not_stored_unsettled() -> None:
+    """Closing leaves entries that are not stored undone."""
     bench = Bench()
     bench.log.open.clear()
     bench.put(1)
@@ -162,6 +170,7 @@ async def test_close_leaves_what_is_not_stored_unsettled() -> None:
 async def test_equal_entries_without_an_id_are_all_stored_unless_they_are_sent_again(
     redelivered: bool, expected: int
 ) -> None:
+    """Equal entries without an id are all stored, unless they are flagged as sent again."""
     log = Log()
     memory: RecentKeys[str] = RecentKeys(only_redelivered=True)
     writer: LogWriter[str] = LogWriter("test.log", log, memory, settle=lambda *_: None, fail=lambda _: None)

@@ -9,6 +9,7 @@ from tests.support.acknowledging import AckSession
 
 @given(st.permutations(range(12)))
 def test_acknowledgements_leave_in_the_order_of_receipt(finished: list[int]) -> None:
+    """PUBACKs are sent in the order in which messages were received."""
     order = AckOrder()
     order.new_connection()
     acks = [order.received(mid) for mid in range(12)]
@@ -22,6 +23,7 @@ def test_acknowledgements_leave_in_the_order_of_receipt(finished: list[int]) -> 
 
 
 def test_a_message_waits_for_all_its_parts() -> None:
+    """A message is acknowledged only when all its parts are stored."""
     order = AckOrder()
     ack = order.received(1)
     ack.parts += 1
@@ -30,11 +32,12 @@ def test_a_message_waits_for_all_its_parts() -> None:
 
 
 def test_a_message_of_an_earlier_connection_is_not_acknowledged() -> None:
+    """A message of an earlier connection is not acknowledged."""
     order = AckOrder()
     order.new_connection()
     old = order.received(1)
     order.new_connection()
-    new = order.received(1)  # the same message id, another message
+    new = order.received(1)  # the same message id for another message
     assert order.finish(old) == []
     assert order.stale == 1
     assert len(order) == 1
@@ -42,9 +45,10 @@ def test_a_message_of_an_earlier_connection_is_not_acknowledged() -> None:
 
 
 def test_messages_of_lost_connections_are_counted_until_they_are_stored() -> None:
+    """Messages of lost connections are counted until they are stored."""
     order = AckOrder()
     first, second, third = (order.received(mid) for mid in range(3))
-    order.finish(second)  # stored, though it waits for the first
+    order.finish(second)  # stored, but its PUBACK waits for the first
     order.new_connection()
     assert order.left_behind == 2
     order.finish(first)
@@ -55,6 +59,7 @@ def test_messages_of_lost_connections_are_counted_until_they_are_stored() -> Non
 
 
 def test_a_finished_message_is_acknowledged_by_the_session_that_received_it() -> None:
+    """A message is acknowledged by the session that received it."""
     session = AckSession()
     session.order.new_connection()
     first, second = session.order.received(1), session.order.received(2)

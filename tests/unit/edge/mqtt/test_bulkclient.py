@@ -1,4 +1,5 @@
-"""The client against paho's own: the same packets, cut in every way, give the same messages and acknowledgements."""
+"""Compare our MQTT client with paho's own: the same packets, cut anywhere, give the same messages and
+acknowledgements."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def packet(message: Message, properties: bytes = b"\x00") -> bytes:
 def connected(
     kind: type[paho.Client],
 ) -> Iterator[tuple[paho.Client, socket.socket, list[Message]]]:
-    """A client of a broker that is a socket here, and the messages that it hands on."""
+    """Return a client whose broker is a socket of the test, and the messages that the client passes on."""
     got: list[Message] = []
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = kind(CallbackAPIVersion.VERSION2, "c", protocol=paho.MQTTv5, manual_ack=True)
@@ -69,7 +70,7 @@ def connected(
 
 
 def read(client: paho.Client, count: int, got: list[Message]) -> MQTTErrorCode:
-    """Read until so many messages are there."""
+    """Read until so many messages have arrived."""
     rc = MQTTErrorCode.MQTT_ERR_SUCCESS
     while len(got) < count and not rc:
         rc = client.loop_read()
@@ -101,6 +102,7 @@ def test_messages_are_those_that_paho_gives_however_they_arrive(
 
 
 async def test_acknowledgements_leave_together_and_before_what_comes_later() -> None:
+    """Acknowledgements are sent together, and before packets that come later."""
     with connected(BulkClient) as (client, broker, _):
         broker.sendall(CONNACK)
         while not client.is_connected():
@@ -126,6 +128,7 @@ async def test_acknowledgements_leave_together_and_before_what_comes_later() -> 
     ],
 )
 def test_what_is_no_packet_ends_the_connection(broken: bytes) -> None:
+    """Bytes that are no MQTT packet end the connection."""
     with connected(BulkClient) as (client, broker, got):
         reasons: list[Any] = []
         client.on_disconnect = lambda *given: reasons.append(given)
@@ -148,7 +151,10 @@ def test_the_end_of_the_stream_is_the_end_of_the_connection() -> None:
 
 @pytest.mark.parametrize("mistake", [ValueError("routing"), IndexError("detection"), struct.error("codec")])
 def test_what_goes_wrong_with_a_message_is_no_error_of_the_protocol(mistake: Exception) -> None:
-    """A reconnect would bring the same message, and the same error, without end and without a traceback."""
+    """An error while a message is handled is not treated as a protocol error.
+
+    A reconnect would bring the same message and the same error, without end and without a traceback.
+    """
     with connected(BulkClient) as (client, broker, _):
 
         def fails(*_: Any) -> None:

@@ -1,4 +1,4 @@
-"""The session against a broker of a few lines, which answers as Mosquitto does."""
+"""The MQTT session against a minimal broker that answers as Mosquitto does."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from edge.mqtt.session import Delivery, MqttSession
 from fairlead.kafka.endpoint import MqttEndpoint
 
 CONNECT, SUBSCRIBE, PUBACK, DISCONNECT = 0x10, 0x82, 0x40, 0xE0
-CONNACK = b"\x20\x03\x01\x00\x00"  # there was a session
+CONNACK = b"\x20\x03\x01\x00\x00"  # CONNACK flag: a session was present
 QUEUED = 600
 SECONDS = 30.0
 Message = tuple[str, int, bytes, int, bool]
@@ -35,12 +35,12 @@ def publish(mid: int, topic: str = "t", payload: bytes = b"x", qos: int = 1, dup
 
 
 class Broker:
-    """Answers CONNECT and SUBSCRIBE, and notes what it is sent.
+    """A broker that answers CONNECT and SUBSCRIBE, and records what it receives.
 
     Args:
-        connack: Answers CONNECT.
-        behind: Sent in one piece with the answer to SUBSCRIBE.
-        cuts: Sizes of the pieces in which everything is sent; None: as it comes.
+        connack: Its answer to CONNECT.
+        behind: Bytes sent in one piece with the answer to SUBSCRIBE.
+        cuts: Sizes of the pieces in which everything is sent; None sends it uncut.
     """
 
     def __init__(self, connack: bytes = CONNACK, behind: bytes = b"", cuts: list[int] | None = None) -> None:
@@ -85,7 +85,7 @@ class Broker:
         while at < len(data):
             writer.write(data[at : at + cuts[nth % len(cuts)]])
             await writer.drain()
-            await asyncio.sleep(0)  # the client reads what is there
+            await asyncio.sleep(0)  # the client reads the rest
             at, nth = at + cuts[nth % len(cuts)], nth + 1
 
 
@@ -93,7 +93,7 @@ class Broker:
 async def session(
     broker: Broker, on_message: Callable[[Delivery], None] = lambda _: None, window: int = 100
 ) -> AsyncIterator[tuple[MqttSession, asyncio.Task[None]]]:
-    """A session at this broker, working; stopped in the end."""
+    """Run a session at this broker; stop it at the end."""
     server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()[:2]
     made = MqttSession(
@@ -113,6 +113,7 @@ async def session(
 
 
 async def test_it_asks_for_a_session_that_lasts_and_for_a_window() -> None:
+    """The session asks for a persistent session and a receive maximum."""
     broker = Broker()
     async with session(broker, window=7) as (made, _):
         await asyncio.wait_for(made.connected.wait(), SECONDS)
@@ -122,7 +123,10 @@ async def test_it_asks_for_a_session_that_lasts_and_for_a_window() -> None:
 
 
 async def test_a_queue_longer_than_the_window_does_not_hide_the_answer_to_subscribe() -> None:
-    """A broker sends what was in flight in the session before it answers; nothing of that is acknowledged here."""
+    """A queue longer than the receive window does not hide the answer to SUBSCRIBE.
+
+    A broker sends the session's messages in flight before it answers; the client acknowledges none of them until then.
+    """
     came: list[Delivery] = []
     queued = b"".join(publish(mid) for mid in range(1, QUEUED + 1))
     async with session(Broker(CONNACK + queued), came.append) as (made, _):
@@ -131,6 +135,7 @@ async def test_a_queue_longer_than_the_window_does_not_hide_the_answer_to_subscr
 
 
 async def test_a_message_right_behind_an_answer_waits_for_nothing_else() -> None:
+    """A message directly behind an answer is passed on without waiting for more data."""
     came = asyncio.Event()
     async with session(Broker(behind=publish(1)), lambda _: came.set()):
         await asyncio.wait_for(came.wait(), SECONDS)
@@ -168,7 +173,11 @@ def test_messages_are_those_that_were_sent_however_they_arrive(sent: list[Messag
 
 
 async def test_acknowledgements_leave_in_order_and_before_the_goodbye() -> None:
-    """What is finished last holds up the others; on the way out the broker has them all, whatever was sent since."""
+    """Acknowledgements leave in order, and before DISCONNECT.
+
+    The message that finishes last holds up the others; on disconnect the broker gets all acknowledgements, whatever was
+    sent since.
+    """
     broker = Broker(behind=b"".join(publish(mid) for mid in (3, 1, 2)))
     came: list[Delivery] = []
     three = asyncio.Event()
@@ -195,7 +204,11 @@ async def test_acknowledgements_leave_in_order_and_before_the_goodbye() -> None:
 
 @pytest.mark.parametrize("mistake", [ValueError, IndexError, struct.error, ZeroDivisionError])
 async def test_a_fault_in_taking_a_message_ends_the_session_with_its_error(mistake: type[Exception]) -> None:
-    """The broker would send the message again at each reconnect; so nobody reconnects, and nothing is acknowledged."""
+    """An error while a message is handled ends the session with that error.
+
+    The broker would send the message again after each reconnect, so the session does not reconnect and acknowledges
+    nothing.
+    """
 
     def fails(_: Delivery) -> None:
         raise mistake("routing")
@@ -223,6 +236,7 @@ async def test_a_fault_in_taking_a_message_ends_the_session_with_its_error(mista
     ],
 )
 async def test_what_is_no_packet_ends_the_connection_and_nothing_else(broken: bytes) -> None:
+    """Bytes that are no MQTT packet end the connection, and nothing else."""
     broker = Broker(behind=broken + publish(9))
     came: list[Delivery] = []
     async with session(broker, came.append) as (_, running):
@@ -232,6 +246,7 @@ async def test_what_is_no_packet_ends_the_connection_and_nothing_else(broken: by
 
 
 async def test_a_broker_without_mqtt_5_is_refused_with_what_is_missing() -> None:
+    """A broker without MQTT 5 is refused with an error that says so."""
     async with session(Broker(b"\x20\x02\x00\x01")) as (_, running):
         with pytest.raises(MqttRefusedError, match="does not speak MQTT 5"):
             await asyncio.wait_for(running, SECONDS)

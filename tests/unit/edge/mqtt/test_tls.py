@@ -1,4 +1,5 @@
-"""An MQTT broker is reached by TLS and trusted by its certificate, or the password does not leave this machine."""
+"""The bridge connects to an MQTT broker over TLS and verifies its certificate; otherwise it never sends the
+password."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def authority() -> KeyPair:
 
 
 class Heard:
-    """A broker that takes every log-in, and notes what it is sent: in clear text, or inside TLS."""
+    """A broker that accepts every login, and records what it receives, in clear text or inside TLS."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self._context = context
@@ -46,7 +47,7 @@ class Heard:
                 writer.write(CONNACK)
                 await reader.read()
         except OSError:
-            pass  # the client has broken the handshake off
+            pass  # the client has aborted the handshake
         finally:
             writer.close()
 
@@ -62,6 +63,7 @@ def server_context(folder: Path, authority: KeyPair) -> ssl.SSLContext:
 
 
 async def test_a_broker_in_clear_text_never_hears_the_password() -> None:
+    """A broker without TLS never receives the password."""
     broker = Heard()
     async with broker as endpoint:
         with pytest.raises(MqttUnavailableError, match="no TLS with the MQTT broker of tokyo") as caught:
@@ -73,6 +75,7 @@ async def test_a_broker_in_clear_text_never_hears_the_password() -> None:
 async def test_without_a_ca_the_authorities_of_this_machine_count(
     authority: KeyPair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Without a configured CA, the system's certificate authorities count."""
     broker = Heard(server_context(tmp_path, authority))
     async with broker as endpoint:
         with pytest.raises(MqttUntrustedError, match="the authorities that this machine knows"):
@@ -86,5 +89,6 @@ async def test_without_a_ca_the_authorities_of_this_machine_count(
 
 
 def test_authorities_mean_tls() -> None:
+    """A configured CA implies TLS."""
     assert MqttEndpoint("tokyo", "h", 1883, tls_ca=Path("ca.pem")).tls
     assert not MqttEndpoint("tokyo", "h", 1883).tls

@@ -62,6 +62,7 @@ def book(view: CustodyView) -> StrayBook:
 
 
 def test_strays_of_other_sites_wait_until_a_marker_says_they_are_drained(book: StrayBook, view: CustodyView) -> None:
+    """Strays at other sites count as waiting until a custody marker says that they are drained."""
     for offset, (log, sequence) in enumerate([(A, 0), (B, 0), (A, 1)], start=4):
         assert book.add_record(OTHER, stray(log, offset, sequence)) == log
     assert book.logs() == {A, B}
@@ -76,7 +77,10 @@ def test_strays_of_other_sites_wait_until_a_marker_says_they_are_drained(book: S
 
 
 def test_what_a_site_is_not_trusted_with_waits_and_is_not_drained(book: StrayBook, view: CustodyView) -> None:
-    """The strays of a ship wait until a ledger says that the box was given to it."""
+    """Strays of a site that is not trusted with a log wait and are not drained.
+
+    A ship's strays wait until a ledger shows that the box was granted to the ship.
+    """
     given: set[tuple[str, str]] = set()
     careful = StrayBook(book.own, (OTHER,), view, trusted=lambda strays, log: (strays, log) in given)
     careful.add_record(OTHER, stray(A, 4, 0))
@@ -87,6 +91,7 @@ def test_what_a_site_is_not_trusted_with_waits_and_is_not_drained(book: StrayBoo
 
 
 def test_what_was_drained_before_is_not_learnt_again(book: StrayBook, view: CustodyView) -> None:
+    """Strays that were drained before are not added again."""
     view.apply(granted(A, 2, {OTHER: 5}))
     assert book.add_record(OTHER, stray(A, 4, 0)) is None
     assert not book.wait_for(A)
@@ -95,6 +100,7 @@ def test_what_was_drained_before_is_not_learnt_again(book: StrayBook, view: Cust
 
 
 def test_events_fillers_and_nonsense_are_nobodys_strays(book: StrayBook) -> None:
+    """Events, fillers and invalid records are not counted as readings that wait."""
     book.add_record(OTHER, stray(A, 0, 0, event=True))
     [filler] = decode_batch(filler_batch(1, term=1, offset=1, marker=0, timestamp_ms=1))
     book.add_record(OTHER, filler)
@@ -104,6 +110,7 @@ def test_events_fillers_and_nonsense_are_nobodys_strays(book: StrayBook) -> None
 
 
 def test_a_seizure_puts_back_how_far_strays_are_drained(book: StrayBook, view: CustodyView) -> None:
+    """A seizure puts back how far strays are drained, so that drained ones wait again."""
     view.apply(granted(A, 2, {OTHER: 6}))
     kept = [stray(A, offset, offset) for offset in range(8)]
     for record in kept:
@@ -119,7 +126,10 @@ def test_a_seizure_puts_back_how_far_strays_are_drained(book: StrayBook, view: C
 
 
 def test_that_less_is_drained_than_was_said_shows_by_itself(book: StrayBook, view: CustodyView) -> None:
-    """Also where the entry of the seizure is not here yet, only one of a later term."""
+    """The book notices that fewer strays are drained than a marker said before.
+
+    This works also where the entry of the seizure has not arrived yet, only one of a later term.
+    """
     for log in (A, B):
         view.apply(granted(log, 1, {}))
     for offset, log in enumerate((A, B, A)):
@@ -133,6 +143,7 @@ def test_that_less_is_drained_than_was_said_shows_by_itself(book: StrayBook, vie
 
 
 async def test_events_that_wait_are_known_again_after_a_restart() -> None:
+    """Events that wait are known again after a restart."""
     stored: list[Any] = []
     failures: list[BaseException] = []
 

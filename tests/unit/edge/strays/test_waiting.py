@@ -1,4 +1,6 @@
-"""Which strays wait: none below the marker's mark, none that is in its log, no event that was overtaken."""
+"""Which strays still wait: none that the marker counts as drained, none that is in its log, no event that came too
+late.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +40,7 @@ def record(offset: int, value: bytes) -> Record:
 
 
 def test_strays_below_the_mark_and_those_in_the_log_are_drained() -> None:
+    """Strays that a marker counts as drained, and those that are in the log, do not wait."""
     strays = StrayList(
         [entry(1, 0, "tokyo", log=BOX_LOG), entry(2, 9, "star", log=BOX_LOG, drained={"strays.star": 3})],
         lambda log: True,
@@ -70,6 +73,7 @@ def marker_at(offset: int) -> Record:
     [("e9", NOW, True), ("e2", NOW, False), ("e9", NOW - 3 * HOUR, False), ("e9", NOW - 9 * HOUR, False)],
 )
 def test_an_event_waits_until_it_is_done_or_overtaken(event_id: str, happened: dt.datetime, waits: bool) -> None:
+    """An event waits until it is carried out or a later one is."""
     grants = [
         entry(1, 0, "tokyo", log=BOX_LOG, event_date_time=NOW - 8 * HOUR),
         entry(2, 9, "star", log=BOX_LOG, event_date_time=NOW - 2 * HOUR),
@@ -82,9 +86,10 @@ def test_an_event_waits_until_it_is_done_or_overtaken(event_id: str, happened: d
 
 
 async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeCluster, cluster: Cluster) -> None:
+    """Strays are searched in the logs themselves, from the offset on that a marker names."""
     log, kept, ledger = fake.log(LOG), fake.log("strays.star"), fake.log("custody.tokyo")
     for n in range(4):
-        put(log, NewRecord(reading(n), timestamp_ms=5))  # the marker's place is of no interest here
+        put(log, NewRecord(reading(n), timestamp_ms=5))  # the offset of the marker does not matter here
     put(kept, *(NewRecord(stray(n, LOG), timestamp_ms=5) for n in (0, 3, 8)))
     put(kept, NewRecord(stray(1, "containers.elsewhere"), timestamp_ms=5))
     entries = [entry(1, 1, "tokyo"), entry(1, 0, "tokyo", log="containers.elsewhere")]
@@ -92,7 +97,7 @@ async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeClust
     ledgers = await read_ledgers(cluster, "tokyo")
     assert chain(LOG, ledgers.entries).holder == "tokyo"
     found = {each.log: len(each.readings) for each in await find_waiting(cluster, ledgers, lambda log: True)}
-    # What a seizure cut off is no part of the log, although this site's copy still has it: number 3 waits again.
+    # A seizure cut number 3 off from the log, although this site's copy still has it: it waits again.
     seizure = entry(17, 3, "sydney", "SEIZURE", drained_since=1)
     put(ledger, NewRecord(encode(seizure), timestamp_ms=5))
     cut = {
@@ -100,5 +105,5 @@ async def test_the_logs_themselves_are_asked_after_drained_since(fake: FakeClust
         for each in await find_waiting(cluster, await read_ledgers(cluster, "tokyo"), lambda log: True)
     }
     assert cut[LOG] == 3
-    # Number 0 is in the log, but before the marker: what came before the marker is known by ``drained`` alone.
+    # Number 0 is in the log, but before the marker, and ``drained`` alone covers what came before the marker.
     assert found == {LOG: 2, "containers.elsewhere": 1}

@@ -1,4 +1,4 @@
-"""Where stored batches prove equality, and where they leave it to the records."""
+"""Comparing stored batches: which ones prove equality, and which offsets the audit must compare record by record."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def compared(a: list[AuditedBatch], b: list[AuditedBatch], *, start: int = 0, st
 
 @st.composite
 def copies(draw: st.DrawFn) -> list[list[AuditedBatch]]:
-    """Two tilings of offsets 0 to END - 1 by batches and gaps; equal numbers stand for equal content."""
+    """Draw two copies of offsets 0 to END - 1 made of batches and gaps; equal numbers stand for equal content."""
     out = []
     for _ in range(2):
         cuts = sorted(draw(st.sets(st.integers(1, END - 1), max_size=12)) | {0, END})
@@ -57,7 +57,7 @@ def copies(draw: st.DrawFn) -> list[list[AuditedBatch]]:
 
 
 def contents(tiles: list[AuditedBatch]) -> dict[int, tuple[int, int, int]]:
-    """What stands for each offset's record; nothing where there is none."""
+    """Return the content at each offset; none where there is no record."""
     return {n: tile[:3] for tile in tiles if not tile.void for n in range(tile.base, tile.stop)}
 
 
@@ -69,6 +69,7 @@ def contents(tiles: list[AuditedBatch]) -> dict[int, tuple[int, int, int]]:
 def test_every_offset_that_may_differ_is_left_to_the_records(
     tiles: list[list[AuditedBatch]], sides: list[int], window: tuple[int, int]
 ) -> None:
+    """Every offset that may differ is compared record by record."""
     start, stop = window
     made = BatchComparison(start, stop)
     waiting = [list(each) for each in tiles]
@@ -92,6 +93,7 @@ def test_every_offset_that_may_differ_is_left_to_the_records(
 
 
 def test_only_what_differs_is_left_to_the_records() -> None:
+    """Only batches that differ are compared record by record."""
     a = [batch(0, 10), batch(10, 20), batch(20, 30), batch(30, 40)]
     b = [batch(0, 10), batch(10, 20, 1), batch(20, 30), batch(30, 40, 1)]
     made = compared(a, b)
@@ -101,6 +103,7 @@ def test_only_what_differs_is_left_to_the_records() -> None:
 
 
 def test_batches_are_compared_again_where_both_begin_again() -> None:
+    """After different batch boundaries, batch comparison resumes where a batch starts at both sites."""
     split = [batch(0, 10), batch(10, 14), batch(14, 20), batch(20, 30), batch(30, 40)]
     made = compared([batch(0, 10), batch(10, 20), batch(20, 30), batch(30, 40)], split)
     assert made.ranges == [[10, 20]]
@@ -110,6 +113,7 @@ def test_batches_are_compared_again_where_both_begin_again() -> None:
 
 
 def test_near_ranges_are_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges close to each other are read as one."""
     monkeypatch.setattr(module, "NEAR", 11)
     a = [batch(n, n + 5) for n in range(0, 40, 5)]
     b = [batch(n, n + 5, n in (5, 20)) for n in range(0, 40, 5)]
@@ -119,6 +123,7 @@ def test_near_ranges_are_read_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_equals_nothing() -> None:
+    """Offsets without records are equal, whatever batches cover them."""
     a = [batch(0, 10), batch(10, 20, void=True), batch(20, 21, void=True), batch(30, 40)]
     b = [batch(0, 10), batch(15, 25, 9, void=True), batch(30, 40)]
     assert compared(a, b).ranges == []
@@ -128,6 +133,7 @@ def test_nothing_equals_nothing() -> None:
 
 
 def test_a_batch_that_reaches_beyond_what_is_compared() -> None:
+    """A batch that extends beyond the compared range is compared within it only."""
     a = [batch(0, 10), batch(10, 20)]
     assert compared(a, a, start=5, stop=15).ranges == []
     assert compared(a, [batch(0, 10, 1), batch(10, 20, 1)], start=5, stop=15).ranges == [[5, 10], [10, 15]]
@@ -146,12 +152,14 @@ def test_a_batch_that_reaches_beyond_what_is_compared() -> None:
     ],
 )
 def test_what_a_batch_counts_for(made: BatchHeader, plain: bool, void: bool) -> None:
+    """Batch headers decide whether a batch can be compared as a whole, and whether it has no visible records."""
     found = AuditedBatch.of(made, 1, aborted=False)
     assert (found.plain, found.void) == (plain, void)
     assert AuditedBatch.of(made, 1, aborted=True).void
 
 
 def test_who_is_ahead_is_known() -> None:
+    """The comparison knows which side has been read further."""
     made = BatchComparison(0, END)
     for n in range(4):
         made.add(0, batch(n * 10, n * 10 + 10))

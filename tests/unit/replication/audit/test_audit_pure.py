@@ -1,4 +1,4 @@
-"""The pure parts of the audits, against plain models of what they have to find."""
+"""The pure parts of the audits, compared with plain models of what they must find."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LOGS = st.dictionaries(st.integers(0, 60), RECORDS, max_size=30)
 
 @st.composite
 def twins(draw: st.DrawFn) -> tuple[dict[int, SeenRecord], dict[int, SeenRecord]]:
-    """A log and another that differs from it in a few offsets, or in none."""
+    """Draw a log and a copy that differs from it in a few offsets, or in none."""
     one = draw(LOGS)
     other = dict(one)
     for offset in draw(st.lists(st.integers(0, 60), max_size=2)):
@@ -53,12 +53,13 @@ def in_order(log: dict[int, SeenRecord]) -> Iterator[tuple[int, SeenRecord]]:
 def test_digests_tell_the_chunk_of_the_first_difference(
     logs: tuple[dict[int, SeenRecord], dict[int, SeenRecord]], size: int, start: int, sides: list[bool]
 ) -> None:
+    """Comparing digests chunk by chunk finds the chunk of the first difference."""
     both = [{n: r for n, r in log.items() if n >= start} for log in logs]
     chunks = Chunks(start, 61, size)
     waiting = [list(in_order(log)) for log in both]
     ended = [False, False]
     wanted = first(*both)
-    for side in map(int, itertools.chain(sides, [False] * 62, [True] * 62)):  # any order between the two sides
+    for side in map(int, itertools.chain(sides, [False] * 62, [True] * 62)):  # the two sides answer in any order
         if ended[side] or chunks.finished:
             continue
         if waiting[side]:
@@ -81,6 +82,7 @@ def test_digests_tell_the_chunk_of_the_first_difference(
 
 
 def test_a_side_that_runs_ahead_is_known_and_costs_a_digest_a_chunk() -> None:
+    """If one side is read faster, the audit knows it and keeps one digest per chunk."""
     chunks = Chunks(0, 1000, 10)
     record = SeenRecord(1, b"k", b"v" * 1000, ())
     finished = [chunks.add(0, n, record) for n in range(100)]
@@ -94,6 +96,7 @@ def test_a_side_that_runs_ahead_is_known_and_costs_a_digest_a_chunk() -> None:
 
 @given(logs=twins())
 def test_side_by_side_every_offset_comes_once(logs: tuple[dict[int, SeenRecord], dict[int, SeenRecord]]) -> None:
+    """Reading two sides in step yields every offset once."""
     one, other = logs
     assert list(pairs(in_order(one), in_order(other))) == [
         RecordPair(n, one.get(n), other.get(n)) for n in sorted(one.keys() | other.keys())
@@ -102,6 +105,7 @@ def test_side_by_side_every_offset_comes_once(logs: tuple[dict[int, SeenRecord],
 
 @given(one=BYTES | st.binary(min_size=300, max_size=500), other=BYTES | st.binary(min_size=300, max_size=500))
 def test_different_bytes_never_look_the_same(one: bytes | None, other: bytes | None) -> None:
+    """Different bytes are never printed alike."""
     assume(one != other)
     assert shown(one) != shown(other)
 
@@ -115,7 +119,7 @@ def test_different_bytes_never_look_the_same(one: bytes | None, other: bytes | N
         ("Göteborg".encode(), "Göteborg"),
         (b"\x00\x01", "0x0001"),
         (b"two\nlines", "0x74776f0a6c696e6573"),
-        (b"0x00", "0x30783030"),  # text that looks like hexadecimal is written as such
+        (b"0x00", "0x30783030"),  # text that looks like hexadecimal is written as hexadecimal
     ],
 )
 def test_bytes_are_shown_as_text_where_they_are_text(data: bytes | None, text: str | None) -> None:
@@ -123,6 +127,7 @@ def test_bytes_are_shown_as_text_where_they_are_text(data: bytes | None, text: s
 
 
 def test_long_values_are_cut_and_still_differ() -> None:
+    """Long values are cut, but still printed so that they differ."""
     one, other = shown(b"a" * 10_000), shown(b"a" * 9_999 + b"b")
     assert one is not None and other is not None
     assert len(one) < 600
@@ -138,9 +143,10 @@ EXTENTS = st.dictionaries(
 
 @given(a=EXTENTS, b=EXTENTS)
 def test_the_offsets_that_both_have(a: dict[TopicPartition, LogExtent], b: dict[TopicPartition, LogExtent]) -> None:
+    """Only the offsets that both sites have are compared."""
     plan = overlap(a, b)
     named = [log.tp for log in plan.common] + [*plan.apart, *plan.only_a, *plan.only_b]
-    assert sorted(named) == sorted(a.keys() | b.keys())  # each once
+    assert sorted(named) == sorted(a.keys() | b.keys())  # each log once
     assert set(plan.only_a) == a.keys() - b.keys()
     for log in plan.common:
         both = set(range(*a[log.tp][:2])) & set(range(*b[log.tp][:2]))
@@ -156,6 +162,7 @@ def test_the_offsets_that_both_have(a: dict[TopicPartition, LogExtent], b: dict[
     sizes=st.lists(st.integers(1, 100_000), min_size=1, max_size=30),
 )
 def test_reading_keeps_to_its_rate(rate: int, sizes: list[int]) -> None:
+    """Reading keeps to the audit's rate."""
     now = 0.0
     pace = ReadPace(rate, clock=lambda: now)
     assert pace.allowance(1) == 1
@@ -167,6 +174,7 @@ def test_reading_keeps_to_its_rate(rate: int, sizes: list[int]) -> None:
 
 
 def test_without_a_rate_nothing_waits() -> None:
+    """Without a rate, reading never waits."""
     pace = ReadPace(None)
     pace.charge(1 << 40)
     assert (pace.wait(), pace.allowance(77)) == (0.0, 77)
@@ -190,17 +198,19 @@ def marked(folder: Path, to: int) -> Path:
 
 
 def test_what_was_the_same_is_left_out(tmp_path: Path) -> None:
+    """With ``--resume``, offsets that an earlier audit found equal are skipped."""
     file = marked(tmp_path, 60)
     marks = audit(file)
     assert marks.resumed(LOG) == LOG._replace(start=60)
-    assert marks.resumed(LOG._replace(start=70)) == LOG._replace(start=70)  # retention has gone on
-    assert marks.resumed(LOG._replace(stop=60)) == LOG._replace(start=60, stop=60)  # all of it
+    assert marks.resumed(LOG._replace(start=70)) == LOG._replace(start=70)  # retention has deleted more
+    assert marks.resumed(LOG._replace(stop=60)) == LOG._replace(start=60, stop=60)  # everything was compared
     assert marks.resumed(LOG._replace(tp=TopicPartition("s.a"))).start == 5  # another partition
     assert audit(file, resume=False).resumed(LOG) == LOG
-    assert list(file.parent.iterdir()) == [file]  # nothing is left beside it
+    assert list(file.parent.iterdir()) == [file]  # no temporary file remains beside it
 
 
 def test_sites_may_be_named_the_other_way_round(tmp_path: Path) -> None:
+    """The progress of an earlier audit counts even if the two sites are named in the other order."""
     marks = audit(marked(tmp_path, 60), a="sydney", b="tokyo")
     assert mark_file(tmp_path, "full", "sydney", "tokyo") == mark_file(tmp_path, "full", "tokyo", "sydney")
     assert marks.resumed(LOG._replace(ids=("at sydney", "at tokyo"))).start == 60
@@ -211,10 +221,12 @@ def test_sites_may_be_named_the_other_way_round(tmp_path: Path) -> None:
     "now", [LOG._replace(ids=("made anew", "at sydney")), LOG._replace(ids=("at tokyo", "")), LOG._replace(stop=59)]
 )
 def test_a_log_made_anew_or_shortened_is_compared_anew(tmp_path: Path, now: Common) -> None:
+    """A log that was recreated or is shorter than before is compared from its start."""
     assert audit(marked(tmp_path, 60)).resumed(now) == now
 
 
 def test_there_need_not_be_anything_to_go_on_from(tmp_path: Path) -> None:
+    """Resuming without any saved progress starts at the beginning."""
     assert audit(tmp_path / "none").resumed(LOG) == LOG
     nowhere = Marks()
     nowhere.load("full", "a", "b", resume=True)
@@ -225,6 +237,7 @@ def test_there_need_not_be_anything_to_go_on_from(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": 9, "mode": "full", "sites": [], "logs": {}}'])
 def test_another_file_is_named(tmp_path: Path, content: bytes) -> None:
+    """A file that is no saved progress is an error that names it."""
     file = tmp_path / "marks"
     file.write_bytes(content)
     with pytest.raises(ConfigurationError, match="cannot go on") as raised:
@@ -233,6 +246,7 @@ def test_another_file_is_named(tmp_path: Path, content: bytes) -> None:
 
 
 def test_marks_of_other_sites_are_no_marks(tmp_path: Path) -> None:
+    """Progress of other sites is not used."""
     file = marked(tmp_path, 60)
     with pytest.raises(ConfigurationError, match="full audit of sydney and tokyo"):
         audit(file, mode="quick")
@@ -241,6 +255,7 @@ def test_marks_of_other_sites_are_no_marks(tmp_path: Path) -> None:
 
 
 def test_marks_are_written_from_time_to_time(tmp_path: Path) -> None:
+    """Progress is saved at intervals."""
     now = 0.0
     file = tmp_path / "run" / "marks"
     marks = Marks(file, clock=lambda: now)
@@ -254,6 +269,7 @@ def test_marks_are_written_from_time_to_time(tmp_path: Path) -> None:
 
 @given(notes=st.lists(st.tuples(st.integers(0, 3), st.integers(5, 100)), max_size=8))
 def test_the_newest_mark_of_each_log_counts(tmp_path_factory: Any, notes: list[tuple[int, int]]) -> None:
+    """Of several saved positions of a log, the newest one counts."""
     file = tmp_path_factory.mktemp("marks") / "marks"
     before = audit(file, resume=False)
     logs = [LOG._replace(tp=TopicPartition("s.a", n)) for n in range(4)]

@@ -1,4 +1,4 @@
-"""Asking a site about its logs while its brokers are in trouble."""
+"""An audit asks a site for its logs' offsets while the site's brokers are in trouble."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOGS = [TopicPartition("s.a"), TopicPartition("s.b", 3)]
 
 
 class Broker:
-    """Answers with errors first: one of each log's list for each time it is asked."""
+    """A broker that answers with errors first: one entry of a log's list for each request."""
 
     def __init__(self, errors: Mapping[str, list[int]]) -> None:
         self.errors = {topic: list(codes) for topic, codes in errors.items()}
@@ -67,12 +67,14 @@ def site(monkeypatch: pytest.MonkeyPatch, **errors: list[int]) -> tuple[Inquiry,
     ],
 )
 def test_what_may_be_right_in_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    """A request that fails with a retriable error is repeated."""
     inquiry, broker = site(monkeypatch, b=[code, code])
     assert inquiry.extents(LOGS) == {tp: (7, 7) for tp in LOGS}
-    assert broker.asked == [["s.a", "s.b"], ["s.b"], ["s.b"], ["s.a", "s.b"]]  # only what failed
+    assert broker.asked == [["s.a", "s.b"], ["s.b"], ["s.b"], ["s.a", "s.b"]]  # only the failed part
 
 
 def test_a_log_that_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that was deleted is left out."""
     inquiry, _ = site(monkeypatch, b=[KafkaError.UNKNOWN_TOPIC_OR_PART] * 2)
     assert list(inquiry.extents(LOGS)) == LOGS[:1]
     site(monkeypatch, b=[KafkaError.UNKNOWN_TOPIC_OR_PART] * 2)
@@ -81,17 +83,20 @@ def test_a_log_that_is_gone_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_broker_that_has_just_started_gets_time_to_know_its_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker that has just started gets time to load its topics."""
     monkeypatch.setattr(ranges, "GONE_AFTER", 30)
     inquiry, _ = site(monkeypatch, b=[KafkaError.UNKNOWN_TOPIC_OR_PART] * 2)
     assert list(inquiry.extents(LOGS)) == LOGS
 
 
 def test_a_refusal_is_told_with_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refusal is reported with the name of the log."""
     inquiry, _ = site(monkeypatch, b=[KafkaError.TOPIC_AUTHORIZATION_FAILED])
     with pytest.raises(RefusedError, match=r"offsets of s\.b/3"):
         inquiry.extents(LOGS)
 
 
 def test_settings_that_may_not_be_read_count_as_not_compacted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose settings may not be read is treated as not compacted."""
     inquiry, _ = site(monkeypatch, b=[KafkaError.TOPIC_AUTHORIZATION_FAILED])
     assert inquiry.compacted(["s.a", "s.b"]) == {"s.a"}

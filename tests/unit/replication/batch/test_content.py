@@ -1,4 +1,7 @@
-"""What becomes of fetched batches: every offset of the source is an offset of the target."""
+"""What the replicator appends for fetched batches: every offset of the source keeps its offset at the target.
+
+A filler is a marked record without data that stands for an offset with no record to copy.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def batch(
     codec: Codec = Codec.NONE,
     flags: int = 0,
 ) -> bytearray:
-    """A batch as stored at ``offset``."""
+    """Return a batch as stored at ``offset``."""
     new = [NewRecord(f"v{n}".encode(), b"k", timestamp_ms=1000 + n) for n in range(offset, offset + count)]
     made = bytearray(
         encode_batch(
@@ -43,7 +46,7 @@ def batch(
 
 
 def with_holes(offset: int, deltas: list[int], last: int, codec: Codec, *, producer: int) -> bytearray:
-    """A batch of which compaction has left only some records (offset deltas), as a broker stores it."""
+    """Return a batch of which compaction has left only some records (offset deltas), as a broker stores it."""
     full = decode_batch(batch(offset, last + 1, producer=producer))
     kept = [record for record in full if record.offset - offset in deltas]
     parts = bytearray()
@@ -63,7 +66,7 @@ def view(*batches: bytearray) -> memoryview:
 
 
 def appended(found: list[Prepared]) -> list[Record]:
-    """What a target would hold, fillers for gaps."""
+    """Return the content of the target after the append, with fillers for gaps."""
     out: list[Record] = []
     for step in found:
         assert not isinstance(step, RejectedBatch)
@@ -80,6 +83,7 @@ def appended(found: list[Prepared]) -> list[Record]:
 
 
 def test_own_batches_go_as_they_are_but_for_the_base_offset() -> None:
+    """Batches written by Fairlead are copied unchanged except for the base offset."""
     stored = batch(7, 3, epoch=4, sequence=2, codec=Codec.LZ4)
     (prepared,) = prepare_batches(view(stored), 7)
     assert isinstance(prepared, PreparedBatch)
@@ -89,6 +93,7 @@ def test_own_batches_go_as_they_are_but_for_the_base_offset() -> None:
 
 
 def test_a_marker_opens_its_term() -> None:
+    """A custody marker opens its term."""
     (prepared,) = prepare_batches(view(batch(9, 1, epoch=2, sequence=0)), 9)
     assert isinstance(prepared, PreparedBatch)
     assert prepared.opens_term
@@ -97,6 +102,7 @@ def test_a_marker_opens_its_term() -> None:
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("producer", [-1, 4711])
 def test_foreign_batches_are_restamped(codec: Codec, producer: int) -> None:
+    """Batches of other clients get the replicator's producer id, epoch and sequence."""
     stored = batch(7, 3, producer=producer, epoch=-1 if producer < 0 else 3, sequence=-1, codec=codec)
     before = decode_batch(stored)
     found = list(prepare_batches(view(stored), 7))
@@ -109,7 +115,7 @@ def test_foreign_batches_are_restamped(codec: Codec, producer: int) -> None:
 
 
 def test_restamping_a_copy_changes_nothing() -> None:
-    """A chain of replicas carries the same bytes."""
+    """Doing so again to a copy changes nothing: a chain of replicas carries the same bytes."""
     (first,) = prepare_batches(view(batch(7, 3, producer=4711)), 7)
     assert isinstance(first, PreparedBatch)
     again = bytearray(first.data)
@@ -120,16 +126,19 @@ def test_restamping_a_copy_changes_nothing() -> None:
 
 
 def test_what_is_below_the_position_is_skipped() -> None:
+    """Records below the target's position are skipped."""
     assert [step.base for step in prepare_batches(view(batch(0, 3), batch(3, 3), batch(6, 3)), 6)] == [6]
 
 
 def test_a_target_that_ends_inside_an_own_batch_has_diverged() -> None:
+    """A target that ends inside a batch written by Fairlead has diverged."""
     (rejected,) = prepare_batches(view(batch(0, 5)), 3)
     assert isinstance(rejected, RejectedBatch)
     assert rejected.diverged
 
 
 def test_a_foreign_batch_is_cut_at_the_position() -> None:
+    """A batch of another client is cut at the target's position."""
     found = list(prepare_batches(view(batch(0, 5, producer=-1)), 3))
     assert [record.offset for record in appended(found)] == [3, 4]
 
@@ -140,6 +149,7 @@ def test_a_foreign_batch_is_cut_at_the_position() -> None:
     producer=st.sampled_from([-1, PRODUCER_ID]),
 )
 def test_holes_inside_a_batch_are_filled(kept: set[int], codec: Codec, producer: int) -> None:
+    """Missing offsets inside a batch become fillers."""
     found = list(prepare_batches(view(with_holes(20, sorted(kept), 9, codec, producer=producer)), 20))
     records = appended(found)
     assert [record.offset for record in records] == list(range(20, 30))
@@ -148,6 +158,7 @@ def test_holes_inside_a_batch_are_filled(kept: set[int], codec: Codec, producer:
 
 
 def test_holes_between_batches_control_batches_and_aborted_transactions_become_fillers() -> None:
+    """Missing offsets between batches, control batches and aborted transactions become fillers."""
     log = view(
         batch(0, 2, producer=5, flags=TRANSACTIONAL),  # aborted
         batch(2, 1, producer=5, flags=TRANSACTIONAL | CONTROL),  # its abort marker
@@ -161,19 +172,21 @@ def test_holes_between_batches_control_batches_and_aborted_transactions_become_f
 
 
 def test_log_append_time_becomes_the_records_own_time() -> None:
+    """With LogAppendTime, each record gets the batch's time as its own."""
     stored = batch(3, 2, producer=-1, flags=LOG_APPEND_TIME)
     struct.pack_into(">q", stored, 35, 777_000)
     seal(stored)
     assert [record.timestamp_ms for record in appended(list(prepare_batches(view(stored), 3)))] == [777_000, 777_000]
 
 
-@settings(deadline=None)  # a filler batch of a size is built once, which takes a while
+@settings(deadline=None)  # a filler batch of each size is built once, which takes a while
 @given(
     base=st.integers(0, 5),
     marker=st.integers(0, MAX_FILLER + 500),
     length=st.integers(1, MAX_FILLER + 1000),
 )
 def test_fillers_cover_a_hole_in_sequence(base: int, marker: int, length: int) -> None:
+    """The fillers for a gap cover it without overlap."""
     gap = Gap(base, base + length, PRODUCER_ID, 3, marker, 1000, POSITION_KEY)
     at, term = base, 0
     for prepared in fillers(gap, term=2, marker=0):
@@ -189,8 +202,9 @@ def test_fillers_cover_a_hole_in_sequence(base: int, marker: int, length: int) -
 
 
 @pytest.mark.parametrize("producer", [-1, 7, FOREIGN_PRODUCER_ID, PRODUCER_ID])
-@pytest.mark.parametrize("at", [22, 61])  # a control bit comes up; a record is another one
+@pytest.mark.parametrize("at", [22, 61])  # a control bit is set; or a record is changed
 def test_no_damaged_batch_gets_a_checksum_that_is_right(producer: int, at: int) -> None:
+    """A damaged batch is never given a valid checksum."""
     damaged = batch(3, 3, producer=producer, sequence=3)
     damaged[at] ^= CONTROL
     before, found, after = prepare_batches(
@@ -198,7 +212,7 @@ def test_no_damaged_batch_gets_a_checksum_that_is_right(producer: int, at: int) 
     )
     assert isinstance(before, PreparedBatch) and isinstance(after, PreparedBatch)
     if isinstance(found, PreparedBatch):
-        assert not verify_crc(found.data)  # so the broker refuses it
+        assert not verify_crc(found.data)  # so that the target's broker refuses it
     else:
         assert isinstance(found, RejectedBatch)
         assert "CRC of the batch at offset 3" in found.cause

@@ -1,4 +1,6 @@
-"""Any log, fetched in any pieces, interrupted anywhere, split anyhow: the target holds the same at the same offsets."""
+"""Any log, fetched in any pieces and with any interruptions and splits, has the same records at the same offsets at the
+target.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.unit.replication.source_logs import NOW, Made, SourceLog, body, forei
 
 
 class StrictLog(Log):
-    """A log at a target, with the broker's rules about what a batch may be, and sequences that begin again."""
+    """A target's log with the broker's rules for batches; sequences wrap around."""
 
     def append(self, batch: bytes) -> ProduceResult:
         header = parse_header(batch)
@@ -43,7 +45,7 @@ def copy(log: SourceLog, data: st.DataObject) -> StrictLog:
         tail = parse_header(target.at(target.end - 1)) if target.end else None
         records, aborted = log.answer(target.end, data.draw(st.integers(1, 3), "batches"))
         if not records:
-            break  # only offsets without any batch are left
+            break  # only offsets without any batch remain
         inside = False
         first = parse_header(records)
         if tail is not None and first.base_offset < target.end:
@@ -88,23 +90,29 @@ def check(log: SourceLog, target: StrictLog) -> None:
 @settings(max_examples=examples(200), deadline=None)
 @given(foreign_logs(), st.data())
 def test_logs_of_ordinary_clients(log: SourceLog, data: st.DataObject) -> None:
+    """The copy of a log written by ordinary clients is equal."""
     check(log, copy(log, data))
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(own_logs(), st.data())
 def test_logs_under_the_convention(log: SourceLog, data: st.DataObject) -> None:
+    """The copy of a log written under the append convention is equal."""
     check(log, copy(log, data))
 
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.integers(2**31 - 12, 2**31 - 1).flatmap(lambda begin: own_logs(begin)), st.data())
 def test_sequences_that_begin_again(log: SourceLog, data: st.DataObject) -> None:
-    """The log has everything from the middle of a term on: nothing to be copied is lost when sequences begin anew."""
+    """The copy stays equal when sequences wrap around to 0.
+
+    The log begins in the middle of a term and has every record from there on.
+    """
     check(log, copy(log, data))
 
 
 def test_a_filler_is_known_by_its_header_not_by_bytes_that_look_like_it() -> None:
+    """A filler is recognised by its header, not by bytes in a value that look like one."""
     filler = body(b"fairlead.hole", None, [(b"fairlead", b"filler")])
     lookalike = body(None, b"x", [(b"h", filler)])
     records = raw_records(stored(0, 1, [Made(0, NOW, filler), Made(1, NOW, lookalike)]))
@@ -112,5 +120,6 @@ def test_a_filler_is_known_by_its_header_not_by_bytes_that_look_like_it() -> Non
 
 
 def test_the_marker_of_a_long_term_is_the_same_one() -> None:
+    """In a term of more than 2^31 records, the marker is still recognised as the same."""
     assert same_marker(5, 5 + 2**31)
     assert not same_marker(5, 6)

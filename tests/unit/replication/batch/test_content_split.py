@@ -1,4 +1,4 @@
-"""Batches above the target's limit become several, with the offsets and sequences their records had in the one."""
+"""Batches above the target's size limit are split; their records keep offsets and sequences."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ def at_their_offsets(items: list[PreparedBatch]) -> list[tuple[int, int, bytes]]
 @pytest.mark.parametrize("codec", list(Codec))
 @pytest.mark.parametrize("producer", [PRODUCER_ID, -1])
 def test_every_piece_fits_and_nothing_else_changes(codec: Codec, producer: int) -> None:
+    """Every part is within the limit, and nothing else changes."""
     whole = prepared(codec, 30, 200, producer=producer)
     pieces = split_batch(whole, 1500)
     assert isinstance(pieces, list)
@@ -63,11 +64,13 @@ def test_every_piece_fits_and_nothing_else_changes(codec: Codec, producer: int) 
 
 
 def test_what_fits_stays_what_it_is() -> None:
+    """A batch within the limit is left as it is."""
     whole = prepared(Codec.LZ4, 3, 100)
     assert split_batch(whole, len(whole.data)) == [whole]
 
 
 def test_a_record_alone_above_the_limit_is_named() -> None:
+    """A single record above the limit is reported with its offset."""
     found = split_batch(prepared(Codec.NONE, 3, 900), 900)
     assert isinstance(found, RejectedBatch)
     assert not found.diverged
@@ -76,6 +79,7 @@ def test_a_record_alone_above_the_limit_is_named() -> None:
 
 
 def test_records_of_very_different_sizes() -> None:
+    """Records of very different sizes are split correctly."""
     records = [Made(n, NOW, body(None, chance(1000 if n == 5 else 1, n))) for n in range(300)]
     (whole,) = prepare_batches(memoryview(bytearray(stored(0, 299, records, codec=Codec.GZIP))), 0)
     assert isinstance(whole, PreparedBatch)
@@ -86,7 +90,10 @@ def test_records_of_very_different_sizes() -> None:
 
 
 def test_pieces_do_not_contradict_the_whole_and_another_batch_does() -> None:
-    """What is read before a replica is called diverged: a next hop may have the pieces, another one the whole."""
+    """The parts of a batch do not contradict the whole one, but another batch does.
+
+    This is compared before a replica is called diverged: a next site may have the parts, and another one the whole.
+    """
     whole = prepared(Codec.ZSTD, 20, 100)
     pieces = split_batch(whole, 800)
     assert isinstance(pieces, list)
@@ -107,6 +114,7 @@ def whole_at(whole: PreparedBatch) -> bytes:
 
 
 def test_contradictions_are_put_into_words() -> None:
+    """Contradictions between batches are described in words."""
     one = [Made(7, NOW, body(b"k", b"v"))]
 
     def batch(records: list[Made], *, epoch: int = 1, sequence: int = 7, producer: int = PRODUCER_ID) -> bytes:
@@ -119,14 +127,15 @@ def test_contradictions_are_put_into_words() -> None:
     assert "began at" in conflict(batch(one), batch(one, sequence=6))
     assert "producer" in conflict(batch(one), batch(one, producer=9))
     filler = [Made(7, NOW, body(b"fairlead.hole", None, [(b"fairlead", b"filler")]))]
-    assert conflict(batch(one), batch(filler, epoch=2)) == ""  # one site lost it by compaction, the other did not
-    assert conflict(batch(one), stored(8, 8, [Made(8, NOW, one[0].body)])) == ""  # they share no offset
+    assert conflict(batch(one), batch(filler, epoch=2)) == ""  # only one site lost it by compaction
+    assert conflict(batch(one), stored(8, 8, [Made(8, NOW, one[0].body)])) == ""  # the batches share no offset
     broken = bytearray(batch(one))
     broken[-1] ^= 1
     assert "cannot be compared" in conflict(bytes(broken), batch(one))
 
 
 def test_an_uncompressed_batch_with_very_many_holes_is_compressed_so_that_it_does_not_grow() -> None:
+    """An uncompressed batch with very many gaps is compressed, so that fillers do not make it grow."""
     last = 20_000
     batch = stored(0, last, [Made(0, NOW, body(b"k", b"v")), Made(last, NOW, body(b"k", b"w"))])
     (made,) = prepare_batches(memoryview(bytearray(batch)), 0)
@@ -139,6 +148,7 @@ def test_an_uncompressed_batch_with_very_many_holes_is_compressed_so_that_it_doe
 
 
 def test_what_an_operator_lets_go_has_its_offsets_with_it() -> None:
+    """If an operator lets a batch be skipped, its offsets become fillers."""
     broken = bytearray(stored(3, 5, [Made(3, NOW, body(b"k", b"v"))]))
     broken[-1] ^= 1
     good = stored(6, 6, [Made(6, NOW, body(b"k", b"v"))])

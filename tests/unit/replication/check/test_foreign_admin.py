@@ -1,4 +1,4 @@
-"""What the check of a link makes of the answers of confluent-kafka's admin client; no broker."""
+"""How the check of a link reads the answers of confluent-kafka's admin client; no broker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOPOLOGY = Topology.model_validate(
 
 
 class Client:
-    """An admin client. An answer that is an error is raised when its future is asked."""
+    """An admin client that raises an error answer when its future's result is read."""
 
     def __init__(self) -> None:
         self.rules: list[AclBinding] | KafkaException = []
@@ -99,13 +99,17 @@ def rule(
     ids=["writers", "rights", "settings"],
 )
 def test_the_cluster_is_asked_before_the_call_returns(asks: Callable[[], object], client: Client) -> None:
-    """They block, so they run in a thread: nothing may be left to be asked by whoever reads the findings."""
+    """The check makes all requests before it returns.
+
+    The requests block, so they run in a thread; whoever reads the findings must not have to make another one.
+    """
     client.rights = {"orders.a": None}
     asks()
     assert client.asked > 0
 
 
 def test_only_services_and_the_replicator_may_write(client: Client) -> None:
+    """Write access of Fairlead's services and the replicator is no finding."""
     client.rules = [rule("User:replicator"), rule("User:bridge", "*"), rule("User:ann", operation=AclOperation.READ)]
     assert foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
 
@@ -120,6 +124,7 @@ def test_only_services_and_the_replicator_may_write(client: Client) -> None:
     ],
 )
 def test_another_writer_is_found(found: AclBinding, subject: str, client: Client) -> None:
+    """Another user with write access is a finding."""
     client.rules = [found]
     (finding,) = foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a", "orders.b"])
     assert finding.subject == subject
@@ -133,11 +138,13 @@ def test_another_writer_is_found(found: AclBinding, subject: str, client: Client
     ids=["another topic", "a denial"],
 )
 def test_a_rule_that_lets_nobody_write_here_is_none(harmless: AclBinding, client: Client) -> None:
+    """An ACL that gives nobody write access is no finding."""
     client.rules = [harmless]
     assert foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]) == []
 
 
 def test_a_cluster_without_an_authorizer(client: Client) -> None:
+    """A cluster without an authorizer is a finding."""
     client.rules = refused(KafkaError.SECURITY_DISABLED)
     (finding,) = foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"])
     assert finding.setting == "authorizer.class.name"
@@ -145,6 +152,7 @@ def test_a_cluster_without_an_authorizer(client: Client) -> None:
 
 
 def test_what_may_not_be_seen_is_advice(client: Client) -> None:
+    """Facts that the user may not read become advice."""
     client.rules = client.settings = refused(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
     found = [*foreign_writers(TOPOLOGY, ENDPOINT, ["orders.a"]), *broker_settings(CheckedEnd.TARGET, ENDPOINT)]
     assert [each.severity for each in found] == [Severity.ADVICE, Severity.ADVICE]
@@ -152,12 +160,14 @@ def test_what_may_not_be_seen_is_advice(client: Client) -> None:
 
 
 def test_rights_that_are_there_are_no_finding(client: Client) -> None:
-    client.rights = {"orders.a": RIGHTS[CheckedEnd.TARGET], "orders.b": None}  # of b the cluster does not say
+    """Sufficient access is no finding."""
+    client.rights = {"orders.a": RIGHTS[CheckedEnd.TARGET], "orders.b": None}  # the cluster reports none for b
     assert missing_rights(CheckedEnd.TARGET, ENDPOINT, ["orders.a", "orders.b"]) == []
     assert missing_rights(CheckedEnd.TARGET, ENDPOINT, []) == []
 
 
 def test_rights_that_lack_are_named(client: Client) -> None:
+    """Missing access is reported by topic and operation."""
     client.rights = {
         "orders.a": [AclOperation.READ],
         "orders.b": refused(KafkaError.TOPIC_AUTHORIZATION_FAILED),

@@ -1,4 +1,4 @@
-"""A marker that a ledger quotes is appended only if it is what the entry says."""
+"""Start a log's copy with the custody marker that a ledger entry contains, only if marker and entry agree."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ TWO = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)] * 2, term=3, offset=70,
 
 
 def test_a_marker_goes_to_its_own_offset_as_it_was_stored() -> None:
+    """The marker is appended at its own offset, as it was stored."""
     prepared = marker_of(ENTRY)
     assert prepared is not None
     assert (prepared.base, prepared.stop, prepared.term, prepared.marker, prepared.opens_term) == (70, 71, 3, 70, True)
@@ -57,15 +58,17 @@ def test_a_marker_goes_to_its_own_offset_as_it_was_stored() -> None:
     ids=["nothing", "half a header", "cut", "too long", "damaged", "no marker", "more than a marker"],
 )
 def test_anything_else_is_refused(batch: bytes) -> None:
+    """A marker that differs from its entry is refused."""
     assert marker_of(replace(ENTRY, marker_batch=batch)) is None
 
 
 def test_a_marker_of_another_term_is_refused() -> None:
+    """A marker of another term is refused."""
     assert marker_of(replace(ENTRY, term=4)) is None
 
 
 class Ledger(SimpleNamespace):
-    """The ledgers as far as a placer asks them: one grant to the ship."""
+    """Stand in for the ledgers: one grant to the ship."""
 
     def __init__(self) -> None:
         super().__init__(given={ENTRY.log: ENTRY}, custody=SimpleNamespace(grant=lambda _: ENTRY))
@@ -83,6 +86,7 @@ SHIP = Topology.model_validate(
 
 @pytest.mark.parametrize("stored", [0, 20], ids=["an empty log", "a log that an interrupted one has positioned"])
 async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
+    """A log is started with its marker alone."""
     broker = Broker(random.Random(1))  # noqa: S311 - no secrets here
     for filler in fillers(Gap(0, stored, PRODUCER_ID, 3, 70, 1, POSITION_KEY)):
         broker.log(ENTRY.log).append(bytes(filler.data))
@@ -96,7 +100,10 @@ async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
 
 
 async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
-    """Its records are neither deleted with the fillers nor asked about again and again."""
+    """A copy that another link has started meanwhile is left alone.
+
+    Its records are not deleted with the fillers, and the target is not asked about them again and again.
+    """
     broker, log = Broker(random.Random(1)), TopicPartition(ENTRY.log)  # noqa: S311
     past = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)] * 5, term=2, offset=0, marker=0))
     async with running(broker) as appender:

@@ -1,4 +1,4 @@
-"""Copies that a seizure has cut off: when they are deleted, and why they wait, against two fake brokers."""
+"""Copies that a seizure has cut off: when the replicator deletes them, and why it waits, against two fake brokers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LINK = "ship from port"
 
 
 class Site:
-    """The ship's side: a copy here, a source at the port, the ledgers as they are known here."""
+    """The ship's side: a copy here, a source at the port, and the ledgers as the ship knows them."""
 
     def __init__(self, here: FakeCluster, there: FakeCluster, cluster: Cluster, source: Cluster) -> None:
         self.here, self.there, self.cluster = here, there, cluster
@@ -53,7 +53,7 @@ class Site:
         self.appender = FakeWriter()
 
     def seized(self, term: int, marker: int, by: str = "port") -> None:
-        """The ledger of a seizure comes."""
+        """Deliver the ledger entry of a seizure."""
         self.view.apply(
             CustodyEntry(
                 log=LOG,
@@ -71,7 +71,7 @@ class Site:
         )
 
     def reported(self, term: int, cut: int, end: int) -> None:
-        """The bridge has kept what is beyond the cut."""
+        """Let the bridge report that it has kept the records beyond the seizure."""
         self.returned[LOG] = ReturnEntry(
             log=LOG,
             term=term,
@@ -85,13 +85,13 @@ class Site:
         )
 
     async def plan(self) -> set[TP]:
-        """Logs that are to be looked at anew."""
+        """Return the logs whose copies must be checked."""
         return await self.rebuilder.stop_stale_copies(
             self.cluster, cast(TargetAppender, self.appender), {TP(LOG): frozenset({LINK})}
         )
 
     async def step(self) -> list[str]:
-        """One plan, one look at the sources, and the plan after it; gives what was deleted."""
+        """Plan, ask the sources once, and plan again; return the copies that were deleted."""
         await self.plan()
         await self.rebuilder.find_rebuild_sources(self.cluster)
         await self.plan()
@@ -99,7 +99,7 @@ class Site:
 
     @property
     def deleted(self) -> list[str]:
-        """The log's name, where its topic is gone here."""
+        """Return the log's name if its topic was deleted here."""
         return [LOG] if LOG not in self.here.logs else []
 
     @property
@@ -113,7 +113,7 @@ class Site:
 
 
 class FakeWriter:
-    """Replicas and their troubles; nothing is under way."""
+    """Stand in for the appender: replicas and their troubles; no append is under way."""
 
     def __init__(self) -> None:
         self.replicas: dict[TP, MirrorPartition] = {}
@@ -157,6 +157,7 @@ def add(log: FakeLog, term: int, letters: str, *, marker: int) -> None:
 
 
 async def test_a_copy_is_made_anew_when_the_source_has_the_same_before_the_cut(site: Site) -> None:
+    """A copy is rebuilt if the source agrees with it up to the seizure."""
     fill(site.here.log(LOG), (1, "abcd"))
     fill(site.there.log(LOG), (1, "ab"), (17, "x"))
     site.seized(17, 3)
@@ -169,7 +170,10 @@ async def test_a_copy_is_made_anew_when_the_source_has_the_same_before_the_cut(s
 async def test_what_another_replicator_has_made_anew_is_not_deleted(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two replicators of one target look at the same copy: the second one deletes when the first has made it anew."""
+    """A copy that another replicator has rebuilt is not deleted.
+
+    Two replicators of one target check the same copy: the second one is about to delete when the first has rebuilt it.
+    """
     fill(site.here.log(LOG), (1, "abcd"))
     fill(site.there.log(LOG), (1, "ab"), (17, "x"))
     site.seized(17, 3)
@@ -190,7 +194,10 @@ async def test_what_another_replicator_has_made_anew_is_not_deleted(
 
 
 async def test_nothing_is_deleted_while_an_earlier_seizure_is_not_known_here(site: Site) -> None:
-    """Term 17 began at 1 and term 33 at 2; of the two only the later one is known: what is at 1 is only here."""
+    """No copy is deleted while an earlier seizure is not known here.
+
+    Term 17 began at 1 and term 33 at 2, and only the later one is known: the record at 1 exists only here.
+    """
     fill(site.here.log(LOG), (1, "abc"))
     fill(site.there.log(LOG), (1, ""), (17, ""), (33, "x"))
     site.seized(33, 2)
@@ -200,14 +207,14 @@ async def test_nothing_is_deleted_while_an_earlier_seizure_is_not_known_here(sit
     assert "offset 1 is another one" in site.trouble.cause
     assert "ledger" in site.trouble.cause
     site.seized(17, 1)
-    assert await site.step() == []  # more is to be kept than was reported
+    assert await site.step() == []  # more must be kept than was reported
     assert "has not kept them" in site.trouble.cause
     site.reported(33, 1, 4)
     assert await site.step() == [LOG]
 
 
 async def test_a_report_of_another_cut_is_no_report(site: Site) -> None:
-    """It told of an earlier copy, which had the same end."""
+    """A report about another seizure does not count: it was about an earlier copy with the same end."""
     fill(site.here.log(LOG), (1, "abc"))
     fill(site.there.log(LOG), (1, "a"), (17, "x"))
     site.seized(17, 2)
@@ -218,6 +225,7 @@ async def test_a_report_of_another_cut_is_no_report(site: Site) -> None:
 
 
 async def test_the_same_records_in_other_batches_are_the_same(site: Site) -> None:
+    """The same records in other batches count as equal."""
     here, there = site.here.log(LOG), site.there.log(LOG)
     fill(here, (1, ""))
     fill(there, (1, ""))
@@ -232,7 +240,10 @@ async def test_the_same_records_in_other_batches_are_the_same(site: Site) -> Non
 
 
 async def test_what_only_stands_for_an_offset_proves_nothing(site: Site) -> None:
-    """A filler agrees with every record: of another term it is another history all the same."""
+    """A filler proves no agreement.
+
+    It agrees with every record, but in another term it belongs to another history.
+    """
     here, there = site.here.log(LOG), site.there.log(LOG)
     fill(here, (1, "abc"))
     fill(there, (1, ""))
@@ -246,6 +257,7 @@ async def test_what_only_stands_for_an_offset_proves_nothing(site: Site) -> None
 
 
 async def test_a_copy_that_begins_at_the_cut_has_nothing_before_it(site: Site) -> None:
+    """A copy that begins at the seizure has no records before it that must agree."""
     here = site.here.log(LOG, start=3)
     add(here, 1, "cd", marker=0)
     fill(site.there.log(LOG), (1, "ab"), (17, "x"))
@@ -255,7 +267,10 @@ async def test_a_copy_that_begins_at_the_cut_has_nothing_before_it(site: Site) -
 
 
 async def test_a_source_need_only_be_beyond_the_newest_seizure(site: Site) -> None:
-    """The newer seizure was made from a shorter copy, so the older one's marker is no part of the log any more."""
+    """A source need only have the newest seizure.
+
+    The newer seizure was made from a shorter copy, so the marker of the older one is not part of the log any more.
+    """
     fill(site.here.log(LOG), (1, "abcdef"), (17, "g"))
     fill(site.there.log(LOG), (1, "ab"), (33, ""))
     site.seized(17, 7, "yard")
@@ -265,6 +280,7 @@ async def test_a_source_need_only_be_beyond_the_newest_seizure(site: Site) -> No
 
 
 async def test_a_source_that_lacks_the_newest_seizure_gives_nothing_back(site: Site) -> None:
+    """A copy is not rebuilt from a source that lacks the newest seizure."""
     fill(site.here.log(LOG), (1, "abcdef"))
     fill(site.there.log(LOG), (1, "a"), (17, "b"))
     site.seized(17, 2, "yard")
@@ -275,7 +291,10 @@ async def test_a_source_that_lacks_the_newest_seizure_gives_nothing_back(site: S
 
 
 async def test_a_copy_that_a_sleeping_bridge_began_is_stale_from_its_start(site: Site) -> None:
-    """The topic was deleted and made again; its broker knows no producer, and takes whatever comes first."""
+    """A copy that a suspended bridge began is cut off from its start.
+
+    The topic was deleted and created again; its broker has no producer state and accepts any first batch.
+    """
     here = site.here.log(LOG)
     add(here, 1, "z", marker=-4)
     fill(site.there.log(LOG), (1, "ab"), (17, "x"))
@@ -288,6 +307,7 @@ async def test_a_copy_that_a_sleeping_bridge_began_is_stale_from_its_start(site:
 
 
 async def test_a_copy_begun_by_a_sleeping_bridge_is_so_however_long_it_is(site: Site) -> None:
+    """This holds however long such a copy is."""
     add(site.here.log(LOG), 1, "zyxwv", marker=-4)
     site.seized(17, 3)
     assert await site.stale() == Stale(0, 5, 1, 17)
@@ -295,6 +315,7 @@ async def test_a_copy_begun_by_a_sleeping_bridge_is_so_however_long_it_is(site: 
 
 @pytest.mark.parametrize("first", ["marker", "filler", "in the middle"])
 async def test_a_copy_that_is_on_its_way_is_not_stale(site: Site, first: str) -> None:
+    """A copy that is still being made is not cut off."""
     here = site.here.log(LOG, start=2 if first == "in the middle" else 0)
     match first:
         case "marker":
@@ -309,19 +330,23 @@ async def test_a_copy_that_is_on_its_way_is_not_stale(site: Site, first: str) ->
 
 
 async def test_a_copy_of_a_log_that_was_never_seized_is_not_looked_at(site: Site) -> None:
+    """The copy of a log that was never seized is not checked."""
     add(site.here.log(LOG), 1, "z", marker=-4)
     assert await site.stale() is None
 
 
 async def test_a_source_that_was_made_anew_before_the_seizure_was_known_here_is_used_again(site: Site) -> None:
-    """The port had its copy made anew; why, this site hears only now."""
+    """A rebuilt source is used again.
+
+    The port had rebuilt its copy because of a seizure that this site learns of only now.
+    """
     fill(site.here.log(LOG), (1, "ab"))
     site.seized(17, 9)
     site.troubles[TP(LOG)] = LogTrouble(LogState.UNAVAILABLE, "away", NOW)
     assert await site.plan() == set()
     site.troubles[TP(LOG)] = LogTrouble(LogState.SOURCE_RECREATED, "deleted and made anew", NOW)
     assert await site.plan() == {TP(LOG)}
-    del site.troubles[TP(LOG)]  # as the plan does
+    del site.troubles[TP(LOG)]  # the planner does the same
     assert await site.plan() == set()
     site.troubles[TP(LOG)] = LogTrouble(LogState.SOURCE_TRUNCATED, "has less", NOW)
     assert await site.plan() == {TP(LOG)}
@@ -329,6 +354,7 @@ async def test_a_source_that_was_made_anew_before_the_seizure_was_known_here_is_
 
 
 async def test_a_difference_that_was_seen_before_the_seizure_was_known_is_looked_at_once_more(site: Site) -> None:
+    """A difference found before the seizure was known is checked once more."""
     fill(site.here.log(LOG), (1, "ab"))
     site.seized(17, 9)
     site.appender.stop_log(site.appender.replica(TP(LOG), Priority.NORMAL), LogState.DIVERGED, "two batches at 3")

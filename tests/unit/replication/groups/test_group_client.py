@@ -1,4 +1,4 @@
-"""Commits for groups without members: what a coordinator that has just started is asked again, and what it is not."""
+"""Commits for groups without members: which errors of a coordinator that has just started are retried."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
 
 
 class Coordinator:
-    """Answers each request with the next errors by partition, later ones with none; ``asked`` has the partitions."""
+    """Answer each request with the next errors by partition, later ones with none; ``asked`` has the partitions."""
 
     def __init__(self, *answers: dict[int, int]) -> None:
         self.answers = list(answers)
@@ -42,7 +42,7 @@ class Coordinator:
         return {request.group_id: answer}
 
     def poll(self, _: float) -> None:
-        """Nothing to deliver."""
+        """Return nothing: there is nothing to deliver."""
 
 
 def client(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> GroupClient:
@@ -52,6 +52,7 @@ def client(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> GroupCl
 
 
 async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Partitions whose group is still being loaded are retried."""
     coordinator = Coordinator({0: LOADING, 1: LOADING}, {1: LOADING})
     commits = {ONE: Commit(3, ""), OTHER: Commit(4, "")}
     assert await client(coordinator, monkeypatch).commit("g", commits) == {}
@@ -59,6 +60,7 @@ async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_is_refused_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused partitions are not retried."""
     coordinator = Coordinator({0: FENCED, 1: LOADING})
     refused = await client(coordinator, monkeypatch).commit("g", {ONE: Commit(3, ""), OTHER: Commit(4, "")})
     assert refused == {ONE: Refusal("UNKNOWN_MEMBER_ID", by_members=True)}
@@ -66,6 +68,7 @@ async def test_what_is_refused_is_not_asked_again(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_coordinator_that_never_loads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A coordinator that never finishes loading is an error."""
     monkeypatch.setattr(group_client, "TIMEOUT", 0.0)
     refused = await client(Coordinator({0: LOADING}), monkeypatch).commit("g", {ONE: Commit(3, "")})
     assert refused == {ONE: Refusal("COORDINATOR_LOAD_IN_PROGRESS", by_members=False)}

@@ -1,4 +1,5 @@
-"""What one look does with clusters that answer in part, refuse, or change in between; both ends are fakes."""
+"""One pass of copying group offsets between clusters that answer in part, refuse, or change in between; both are
+fakes."""
 
 from __future__ import annotations
 
@@ -130,6 +131,7 @@ async def test_only_selected_groups_and_carried_logs_are_copied(alpha: Site, bet
 
 
 async def test_nothing_new_costs_no_commit(alpha: Site, beta: Site) -> None:
+    """Without new offsets, nothing is committed."""
     alpha.put("a", 10)
     looking = sync("a")
     for _ in range(3):
@@ -138,6 +140,7 @@ async def test_nothing_new_costs_no_commit(alpha: Site, beta: Site) -> None:
 
 
 async def test_one_group_in_trouble_does_not_hold_up_the_others(alpha: Site, beta: Site) -> None:
+    """One group in trouble does not delay the others."""
     alpha.put("a-1", 10)
     alpha.put("a-2", 20)
     beta.hidden = {"a-1"}
@@ -152,6 +155,7 @@ async def test_one_group_in_trouble_does_not_hold_up_the_others(alpha: Site, bet
 
 
 async def test_a_pattern_that_finds_nothing_tells_missing_rights_from_missing_groups(alpha: Site) -> None:
+    """If a pattern matches no group, the report says whether access is missing or there is none."""
     alpha.hidden = {"b-"}
     looking = sync("a-*", "b-*")
     await looking.sync_once()
@@ -160,7 +164,10 @@ async def test_a_pattern_that_finds_nothing_tells_missing_rights_from_missing_gr
 
 
 async def test_a_list_in_part_makes_nothing_forgotten(alpha: Site, beta: Site) -> None:
-    """A reset at the target must hold, although its group was not shown for a moment."""
+    """An incomplete list of groups makes the sync forget nothing.
+
+    A reset at the target must hold, although its group was not listed for a moment.
+    """
     alpha.put("a", 50)
     looking = sync("a")
     await looking.sync_once()
@@ -177,6 +184,8 @@ async def test_a_list_in_part_makes_nothing_forgotten(alpha: Site, beta: Site) -
 
 
 async def test_members_who_came_in_between_are_later_than_the_source(alpha: Site, beta: Site) -> None:
+    """If the group becomes active at the target during the pass, the target's commits count as newer than the
+    source's."""
     alpha.put("a", 50)
     beta.put("a", 10)
     beta.refusal = Refusal("UNKNOWN_MEMBER_ID", by_members=True)
@@ -190,6 +199,7 @@ async def test_members_who_came_in_between_are_later_than_the_source(alpha: Site
 
 
 async def test_another_refusal_is_named_and_tried_again(alpha: Site, beta: Site) -> None:
+    """Any other refusal is reported and retried."""
     alpha.put("a", 50)
     beta.refusal = Refusal("OFFSET_METADATA_TOO_LARGE", by_members=False)
     looking = sync("a")
@@ -203,6 +213,7 @@ async def test_another_refusal_is_named_and_tried_again(alpha: Site, beta: Site)
 
 
 async def test_a_group_that_is_gone_at_the_source_stays_at_the_target(alpha: Site, beta: Site) -> None:
+    """A group that was deleted at the source stays at the target."""
     alpha.put("a", 50)
     looking = sync("a")
     await looking.sync_once()
@@ -213,6 +224,7 @@ async def test_a_group_that_is_gone_at_the_source_stays_at_the_target(alpha: Sit
 
 
 async def test_a_cluster_that_is_away_ends_the_look(alpha: Site) -> None:
+    """A cluster that does not answer ends the pass."""
     alpha.away = True
     with pytest.raises(UnavailableError):
         await sync("a").sync_once()

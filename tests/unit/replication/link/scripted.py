@@ -1,4 +1,4 @@
-"""Both ends of a fetcher: a source that answers by script, and an appender that remembers what it is given."""
+"""Both ends of a fetcher: a source with scripted answers, and an appender that records what it gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Source:
         self.end = end
         self.positions: list[int] = []
         self.followed: dict[TopicPartition, int] = {}
-        self.asked: list[TopicPartition] = []  # where these begin
+        self.asked: list[TopicPartition] = []  # start offsets of the logs
         self.exhausted = asyncio.Event()
 
     def fetch_session(self, **_: Any) -> Source:
@@ -65,15 +65,15 @@ class Source:
 
 
 class Sink:
-    """The appender: remembers what it is given."""
+    """Stand in for the appender: record what it gets."""
 
     def __init__(self) -> None:
         self.steps: list[PreparedBatch | Gap] = []
         self.stopped: list[tuple[LogState, str]] = []
 
     fetchers = 0
-    batch: bytes | None = None  # what the target has stored
-    meanwhile: Callable[[], None] = staticmethod(lambda: None)  # what happens while the target is asked
+    batch: bytes | None = None  # end offsets at the target
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)  # called while the target is asked
 
     async def batch_at(self, tp: TopicPartition, offset: int) -> memoryview | None:
         self.meanwhile()
@@ -97,12 +97,12 @@ class Sink:
 
 
 class FakeLink:
-    """A link as its fetchers see it, with its rules: remembers what it is told.
+    """A link as its fetchers see it, with its rules; records what fetchers report to it.
 
     Attributes:
-        troubles: Logs that cannot be had from the source: log, state, cause.
-        beyond: Logs that go on as the source may not write: log, reach.
-        cut_off: Logs of which a seizure has cut off the rest: log, seizure.
+        troubles: Logs that the source cannot give: log, state, cause.
+        beyond: Logs that continue with records the source may not write: log, reach.
+        cut_off: Logs whose rest a seizure has cut off: log, seizure.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class FakeLink:
     async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
         return ()
 
-    # ---- its rules
+    # ---- the link's rules
 
     def is_origin(self, _topic: str) -> bool:
         return self._is_origin

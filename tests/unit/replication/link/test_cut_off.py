@@ -1,4 +1,6 @@
-"""What a seizure has cut off is not taken, wherever in an answer it begins; nor what a ship has no right to write."""
+"""Records that a seizure has cut off are not copied, wherever in an answer they begin; nor records that a ship may not
+write.
+"""
 
 from __future__ import annotations
 
@@ -26,28 +28,33 @@ def part(*batches: bytes) -> FetchedPartition:
 
 
 def test_what_lies_before_the_seizure_is_taken() -> None:
+    """Records before the seizure are copied."""
     first, second = batch(5, 5, 2), batch(10, 1, 2)
     taken, seizure = before_seizure(part(first, second), [EARLY])
     assert (bytes(taken.records), seizure) == (first, EARLY)
 
 
 def test_the_seizing_term_and_all_later_ones_are_taken() -> None:
+    """The term of the seizure and all later ones are copied."""
     whole = part(batch(5, 5, 2), batch(10, 3, 18, 10), batch(13, 4, 19, 13))
     assert before_seizure(whole, [EARLY]) == (whole, None)
 
 
 def test_a_batch_across_the_seizure_is_refused_as_a_whole() -> None:
+    """A batch that spans the seizure is refused as a whole."""
     taken, seizure = before_seizure(part(batch(8, 3, 2)), [EARLY])
     assert (len(taken.records), seizure) == (0, EARLY)
 
 
 def test_a_later_seizure_cuts_off_the_terms_of_an_earlier_one() -> None:
+    """A later seizure also cuts off the terms of an earlier one."""
     kept = batch(13, 7, 19, 13)
     taken, seizure = before_seizure(part(kept, batch(20, 1, 19, 13)), [EARLY, LATE])
     assert (bytes(taken.records), seizure) == (kept, LATE)
 
 
 def test_an_earlier_offset_of_a_later_seizure_counts_too() -> None:
+    """A later seizure at an earlier offset counts, too."""
     deeper = Seizure(40, 7, "sydney")
     assert overtaken([EARLY, deeper], parse_header(batch(8, 1, 2))) == deeper
     assert overtaken([EARLY, deeper], parse_header(batch(11, 1, 18, 10))) == deeper
@@ -55,6 +62,7 @@ def test_an_earlier_offset_of_a_later_seizure_counts_too() -> None:
 
 
 def test_what_positions_a_log_is_of_no_term() -> None:
+    """Fillers before a log's first record, and records of other clients, belong to no term."""
     position = bytes(filler_batch(30, term=0, offset=0, marker=0, timestamp_ms=1))
     foreign = bytes(foreign_batch([NewRecord(b"x", timestamp_ms=1)], offset=30))
     assert overtaken([EARLY], parse_header(position)) is None
@@ -62,11 +70,12 @@ def test_what_positions_a_log_is_of_no_term() -> None:
 
 
 HELD = SourceReach(4)  # the ship holds the log, in term 4
-GIVEN = SourceReach(5, 21)  # it gave the log away by the marker of term 5 at offset 20
+GIVEN = SourceReach(5, 21)  # it granted the log away by the marker of term 5 at offset 20
 FOREIGN = (10).to_bytes(8, "big") + bytes(foreign_batch([NewRecord(b"x", timestamp_ms=1)], offset=10))[8:]
 
 
 def test_a_holder_extends_the_log_in_its_term_and_ends_it_by_the_next_marker() -> None:
+    """A holder may write records of its term, and the next term's marker, and nothing after it."""
     past, own, marker = batch(5, 5, 3), batch(10, 10, 4, 10), batch(20, 1, 5, 20)
     [positioning] = fillers(Gap(0, 5, PRODUCER_ID, 3, 5, 1))
     whole = part(bytes(positioning.data), past, own, marker)
@@ -77,6 +86,7 @@ def test_a_holder_extends_the_log_in_its_term_and_ends_it_by_the_next_marker() -
 
 
 def test_who_gave_the_log_away_extends_it_up_to_that_marker() -> None:
+    """A former holder may write up to the marker by which it granted the log away."""
     own, marker = batch(10, 10, 4, 10), batch(20, 1, 5, 20)
     assert within_reach(part(own, marker), GIVEN) == (part(own, marker), "")
     for forged in (batch(21, 1, 5, 20), batch(21, 1, 6, 21)):
@@ -87,11 +97,13 @@ def test_who_gave_the_log_away_extends_it_up_to_that_marker() -> None:
 
 
 def test_in_the_log_of_a_box_only_fairlead_writes() -> None:
+    """In the log of a box, only records written under Fairlead's convention are accepted."""
     own = batch(5, 5, 3)
     taken, problem = within_reach(part(own, FOREIGN), HELD)
     assert (bytes(taken.records), "not by Fairlead" in problem) == (own, True)
 
 
 def test_any_other_source_may_give_everything() -> None:
+    """Of any other source, every record is accepted."""
     whole = part(FOREIGN, batch(11, 1, 32767, 11))
     assert within_reach(whole, EVERYTHING) == (whole, "")

@@ -1,4 +1,4 @@
-"""A fetcher against a source whose answers are scripted."""
+"""The fetcher against a source with scripted answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = TopicPartition("custody.star")
 
 
 def stored(offset: int, *values: bytes) -> bytes:
-    """A batch of term 1 as a broker has it, its base offset included."""
+    """Return a batch of term 1 as a broker stores it, with its base offset."""
     records = [NewRecord(value, timestamp_ms=1000) for value in values]
     if offset == 0:
         records = [marker_record(values[0], timestamp_ms=1000)]
@@ -35,11 +35,14 @@ def stored(offset: int, *values: bytes) -> bytes:
 
 
 async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
-    """The target already has a batch of four (1..4) from another source; this source gets it between two questions."""
+    """A source that grows between two requests is not reported as diverged.
+
+    The target already has a batch of four (1..4) from another source; this source gets it between two requests.
+    """
     batch, following = stored(1, b"a", b"b", b"c", b"d"), stored(5, b"e")
     header = parse_header(batch)
     source = Source(
-        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),  # it ends at 1 still
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),  # it still ends at 1
         FetchedPartition(0, 6, 6, 0, (), memoryview(bytearray(batch + following))),
         end=5,
     )
@@ -58,7 +61,11 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
 
 
 async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is_not_looked_at() -> None:
-    """Its topic was made anew there: the link follows it no more, though the source's answer has just raised doubts."""
+    """A log that is given up during a request about another one is not checked.
+
+    Its topic was recreated there: the link does not follow it any more, although the source's answer has just shown a
+    mismatch.
+    """
     batch = stored(1, b"another")
 
     class Two(Source):
@@ -93,8 +100,11 @@ async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is
 async def test_a_source_is_given_up_only_when_all_that_counts_of_it_is_stored(
     cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lies before a seizure, or before what the source had no right to write, is the log. Appending it fails at
-    first, after the fetcher has come to what is not taken."""
+    """A source is given up only when all its valid records are stored.
+
+    Records before a seizure, or before those that the source may not write, belong to the log. Appending them fails at
+    first, after the fetcher has reached the invalid ones.
+    """
     monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.0)
     taken, left = stored(0, b"marker"), stored(1, b"a", b"b")
     found = asyncio.Event()
@@ -157,7 +167,7 @@ def fetcher_of(
 
 
 async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
-    """Let the fetcher take all answers of the script."""
+    """Let the fetcher process all answers of the script."""
     running = asyncio.create_task(fetcher.run())
     exhausted = asyncio.create_task(source.exhausted.wait())
     await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED, timeout=5)
@@ -167,7 +177,10 @@ async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
 
 @pytest.mark.parametrize(("code", "state"), [(UNKNOWN_TOPIC_ID, LogState.SOURCE_RECREATED), (29, LogState.UNAVAILABLE)])
 async def test_a_log_that_the_source_refuses_is_in_trouble_and_not_searched_for(code: int, state: LogState) -> None:
-    """Only a position outside the source's log is a reason to ask where that begins and ends."""
+    """A log that the source refuses is in trouble; the fetcher does not ask for its start and end.
+
+    Only a position outside the source's log is a reason to ask for these.
+    """
     source, sink, troubles = Source(FetchedPartition(code, -1, -1, -1, (), NOTHING), end=5), Sink(), list[LogState]()
     fetcher = fetcher_of(source, sink, troubles)
     fetcher.follow(MirrorPartition(LOG, Priority.CONTROL))
@@ -185,7 +198,10 @@ async def test_a_log_that_the_source_refuses_is_in_trouble_and_not_searched_for(
     ],
 )
 async def test_a_log_that_is_followed_no_more_is_not_subscribed_again(starts: int, end: int, when: str) -> None:
-    """Its data would be ignored, and sent again at every poll until the link drops."""
+    """A log that is not followed any more is not subscribed again.
+
+    Its data would be ignored, and sent again at every poll until the link drops.
+    """
 
     class Asked(Source):
         async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -208,6 +224,8 @@ async def test_a_log_that_is_followed_no_more_is_not_subscribed_again(starts: in
 
 
 async def test_a_log_that_is_given_up_while_its_beginning_is_asked_for_is_not_subscribed_again() -> None:
+    """A log that is given up while its start is asked for is not subscribed again."""
+
     class Asked(Source):
         async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
             fetcher.unfollow(log)
@@ -224,7 +242,10 @@ async def test_a_log_that_is_given_up_while_its_beginning_is_asked_for_is_not_su
 
 @pytest.mark.parametrize("other", [b"x", b"a"])
 async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_alone(other: bytes) -> None:
-    """Its topic was made anew here, for instance: what was found out is about the old one."""
+    """A log that is given up during a comparison is left alone.
+
+    For instance its topic was recreated here: the result is about the old one.
+    """
     source = Source(FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(stored(1, b"a")))), end=2)
     sink, troubles = Sink(), list[LogState]()
     sink.batch = stored(1, other)
@@ -242,7 +263,10 @@ async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_al
     ("priority", "room"), [(Priority.CONTROL, False), (Priority.URGENT, False), (Priority.BULK, True)]
 )
 async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Priority, room: bool) -> None:
-    """Urgent logs wait for a target that does not answer, too, but not for room in memory."""
+    """A fetcher sends no fetch until the target is ready.
+
+    Urgent logs wait, too, for a target that does not answer, but not for free memory.
+    """
     ready, asked = asyncio.Event(), list[bool]()
 
     class Waiting(Sink):
@@ -263,6 +287,7 @@ async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Prior
 
 
 async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothing_else_is_left() -> None:
+    """Records that the source may not write are not copied, and this is reported once all others are."""
     fine, forged = stored(5, b"e"), stored(6, b"f")
     source = Source(
         FetchedPartition(0, 7, 7, 0, (), memoryview(bytearray(stored(1, b"a", b"b", b"c", b"d")))),  # the proof

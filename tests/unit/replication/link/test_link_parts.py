@@ -1,4 +1,4 @@
-"""The parts of a link that need no broker: gate, status, fetchers, waking up a poll, how often it looks."""
+"""The parts of a link that need no broker: gate, status, fetchers, waking up a poll, topic refresh."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from topologies.model import Priority
 
 
 async def test_work_ends_when_the_gate_closes() -> None:
+    """Work stops when the link's gate closes."""
     gate = LinkGate()
     gate.open()
     began = asyncio.Event()
@@ -53,6 +54,7 @@ async def test_work_ends_when_the_gate_closes() -> None:
 
 
 async def test_work_that_fails_raises_and_work_that_is_done_returns() -> None:
+    """Work that fails raises its error; finished work returns its result."""
     gate = LinkGate()
     gate.open()
 
@@ -66,6 +68,7 @@ async def test_work_that_fails_raises_and_work_that_is_done_returns() -> None:
 
 
 async def test_waiting_ends_when_the_gate_opens() -> None:
+    """Waiting ends when the link's gate opens."""
     gate = LinkGate()
     waiting = asyncio.create_task(gate.wait_open())
     await asyncio.sleep(0)
@@ -78,6 +81,7 @@ async def test_waiting_ends_when_the_gate_opens() -> None:
 
 
 def test_a_state_is_dated_from_when_it_was_entered() -> None:
+    """A state carries the time at which the link entered it."""
     status = LinkStatus("a->b")
     status.set_state(LinkState.MIRRORING)
     since = status.since
@@ -86,6 +90,7 @@ def test_a_state_is_dated_from_when_it_was_entered() -> None:
 
 
 def test_the_last_error_stays_when_the_link_is_up_again() -> None:
+    """The last error is still shown when the link is up again."""
     status = LinkStatus("a->b")
     status.set_unavailable("no route")
     assert status.as_json()["state"] == "unavailable"
@@ -116,7 +121,7 @@ class FakeFetcher:
 
 
 class Link:
-    """What opens fetchers; ``up`` tells whether it can."""
+    """The owner of fetchers; ``up`` tells whether it can open any."""
 
     def __init__(self, *, thin: bool) -> None:
         self.up = True
@@ -139,12 +144,13 @@ def test_a_fetcher_has_a_limited_number_of_logs() -> None:
     link = Link(thin=False)
     link.follow(FETCHER_LOGS + 1)
     assert [len(each) for each in link.opened] == [FETCHER_LOGS, 1]
-    link.follow(FETCHER_LOGS + 1)  # known already
+    link.follow(FETCHER_LOGS + 1)  # known already, so not counted again
     assert len(link.fetchers) == FETCHER_LOGS + 1
     assert link.fetchers.lag() == FETCHER_LOGS + 1
 
 
 def test_each_class_has_its_own_fetcher() -> None:
+    """Each priority class has its own fetcher."""
     link = Link(thin=False)
     link.follow(3, Priority.NORMAL, "a")
     link.follow(2, Priority.CONTROL, "b")
@@ -152,14 +158,16 @@ def test_each_class_has_its_own_fetcher() -> None:
 
 
 def test_a_thin_link_shares_its_logs_between_two_fetchers() -> None:
+    """A slow link divides its logs between two fetchers."""
     link = Link(thin=True)
     link.follow(10)
     assert [len(each) for each in link.opened] == [10 // THIN_FETCHERS] * THIN_FETCHERS
     link.follow(2, Priority.CONTROL, "control")
-    assert [len(each) for each in link.opened[THIN_FETCHERS:]] == [2]  # of those that every source gives: one
+    assert [len(each) for each in link.opened[THIN_FETCHERS:]] == [2]  # one fetcher for the logs that every source has
 
 
 def test_nothing_is_followed_while_the_link_is_down() -> None:
+    """While the link is down, no log is followed."""
     link = Link(thin=False)
     link.up = False
     link.follow(2)
@@ -172,6 +180,7 @@ def test_nothing_is_followed_while_the_link_is_down() -> None:
 
 
 def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
+    """Logs that are no longer wanted leave their fetcher."""
     link = Link(thin=False)
     first, second, third = link.follow(3)
     assert link.fetchers.unfollow(first)
@@ -186,6 +195,7 @@ def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
 
 
 async def test_several_changes_cut_a_poll_short_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several changes interrupt a poll only once."""
     monkeypatch.setattr(under_test, "WAKEUP", (0.0, 0.0))
     cut = asyncio.Event()
     times = itertools.count()
@@ -199,12 +209,13 @@ async def test_several_changes_cut_a_poll_short_once(monkeypatch: pytest.MonkeyP
         wakeup.request()
     await cut.wait()
     cut.clear()
-    wakeup.request()  # a later change is a reason of its own
+    wakeup.request()  # a later change interrupts again
     await cut.wait()
     assert next(times) == 2
 
 
 async def test_no_poll_is_cut_short_where_that_is_not_allowed_or_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No poll is interrupted where this is not allowed, or after it was cancelled."""
     monkeypatch.setattr(under_test, "WAKEUP", (0.0, 0.0))
     cut: list[Any] = []
     PollWakeup(lambda: cut.append("thin"), allowed=False).request()
@@ -217,11 +228,12 @@ async def test_no_poll_is_cut_short_where_that_is_not_allowed_or_cancelled(monke
     assert cut == []
 
 
-# ---- how often a cluster is asked for its topics
+# ---- how often the list of topics is refreshed
 
 
 @given(size=st.integers(0, 1 << 30), quiet=st.floats(0, 1e6), rate=st.none() | st.integers(1_000, 1 << 30))
 def test_looking_is_never_more_frequent_than_that(size: int, quiet: float, rate: int | None) -> None:
+    """The refresh interval has a lower limit, and grows with the size of the list."""
     pause = refresh_pause(size, quiet, rate)
     assert pause >= (QUIET[1] if quiet > QUIET[0] else REFRESH[0])
     assert refresh_pause(2 * size, quiet, rate) >= pause
@@ -235,15 +247,16 @@ def test_looking_is_never_more_frequent_than_that(size: int, quiet: float, rate:
         (1_000, 60, None, 3.0),
         (600_000, 0, None, 10.0),
         (600_000, 60, None, 100.0),
-        (600_000, 0, 8_000, 300.0),  # a quarter of the link's rate
+        (600_000, 0, 8_000, 300.0),  # at a quarter of the link's rate
         (600_000, 60, 8_000, 1500.0),
     ],
 )
 def test_looking_costs_only_so_much(size: int, quiet: float, rate: int | None, seconds: float) -> None:
+    """Refreshing uses only a fixed share of the link."""
     assert refresh_pause(size, quiet, rate) == pytest.approx(seconds)
 
 
-# ---- what a source may not write
+# ---- records that a source may not write
 
 
 def granted(term: int, to_site: str) -> CustodyEntry:
@@ -263,6 +276,7 @@ def granted(term: int, to_site: str) -> CustodyEntry:
 
 
 def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_another() -> None:
+    """After a source sent records that it may not write, its log is ignored until its right to write changes."""
     topology, box, other = load("minimal", env={}), TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
     link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
     custody, plans, reach = CustodyView(), list[None](), SourceReach(4)

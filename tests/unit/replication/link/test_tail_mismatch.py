@@ -1,5 +1,7 @@
-"""A log of ordinary clients whose appender is not told by its name: a source that lost records and went on with others
-must be noticed, whenever it is looked at."""
+"""Detect that a source has lost records and continued with others, whenever it is checked.
+
+This concerns logs of ordinary clients, whose appender does not follow from the log's name.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ LOG = TopicPartition("orders.europe")
 
 
 def stored(offset: int, value: bytes, epoch: int = 0) -> bytes:
-    """One record as an ordinary log has it, written by the leader of this epoch."""
+    """Return one record as an ordinary log stores it, written by the leader of this epoch."""
     made = bytearray(foreign_batch([NewRecord(value, timestamp_ms=1000 + offset)], offset=offset))
     struct.pack_into(">q", made, 0, offset)
     struct.pack_into(">i", made, 12, epoch)
@@ -47,7 +49,7 @@ def answer(records: bytes, end: int) -> FetchedPartition:
 
 
 class Source(scripted.Source):
-    """Answers from a script, for one log."""
+    """A source with scripted answers for one log."""
 
     def hurry(self) -> None: ...
 
@@ -63,7 +65,7 @@ def fetcher_of(source: Source, appender: TargetAppender) -> Fetcher:
 
 
 async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> MirrorPartition:
-    """Let a fetcher take these answers for a log that the broker may have part of already."""
+    """Let a fetcher process these answers for a log that the target may partly have already."""
     source = Source(*answers, end=end)
     async with running(broker) as appender:
         replica = appender.replica(LOG, Priority.NORMAL)
@@ -84,6 +86,7 @@ def history(first: int, stop: int, word: bytes, epoch: int = 0) -> bytes:
 
 
 async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> None:
+    """A source that was shorter and continued with other records is reported."""
     broker = Broker(random.Random(1))  # noqa: S311
     for n in range(10):
         broker.log(*LOG).append(stored(n, b"old %d" % n))
@@ -91,7 +94,7 @@ async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> Non
         broker,
         FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),  # it ends at 4
         answer(history(4, 12, b"new"), 12),
-        answer(history(9, 12, b"new"), 12),  # asked again from 9 on
+        answer(history(9, 12, b"new"), 12),  # fetched again from 9 on
         end=4,
     )
     assert replica.trouble is not None
@@ -100,13 +103,14 @@ async def test_a_source_that_was_shorter_and_went_on_with_other_records() -> Non
 
 
 async def test_a_source_that_was_shorter_and_has_caught_up_goes_on() -> None:
+    """A source that was shorter and has caught up is followed."""
     broker = Broker(random.Random(1))  # noqa: S311
     for n in range(10):
         broker.log(*LOG).append(stored(n, b"old %d" % n))
     replica = await follow(
         broker,
         FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), scripted.NOTHING),
-        answer(history(4, 8, b"old"), 8),  # still not as far
+        answer(history(4, 8, b"old"), 8),  # still shorter
         answer(history(8, 12, b"old"), 12),
         answer(history(9, 12, b"old"), 12),
         end=4,
@@ -116,7 +120,10 @@ async def test_a_source_that_was_shorter_and_has_caught_up_goes_on() -> None:
 
 
 async def test_a_new_leader_that_lost_records_and_has_others() -> None:
-    """An unclean election: the new leader ends at 4, and by the next poll it has gone on past the target's end."""
+    """A new leader that lost records and has others is reported.
+
+    In an unclean election the new leader ends at 4, and by the next poll it has grown past the target's end.
+    """
     broker = Broker(random.Random(1))  # noqa: S311
     replica = await follow(
         broker,
@@ -131,6 +138,7 @@ async def test_a_new_leader_that_lost_records_and_has_others() -> None:
 
 
 async def test_a_new_leader_with_the_same_records_goes_on() -> None:
+    """A new leader with the same records is followed."""
     broker = Broker(random.Random(1))  # noqa: S311
     replica = await follow(
         broker,
@@ -144,24 +152,29 @@ async def test_a_new_leader_with_the_same_records_goes_on() -> None:
 
 
 def test_a_term_of_more_than_2_to_the_31_records_goes_on() -> None:
+    """A term of more than 2^31 records is followed without a false alarm."""
     replica = MirrorPartition(TopicPartition("containers.BIGU1000016"), Priority.NORMAL)
     replica.set_end(2**31, LastBatch(PRODUCER_ID, 1, 0, 2**31 - 1, 7), 0)  # its sequence is 2^31 - 1: its marker is 0
     prepared = PreparedBatch(
         2**31, 2**31 + 1, memoryview(b""), 8, PRODUCER_ID, 1, 2**31, 0
-    )  # sequence 0 again: looks like 2^31
+    )  # sequence 0 again, which looks like 2^31
     assert replica.follow_problem(prepared) is None
 
 
 def test_ordinary_logs_have_no_terms() -> None:
+    """Logs of ordinary clients have no terms."""
     replica = MirrorPartition(LOG, Priority.NORMAL)
-    replica.set_end(5, LastBatch(17, 3, 99, 4, 7), 0)  # written here by an ordinary client, before a reversal
+    replica.set_end(5, LastBatch(17, 3, 99, 4, 7), 0)  # written here by an ordinary client before the link was reversed
     assert replica.follow_problem(PreparedBatch(5, 6, memoryview(b""), 8, FOREIGN_PRODUCER_ID, 0, 0, 0)) is None
     assert replica.follow_problem(PreparedBatch(5, 6, memoryview(b""), 8, PRODUCER_ID, 1, 5, 0)) is not None
 
 
 async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -> None:
-    """After a reversal and back the log goes on here under the next id of the reserved range: its last batch counts as
-    if it were the usual one, so that no record has to be read for the proof."""
+    """A copy written under another reserved producer id is proven equal by its checksum.
+
+    After a link was reversed and reversed back, the replicator writes here under the next id of the reserved range. The
+    last batch is compared as if it had the usual id, so no record has to be read for the proof.
+    """
     source = history(0, 1, b"value")
     here = bytearray(source)
     rewrite_header(memoryview(here), FOREIGN_PRODUCER_ID + 1, 0, 0)
@@ -175,7 +188,10 @@ async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -
 
 
 async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its last batch has other bounds than the source's, and cannot be read at the moment."""
+    """A target that cannot be read at the moment proves nothing.
+
+    Its last batch has other bounds than the source's, and cannot be read now.
+    """
     broker = Broker(random.Random(1))  # noqa: S311
     broker.log(*LOG).append(stored(0, b"old"))
     real, asked = broker.fetch, 0
@@ -183,7 +199,7 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
     async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
         nonlocal asked
         asked += 1
-        if asked == 1:  # the guard
+        if asked == 1:  # the check under test
             return await real(positions, **more)
         return {tp: FetchedPartition(NOT_LEADER, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
 
@@ -202,14 +218,18 @@ async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.
 
 @pytest.mark.parametrize("code", [NOT_LEADER, 0])
 async def test_a_doubt_that_cannot_be_examined_now_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else's batch is where ours belongs; whether it contradicts has to be read, however long that takes."""
+    """A mismatch that cannot be examined now remains open.
+
+    A batch of another writer is in the place of ours; it must be read to decide whether it contradicts, however long
+    that takes.
+    """
     broker = Broker(random.Random(1))  # noqa: S311
     monkeypatch.setattr(examiner, "BACKOFF", (0.0,))
     real, failing = broker.fetch, code != 0
 
     async def fetch(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
         nonlocal failing
-        if "max_bytes" not in more and failing:  # a batch asked for alone, the first time
+        if "max_bytes" not in more and failing:  # a single batch is fetched the first time
             failing = False
             return {tp: FetchedPartition(code, -1, -1, -1, (), scripted.NOTHING) for tp in positions}
         return await real(positions, **more)

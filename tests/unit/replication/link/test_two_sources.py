@@ -1,5 +1,7 @@
-"""One log that two links bring at the same time, as the urgent classes are: whoever is first, the target becomes the
-log from its earliest record on, and two different logs are never put together."""
+"""Two links that copy one log at the same time, as for urgent logs.
+
+Whichever is first, the target gets the log from its earliest record on, and two different logs are never mixed.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ordinary(stop: int, word: bytes, per: int = 1) -> list[bytes]:
-    """A log as ordinary clients have written it, ``per`` records a batch."""
+    """Return a log written by ordinary clients, ``per`` records in a batch."""
     out = []
     for base in range(0, stop, per):
         new = [NewRecord(word + b" %d" % n, timestamp_ms=1000 + n) for n in range(base, min(base + per, stop))]
@@ -57,7 +59,7 @@ def ordinary(stop: int, word: bytes, per: int = 1) -> list[bytes]:
 
 
 def ours(stop: int) -> list[bytes]:
-    """A log of Fairlead's own: one term, a record a batch."""
+    """Return a log of Fairlead's own: one term, one record in a batch."""
     out = []
     for n in range(stop):
         new = marker_record(b"m", timestamp_ms=1000) if n == 0 else NewRecord(b"%d" % n, timestamp_ms=1000 + n)
@@ -66,8 +68,9 @@ def ours(stop: int) -> list[bytes]:
 
 
 class Source:
-    """A site with a copy of the log, from ``start`` on: a cluster and its fetch session in one. It answers once it
-    ``may_answer``."""
+    """A site with a copy of the log from ``start`` on: a cluster and its fetch session in one. It answers only once
+    ``may_answer`` is set.
+    """
 
     seconds = 0.0
 
@@ -78,7 +81,7 @@ class Source:
         self.at_once = at_once
         self.position: int | None = None
         self.received = 0
-        self.asked = 0  # where it begins
+        self.asked = 0  # its first offset
         self.may_answer = asyncio.Event()
         self.moved = asyncio.Event()
 
@@ -123,7 +126,7 @@ class Source:
 
 
 async def nowhere(_logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-    """There is no other link."""
+    """Return no link: there is no other one."""
     return ()
 
 
@@ -182,7 +185,7 @@ class Site:
 async def following(
     *sources: Source, knowing: bool = True, broker: Broker | None = None, priority: Priority = Priority.URGENT
 ) -> AsyncIterator[Site]:
-    """A target whose fetchers run; the sources answer when they may."""
+    """Run the fetchers of a target; the sources answer when the test lets them."""
     broker = broker or Broker(random.Random(1))  # noqa: S311 - no secrets here
     async with running(broker) as appender:
         target = Site(appender, broker, sources, knowing=knowing, priority=priority)
@@ -199,7 +202,7 @@ async def following(
 
 
 async def settle(target: Site) -> None:
-    """Let everything happen that still happens."""
+    """Let all pending tasks run."""
     before = None
     while before != (before := (len(target.stored), target.start)):
         await asyncio.sleep(0.05)
@@ -208,14 +211,14 @@ async def settle(target: Site) -> None:
 
 
 async def stored(target: Site, count: int) -> None:
-    """Wait until the target has so many batches."""
+    """Wait until the target has stored so many batches."""
     async with asyncio.timeout(60):
         while len(target.stored) < count:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
 
 
 ORDERS = pytest.mark.parametrize("order", [(0,), (1,), ()], ids=["one first", "the other first", "both at once"])
-"""Which source has answered all that it can before the other may."""
+"""Orders in which the sources answer: each answers everything it can before the next one may."""
 
 
 async def answer_in(order: Sequence[int], target: Site) -> None:
@@ -233,16 +236,18 @@ async def answer_in(order: Sequence[int], target: Site) -> None:
 @ORDERS
 @pytest.mark.parametrize("log", [ordinary(20, b"v"), ours(20)], ids=["ordinary", "ours"])
 async def test_a_new_copy_begins_where_the_earliest_source_does(order: Sequence[int], log: list[bytes]) -> None:
+    """A new copy begins at the start of the source that has the earliest records."""
     late, whole = Source(log, start=10), Source(log)
     async with following(late, whole) as target:
         await answer_in(order, target)
         assert (target.start, target.stored) == (0, log)
         assert (target.troubles, target.replica.trouble) == ([], None)
-        assert late.position == whole.position == 20  # both are followed in the end
+        assert late.position == whole.position == 20  # both are followed at the end
 
 
 @ORDERS
 async def test_a_new_copy_begins_at_the_earliest_of_two_late_starts(order: Sequence[int]) -> None:
+    """If both sources begin late, a new copy begins at the earlier start."""
     log = ordinary(20, b"v")
     async with following(Source(log, start=12), Source(log, start=7)) as target:
         await answer_in(order, target)
@@ -251,7 +256,10 @@ async def test_a_new_copy_begins_at_the_earliest_of_two_late_starts(order: Seque
 
 
 async def test_a_source_that_is_bringing_a_log_is_not_asked_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The answers would take their time over its line, and hold up the other link's logs."""
+    """A source that is copying a log is not asked for its start repeatedly.
+
+    The answers would use its link's time, and delay that link's other logs.
+    """
     monkeypatch.setattr(fetcher_module, "PAUSE_SECONDS", 0.02)
     log = ordinary(500, b"v")
     late, whole = Source(log, start=490), Source(log, at_once=1)
@@ -268,7 +276,10 @@ async def test_a_source_that_is_bringing_a_log_is_not_asked_again_and_again(monk
 
 @ORDERS
 async def test_no_order_of_arrival_deletes_a_record(order: Sequence[int]) -> None:
-    """The links do not know of each other here: what they bring is safe all the same."""
+    """In whatever order the sources answer, no record is deleted.
+
+    The links do not know of each other here, and the result is safe all the same.
+    """
     log = ordinary(20, b"v")
     async with following(Source(log, start=10), Source(log), knowing=False) as target:
         await answer_in(order, target)
@@ -279,7 +290,7 @@ async def test_no_order_of_arrival_deletes_a_record(order: Sequence[int]) -> Non
 
 
 class Submitted:
-    """A feed that submits what a test says, and remembers what it is told."""
+    """A feed that submits what a test gives it, and records the answers."""
 
     name = "submitted"
 
@@ -298,7 +309,10 @@ def items(batches: Sequence[bytes]) -> list[PreparedBatch | Gap]:
 
 
 async def test_fillers_that_position_are_refused_behind_records() -> None:
-    """They were submitted while the log was empty; the other link's records were appended first."""
+    """Fillers before a log's start are refused once it has records.
+
+    They were submitted while the log was empty; the other link's records were appended first.
+    """
     log = ordinary(20, b"v")
     broker = Broker(random.Random(1))  # noqa: S311
     async with running(broker) as appender:
@@ -316,6 +330,7 @@ async def test_fillers_that_position_are_refused_behind_records() -> None:
 
 
 async def test_fillers_that_position_are_refused_behind_records_of_the_same_link() -> None:
+    """They are refused, too, behind records of the same link."""
     log = ordinary(20, b"v")
     broker, feed = Broker(random.Random(1)), Submitted()  # noqa: S311
     async with running(broker) as appender:
@@ -329,6 +344,7 @@ async def test_fillers_that_position_are_refused_behind_records_of_the_same_link
 
 
 def test_fillers_behind_what_is_not_known_are_not_deleted() -> None:
+    """Fillers behind records that are not known yet are not deleted."""
     replica = MirrorPartition(LOG, Priority.URGENT)
     replica.set_end(5, None, 0)
     (filler,) = fillers(Gap(5, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY))
@@ -339,6 +355,7 @@ def test_fillers_behind_what_is_not_known_are_not_deleted() -> None:
 
 
 async def test_only_the_fillers_before_the_first_record_are_deleted() -> None:
+    """Only the fillers before the first record are deleted."""
     log = ordinary(20, b"v")
     broker = Broker(random.Random(1))  # noqa: S311
     async with running(broker) as appender:
@@ -347,7 +364,7 @@ async def test_only_the_fillers_before_the_first_record_are_deleted() -> None:
         appender.submit_steps(replica, [Gap(0, 10, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)], Submitted())
         for _ in range(200):
             await asyncio.sleep(0)
-        assert (broker.log(*LOG).start, broker.log(*LOG).end) == (9, 10)  # never emptied
+        assert (broker.log(*LOG).start, broker.log(*LOG).end) == (9, 10)  # at least one record stays
         appender.submit_steps(replica, items(log[10:]), Submitted())
         for _ in range(200):
             await asyncio.sleep(0)
@@ -355,7 +372,10 @@ async def test_only_the_fillers_before_the_first_record_are_deleted() -> None:
 
 
 async def test_a_log_with_a_record_below_fillers_is_not_only_positioned() -> None:
-    """As an older version may have left it: what is before the fillers is not to be deleted with them."""
+    """A log with a record before its fillers does not count as empty.
+
+    An older version may have left it so: records before the fillers must not be deleted with them.
+    """
     broker = Broker(random.Random(1))  # noqa: S311
     broker.log(*LOG).append(ordinary(1, b"v")[0])
     for filler in fillers(Gap(1, 5, FOREIGN_PRODUCER_ID, 0, 0, 1, POSITION_KEY)):
@@ -376,6 +396,7 @@ async def test_a_log_with_a_record_below_fillers_is_not_only_positioned() -> Non
 @ORDERS
 @pytest.mark.parametrize(("one", "other"), [(8, 12), (12, 8), (10, 10)])
 async def test_two_histories_are_never_put_together(one: int, other: int, order: Sequence[int]) -> None:
+    """Two different histories are never mixed."""
     logs = ordinary(one, b"one"), ordinary(other, b"other")
     async with following(*map(Source, logs)) as target:
         await answer_in(order, target)
@@ -386,6 +407,7 @@ async def test_two_histories_are_never_put_together(one: int, other: int, order:
 
 @ORDERS
 async def test_histories_that_part_later_are_never_put_together(order: Sequence[int]) -> None:
+    """Histories that differ only from some offset on are never mixed."""
     same = ordinary(6, b"same")
     logs = same + ordinary(9, b"one")[6:], same + ordinary(14, b"other")[6:]
     async with following(*map(Source, logs)) as target:
@@ -399,7 +421,7 @@ async def test_histories_that_part_later_are_never_put_together(order: Sequence[
 
 
 class Troubled(Broker):
-    """A target that takes no append for a while: it does not answer at all, or has too few replicas."""
+    """A target that accepts no append for a while: it does not answer at all, or has too few replicas."""
 
     def __init__(self, trouble: str) -> None:
         super().__init__(random.Random(1))  # noqa: S311
@@ -425,8 +447,11 @@ class Troubled(Broker):
 @pytest.mark.parametrize("trouble", ["does not answer", "has too few replicas"])
 @pytest.mark.parametrize("priority", [Priority.URGENT, Priority.NORMAL])
 async def test_nothing_is_fetched_for_a_target_in_trouble(priority: Priority, trouble: str) -> None:
-    """What the link has brought is kept, and what comes after it is not asked for until it can be appended. Over a
-    satellite each byte that is fetched in vain costs money."""
+    """Nothing is fetched for a target in trouble.
+
+    Fetched records are kept, and later ones are not requested until they can be appended. On a satellite link each byte
+    fetched in vain costs money.
+    """
     log = ordinary(400, b"a record of some size")
     size, answer = sum(map(len, log)), 3 * len(log[-1])
     broker, source = Troubled(trouble), Source(log)
@@ -436,7 +461,7 @@ async def test_nothing_is_fetched_for_a_target_in_trouble(priority: Priority, tr
         broker.is_troubled = True
         before = source.received
         await asyncio.sleep(0.3)
-        assert source.received - before <= 2 * answer  # the one that was under way, and the one that shows the trouble
+        assert source.received - before <= 2 * answer  # the fetch under way, and the one that meets the trouble
         assert len(target.stored) < 400
         broker.is_troubled = False
         await stored(target, 400)
@@ -445,6 +470,7 @@ async def test_nothing_is_fetched_for_a_target_in_trouble(priority: Priority, tr
 
 
 async def test_a_target_that_does_not_answer_is_not_ready_whichever_log_is_asked_for() -> None:
+    """A target that does not answer is not ready, whichever of its logs is meant."""
     broker, source = Troubled("does not answer"), Source(ordinary(400, b"v"))
     async with following(source, broker=broker) as target:
         source.may_answer.set()
@@ -460,7 +486,7 @@ async def test_a_target_that_does_not_answer_is_not_ready_whichever_log_is_asked
 
 @pytest.mark.parametrize("trouble", ["does not answer", "has too few replicas"])
 async def test_nothing_is_sent_again_of_a_log_that_was_let_go(trouble: str) -> None:
-    """After a promotion somebody else writes there."""
+    """Records of a log that was let go are not sent again: after a promotion another client writes there."""
     broker, source = Troubled(trouble), Source(ordinary(400, b"v"))
     async with following(source, broker=broker) as target:
         source.may_answer.set()
@@ -482,6 +508,7 @@ async def test_nothing_is_sent_again_of_a_log_that_was_let_go(trouble: str) -> N
 
 @pytest.mark.parametrize("priority", [Priority.URGENT, Priority.NORMAL])
 async def test_a_slow_target_is_no_reason_to_fetch_again(priority: Priority) -> None:
+    """A slow target does not make a link fetch again."""
     log = ordinary(20, b"v")
     broker, source, go_on = Broker(random.Random(1)), Source(log), asyncio.Event()  # noqa: S311
     produce = broker.produce
@@ -502,7 +529,10 @@ async def test_a_slow_target_is_no_reason_to_fetch_again(priority: Priority) -> 
 
 
 async def test_what_waits_is_not_put_behind_records_of_somebody_else() -> None:
-    """The connection to the target was lost, and another replicator has appended another history meanwhile."""
+    """Queued records are not appended behind those of another writer.
+
+    The connection to the target was lost, and meanwhile another replicator has appended another history.
+    """
     log, other = ordinary(10, b"one"), ordinary(10, b"other")
     broker, feed = Broker(random.Random(1)), Submitted()  # noqa: S311
     async with running(broker) as appender:
@@ -522,6 +552,7 @@ async def test_what_waits_is_not_put_behind_records_of_somebody_else() -> None:
 
 
 async def test_a_link_that_comes_later_does_not_carry_everything_again() -> None:
+    """A link that comes up later does not transfer the whole log again."""
     log = ordinary(400, b"v")
     sources = Source(log), Source(log)
     async with following(*sources) as target:
@@ -538,7 +569,7 @@ async def test_a_link_that_comes_later_does_not_carry_everything_again() -> None
     trouble=st.sampled_from([0.0, 0.2]),
 )
 def test_two_sources_of_one_log_make_one_log(seed: int, stops: tuple[int, int], per: int, trouble: float) -> None:
-    """Whatever is answered when, and whatever goes wrong at the target."""
+    """Two sources of one log give one log, in whatever order requests are answered and whatever fails at the target."""
     luck = random.Random(seed)  # noqa: S311 - chance, not secrets
     log = ordinary(max(stops) * per, b"v", per)
 

@@ -1,4 +1,4 @@
-"""Every verb: what it writes where, when it is refused, and that the plan says what is done."""
+"""Every link operation: what it writes and where, when it is refused, and that its plan describes its actions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ TROUBLE = {"state": "diverged", "cause": "two batches", "since": "x", "link": No
 
 
 def world(**changes: Any) -> Topology:
-    """West and east linked both ways, far linked from west only; logs of people, of sites, of boxes."""
+    """Return a topology: west and east linked both ways, far linked from west only; logs of people, of sites, of
+    boxes."""
     return Topology.model_validate(
         {
             "name": "w",
@@ -40,7 +41,7 @@ def world(**changes: Any) -> Topology:
 
 
 def ground(topology: Topology | None = None, end: int = 20, **changes: Any) -> FakeSites:
-    """Three partitions of one log, the same at all sites."""
+    """Return cluster access with three partitions of one log, the same at all sites."""
     logs = {TP(FREE, n): end + n for n in range(3)} | {TP("boxes.BIGU1234560"): 5, TP("orders.east"): 5}
     topology = topology or world()
     return FakeSites(topology, {site: dict(logs) for site in topology.sites}, **changes)
@@ -66,7 +67,7 @@ async def do(verb: LinkOperation, on: FakeSites, scope: LinkScope, link: str = "
 
 
 async def refused(verb: LinkOperation, on: FakeSites, scope: LinkScope, link: str = "west->east") -> RefusedError:
-    """The refusal of a plan that must not be made; and that nothing was written."""
+    """Return the error of a plan that must be refused, and check that nothing was written."""
     with pytest.raises(RefusedError) as caught:
         await plan_of(verb, on, scope, link)
     assert caught.value.exit_code == ExitCode.REFUSED
@@ -92,6 +93,7 @@ def kinds(on: FakeSites, site: str) -> list[tuple[OverrideKind, str | None, int 
 def test_a_link_is_found_by_its_name_or_its_sites(
     name: str | None, source: str | None, target: str | None, found: str
 ) -> None:
+    """A link is found by its name or by its two sites."""
     assert find_link(world(), name, source, target).name == found
 
 
@@ -106,12 +108,14 @@ def test_a_link_is_found_by_its_name_or_its_sites(
     ],
 )
 def test_an_unknown_link_comes_with_the_nearest(arguments: tuple[str | None, ...], hint: str) -> None:
+    """The error about an unknown link suggests the most similar one."""
     with pytest.raises(ConfigurationError) as caught:
         find_link(world(), *arguments)
     assert hint in caught.value.hint
 
 
 def test_two_links_between_two_sites_are_told_apart() -> None:
+    """Two links between the same sites have different names."""
     links = [{"from": "west", "to": "east", "streams": {"orders": "all"}, "when": w} for w in ("always", "berthed")]
     sites = {
         "west": {"kind": "ship", "imo": "9074729"},
@@ -137,6 +141,7 @@ def test_two_links_between_two_sites_are_told_apart() -> None:
     ],
 )
 async def test_what_a_link_cannot_have_is_said(scope: LinkScope, error: type[Exception], said: str) -> None:
+    """A scope that the link cannot have is an error that says so."""
     for verb in LinkOperation:
         with pytest.raises(error) as caught:
             await plan_of(verb, ground(), scope)
@@ -144,6 +149,7 @@ async def test_what_a_link_cannot_have_is_said(scope: LinkScope, error: type[Exc
 
 
 def test_which_links_a_scope_concerns() -> None:
+    """A scope selects the links that may carry it."""
     links = {link.name: link for link in world().directed_links()}
     assert {name for name, link in links.items() if may_have(link, LinkScope("metrics"))} == {"west->far"}
     assert {name for name, link in links.items() if may_have(link, LinkScope(log="metrics.b"))} == set()
@@ -158,6 +164,7 @@ SCOPES = [LinkScope(), LinkScope("orders"), LinkScope(log=FREE)]
 
 @pytest.mark.parametrize("scope", SCOPES, ids=str)
 async def test_pause_and_resume_are_orders_at_the_target(scope: LinkScope) -> None:
+    """Pause and resume are orders written at the target."""
     on = ground()
     await do(LinkOperation.PAUSE, on, scope, reason="storm")
     (order,) = on.history["east"]
@@ -178,6 +185,7 @@ async def test_pause_and_resume_are_orders_at_the_target(scope: LinkScope) -> No
 
 @pytest.mark.parametrize("wider", [LinkScope(), LinkScope("orders")], ids=str)
 async def test_a_part_is_not_resumed_while_the_whole_is_paused(wider: LinkScope) -> None:
+    """A part cannot be resumed while the whole is paused."""
     on = ground()
     await do(LinkOperation.PAUSE, on, wider)
     error = await refused(LinkOperation.RESUME, on, LinkScope(log=FREE))
@@ -189,6 +197,7 @@ async def test_a_part_is_not_resumed_while_the_whole_is_paused(wider: LinkScope)
 
 
 async def test_resuming_the_whole_tells_what_stays_paused_and_all_ends_everything() -> None:
+    """Resuming the whole lists the parts that stay paused; ``--all`` resumes everything."""
     on = ground()
     for scope in SCOPES:
         await do(LinkOperation.PAUSE, on, scope)
@@ -203,6 +212,7 @@ async def test_resuming_the_whole_tells_what_stays_paused_and_all_ends_everythin
 
 
 async def test_a_pause_for_every_link_is_ended_by_a_resume_of_all() -> None:
+    """A pause of every link ends with a resume of all."""
     on = ground()
     on.history["east"] = [Override(OverrideKind.PAUSE, (await a_time(on)), "bob")]
     error = await refused(LinkOperation.RESUME, on, LinkScope())
@@ -215,6 +225,7 @@ async def a_time(on: FakeSites) -> Any:
 
 
 async def test_plans_of_several_links_write_once_per_site() -> None:
+    """A plan for several links writes one order per site."""
     on = ground()
     plans = [await plan_of(LinkOperation.PAUSE, on, LinkScope(), link.name) for link in on.topology.directed_links()]
     whole = merge_plans(plans)
@@ -232,6 +243,7 @@ async def test_a_log_that_the_link_does_not_carry_is_refused(verb: LinkOperation
 
 
 async def test_without_a_replicator_the_order_waits_for_it() -> None:
+    """Without a running replicator, the order is written and waits for it."""
     on = ground(stopped={"east"})
     outcome = await do(LinkOperation.PAUSE, on, LinkScope())
     assert outcome.pending == ["east"]
@@ -239,6 +251,7 @@ async def test_without_a_replicator_the_order_waits_for_it() -> None:
 
 
 async def test_a_replicator_that_does_not_act_is_told() -> None:
+    """A replicator that does not act on the order is reported."""
     on = ground(deaf={"east"})
     with pytest.raises(UnavailableError, match="has not acted on it") as caught:
         await do(LinkOperation.PAUSE, on, LinkScope())
@@ -246,6 +259,7 @@ async def test_a_replicator_that_does_not_act_is_told() -> None:
 
 
 async def test_a_site_that_is_away_gets_no_order() -> None:
+    """A site that does not answer gets no order."""
     for verb in LinkOperation:
         with pytest.raises(UnavailableError, match="east does not answer"):
             await plan_of(verb, ground(away={"east"}), LinkScope(log=FREE))
@@ -256,6 +270,7 @@ async def test_a_site_that_is_away_gets_no_order() -> None:
 
 @pytest.mark.parametrize("scope", [LinkScope(log=FREE)], ids=str)
 async def test_promote_releases_every_partition_with_its_end(scope: LinkScope) -> None:
+    """A promotion releases every partition with its end offset."""
     on = ground()
     outcome = await do(LinkOperation.PROMOTE, on, scope)
     assert kinds(on, "east") == [(OverrideKind.PROMOTE, str(TP(FREE, n)), 20 + n) for n in range(3)]
@@ -267,6 +282,7 @@ async def test_promote_releases_every_partition_with_its_end(scope: LinkScope) -
 
 
 async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
+    """A stream is promoted as a whole or not at all."""
     on = ground()
     error = await refused(LinkOperation.PROMOTE, on, LinkScope("orders"))
     assert "orders.east: by its name it is written at east" in error.what
@@ -292,6 +308,7 @@ async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
 async def test_logs_that_nobody_may_move_are_refused(
     verb: LinkOperation, log: str, link: str, why: str, hint: str
 ) -> None:
+    """Logs that no operator may promote are refused, with the reason."""
     on = ground()
     for logs in on.logs.values():
         logs[TP(log)] = 5
@@ -304,12 +321,14 @@ async def test_logs_that_nobody_may_move_are_refused(
     "verb", [LinkOperation.PROMOTE, LinkOperation.FAILOVER, LinkOperation.REVERSE, LinkOperation.RESTORE]
 )
 async def test_a_log_that_is_nowhere_is_refused(verb: LinkOperation) -> None:
+    """A log that exists nowhere is refused."""
     error = await refused(verb, ground(), LinkScope(log="orders.nowhere"))
     assert "no such log" in error.what
 
 
 @pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
 async def test_nothing_is_promoted_while_something_is_missing(verb: LinkOperation) -> None:
+    """Nothing is promoted while records are missing."""
     on = ground()
     on.logs["east"][TP(FREE, 1)] -= 4
     error = await refused(verb, on, LinkScope(log=FREE))
@@ -325,6 +344,7 @@ async def test_nothing_is_promoted_while_something_is_missing(verb: LinkOperatio
 
 @pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
 async def test_a_record_on_its_way_is_waited_for(verb: LinkOperation) -> None:
+    """A record that is still being copied is waited for."""
     on = ground()
     on.logs["east"][TP(FREE)] -= 1
     asked = 0
@@ -343,6 +363,7 @@ async def test_a_record_on_its_way_is_waited_for(verb: LinkOperation) -> None:
 
 @pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE, LinkOperation.RESTORE])
 async def test_the_source_must_be_there(verb: LinkOperation) -> None:
+    """A promotion needs the source to answer."""
     on = ground()
     await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     if verb is not LinkOperation.RESTORE:
@@ -358,6 +379,7 @@ async def test_the_source_must_be_there(verb: LinkOperation) -> None:
     [(LinkOperation.PROMOTE, "east"), (LinkOperation.REVERSE, "east"), (LinkOperation.REVERSE, "west")],
 )
 async def test_the_replicators_must_run(verb: LinkOperation, site: str) -> None:
+    """A promotion needs running replicators."""
     error = await refused(verb, ground(stopped={site}), LinkScope(log=FREE))
     assert f"no replicator of {site} runs" in error.what
     assert f"fairlead replicate --site {site}" in error.hint
@@ -374,6 +396,7 @@ async def test_a_log_in_trouble_is_not_promoted(verb: LinkOperation) -> None:
 
 
 async def test_a_writer_that_goes_on_is_noticed_before_anything_is_written() -> None:
+    """A writer that still writes at the source is noticed before anything is written."""
     on = ground()
     plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     on.logs["west"][TP(FREE)] += 1
@@ -384,6 +407,7 @@ async def test_a_writer_that_goes_on_is_noticed_before_anything_is_written() -> 
 
 @pytest.mark.parametrize("trouble", ["written", "away"])
 async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str) -> None:
+    """A record that arrives while the order takes effect makes the operation take the order back."""
     on = ground()
     plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
 
@@ -401,6 +425,7 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
 
 
 async def test_what_the_source_itself_may_lack_is_noted() -> None:
+    """The plan notes records that the source itself may lack."""
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE), "west->far")).notes
     assert notes == ("west may itself have it from another site, over east->west: that site is not checked",)
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE))).notes
@@ -411,6 +436,7 @@ async def test_what_the_source_itself_may_lack_is_noted() -> None:
 
 
 async def test_failover_needs_no_source_and_tells_what_may_be_missing() -> None:
+    """A failover needs no source, and reports what may be missing."""
     on = ground(away={"west"})
     outcome = await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     assert kinds(on, "east") == [(OverrideKind.FAILOVER, str(TP(FREE, n)), 20 + n) for n in range(3)]
@@ -418,6 +444,7 @@ async def test_failover_needs_no_source_and_tells_what_may_be_missing() -> None:
 
 
 async def test_failover_with_the_source_there_tells_exactly_what_is_missing() -> None:
+    """A failover with a source that answers reports exactly what is missing."""
     on = ground(troubles={"east": {FREE: TROUBLE}})
     on.logs["west"][TP(FREE)] += 3
     plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
@@ -428,6 +455,7 @@ async def test_failover_with_the_source_there_tells_exactly_what_is_missing() ->
 
 
 async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it() -> None:
+    """The fence ends replication: records stored before it stay, and none is stored after it."""
     on = ground()
     plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE)] += 3
@@ -439,6 +467,7 @@ async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it(
 
 
 async def test_a_replicator_that_sleeps_is_shut_out_though_it_shows_nothing() -> None:
+    """A suspended replicator is fenced off, although it reports nothing."""
     on = ground(deaf={"east"})
     for verb in (LinkOperation.FAILOVER, LinkOperation.PROMOTE):
         with pytest.raises(UnavailableError, match="has not acted on it"):
@@ -450,7 +479,10 @@ async def test_a_replicator_that_sleeps_is_shut_out_though_it_shows_nothing() ->
 
 
 async def test_a_promotion_puts_the_same_filler_at_both_ends() -> None:
-    """So that it can be taken back while nothing is written here, whatever is written at the source."""
+    """A promotion writes the same filler at both ends.
+
+    So it can be taken back while nothing else is written here, whatever is written at the source.
+    """
     on = ground()
     await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     assert on.fences["west"] == on.fences["east"]
@@ -459,12 +491,14 @@ async def test_a_promotion_puts_the_same_filler_at_both_ends() -> None:
 
 
 async def test_a_source_that_is_a_copy_itself_gets_no_filler() -> None:
+    """A source that is a copy itself gets no filler."""
     on = ground()
     await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE), "west->far")
     assert on.fences.keys() == {"far"}
 
 
 async def test_a_record_that_comes_just_before_the_sources_filler_takes_the_promotion_back() -> None:
+    """A record stored just before the source's filler makes the promotion take itself back."""
     on = ground()
     plan = await plan_of(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     fence = on.fence
@@ -487,6 +521,7 @@ async def test_failover_works_without_a_replicator() -> None:
 
 
 async def test_nothing_cannot_be_failed_over() -> None:
+    """A log without a copy here cannot be failed over."""
     on = ground()
     on.logs["east"].clear()
     assert "east has nothing of it" in (await refused(LinkOperation.FAILOVER, on, LinkScope(log=FREE))).what
@@ -496,6 +531,7 @@ async def test_nothing_cannot_be_failed_over() -> None:
 
 
 async def test_reverse_promotes_at_the_target_and_restores_at_the_source() -> None:
+    """A reversal promotes the log at the target and restores replication at the source."""
     on = ground()
     outcome = await do(LinkOperation.REVERSE, on, LinkScope(log=FREE))
     assert [kind for kind, _, _ in kinds(on, "east")] == [OverrideKind.PROMOTE] * 3
@@ -509,6 +545,7 @@ async def test_reverse_promotes_at_the_target_and_restores_at_the_source() -> No
 
 
 async def test_what_was_promoted_before_is_only_followed_from_the_other_side() -> None:
+    """A log that was promoted before is only followed from the other side."""
     on = ground()
     await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE)] += 5
@@ -520,11 +557,13 @@ async def test_what_was_promoted_before_is_only_followed_from_the_other_side() -
 
 
 async def test_reverse_needs_a_way_back() -> None:
+    """A reversal needs a link in the other direction."""
     error = await refused(LinkOperation.REVERSE, ground(), LinkScope(log=FREE), "west->far")
     assert "no link leads from far to west" in error.what and "both: true" in error.hint
 
 
 async def test_reverse_needs_the_way_back_to_be_open() -> None:
+    """A reversal needs the link in the other direction to be open."""
     on = ground()
     await do(LinkOperation.PAUSE, on, LinkScope("orders"), "east->west")
     error = await refused(LinkOperation.REVERSE, on, LinkScope(log=FREE))
@@ -532,12 +571,14 @@ async def test_reverse_needs_the_way_back_to_be_open() -> None:
 
 
 async def test_reverse_tells_when_the_old_source_cannot_follow() -> None:
+    """The plan of a reversal says if the old source cannot follow."""
     on = ground(troubles={"west": {FREE: TROUBLE}})
     with pytest.raises(UnavailableError, match=r"west does not follow over east->west: orders\.europe is diverged"):
         await do(LinkOperation.REVERSE, on, LinkScope(log=FREE))
 
 
 async def test_restore_takes_a_release_back_unless_something_was_written_here() -> None:
+    """Restoring takes a release back, unless something was written here since."""
     on = ground()
     assert (await plan_of(LinkOperation.RESTORE, on, LinkScope(log=FREE))).is_empty
     await do(LinkOperation.PROMOTE, on, LinkScope(log=FREE))
@@ -554,6 +595,7 @@ async def test_restore_takes_a_release_back_unless_something_was_written_here() 
 
 @pytest.mark.parametrize("verb", list(LinkOperation))
 async def test_a_plan_says_what_it_does(verb: LinkOperation) -> None:
+    """A plan describes its steps."""
     on = ground()
     if verb is LinkOperation.RESUME:
         await do(LinkOperation.PAUSE, on, LinkScope(log=FREE))
@@ -562,7 +604,7 @@ async def test_a_plan_says_what_it_does(verb: LinkOperation) -> None:
     before = {site: len(orders) for site, orders in on.history.items()}
     plan = await plan_of(verb, on, LinkScope(log=FREE))
     text = "\n".join(line for line, _ in plan.lines())
-    assert {site: len(orders) for site, orders in on.history.items()} == before  # planning writes nothing
+    assert {site: len(orders) for site, orders in on.history.items()} == before  # making a plan writes nothing
     await carry_out(plan, LinkRun(on, wait=0.3))
     for site, orders in on.history.items():
         for order in orders[before.get(site, 0) :]:
@@ -574,6 +616,7 @@ async def test_a_plan_says_what_it_does(verb: LinkOperation) -> None:
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=30))
 def test_many_logs_are_counted_not_listed(ends: list[int]) -> None:
+    """Many logs are counted, not listed."""
     topology = world()
     logs = {TP(f"orders.log-{n}"): end for n, end in enumerate(ends)}
     on = FakeSites(topology, {site: dict(logs) for site in topology.sites})
@@ -587,6 +630,7 @@ def test_many_logs_are_counted_not_listed(ends: list[int]) -> None:
 
 
 async def test_the_list_tells_state_pauses_and_trouble() -> None:
+    """The list of links shows state, pauses and trouble."""
     on = ground(
         stopped={"far"}, away={"far"}, troubles={"east": {FREE: TROUBLE, "orders.x": {**TROUBLE, "link": "other"}}}
     )

@@ -1,4 +1,4 @@
-"""What a replicator's report must show before an order counts as acted on."""
+"""What a replicator's status report must show before an order counts as carried out."""
 
 from __future__ import annotations
 
@@ -50,6 +50,7 @@ def report(*, state: str = "mirroring", orders: int = 7, **more: Any) -> Status:
     ],
 )
 def test_what_must_show(given: Override, status: Status, acted: bool) -> None:
+    """Each order requires its own evidence in the report."""
     assert has_acted(status, [given], 7) is acted
 
 
@@ -61,6 +62,7 @@ def test_what_must_show(given: Override, status: Status, acted: bool) -> None:
 def test_a_replicator_runs_while_its_report_is_fresh_and_its_process_there(
     age: float, pid: int, running: bool, tmp_path: Path
 ) -> None:
+    """A replicator counts as running if its report is recent and its process exists."""
     file = status_file(tmp_path, "b")
     assert read_status(tmp_path, "b") is None
     file.parent.mkdir()

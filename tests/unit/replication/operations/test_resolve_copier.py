@@ -1,4 +1,4 @@
-"""A copy within a site is complete whatever the log's history and however often the copying is interrupted."""
+"""A copy within a site is complete, whatever the log's history and however often copying is interrupted."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOLE = "hole"
 
 
 class Lenient(Log):
-    """Knows batches without a producer, too, and where a log starts."""
+    """Accept batches without a producer, too, and know where a log starts."""
 
     start = 0
 
@@ -38,13 +38,13 @@ class Lenient(Log):
         return ProduceResult(0, base, -1)
 
     def place(self, batch: bytes, base: int) -> int:
-        """Store a batch without any check: how it came about does not matter."""
+        """Store a batch without any check, as its origin does not matter."""
         self.batches.append(struct.pack(">q", base) + batch[8:])
         self.end = base + parse_header(batch).count
         return base
 
     def at(self, offset: int) -> bytes:
-        """As a broker: the batch that contains the offset, or the first one after it."""
+        """Return, as a broker does, the batch that contains the offset, or the first one after it."""
         return next((each for each in self.batches if parse_header(each).next_offset > offset), b"")
 
 
@@ -84,11 +84,12 @@ BATCHES = st.lists(
 
 @given(BATCHES, st.integers(0, 40), st.integers(0, 10_000))
 def test_every_history_is_kept(history: Sequence[Any], cut: int, seed: int) -> None:
+    """Every history of a log is copied completely."""
     site: Any = Site(random.Random(seed), trouble=0.2)  # noqa: S311
     original = site.log(*LOG)
     for producer, epoch, sequence, count in history:
         if producer == HOLE:
-            original.end += count  # compaction has taken whole batches
+            original.end += count  # compaction has removed whole batches
         else:
             made = batch(producer, epoch, sequence, original.end, count)
             original.place(made, original.end)

@@ -1,4 +1,4 @@
-"""What resolves each state, and what is refused because it would lose data. No I/O."""
+"""How ``link resolve`` ends each error state of a log, and what it refuses because data would be lost. No I/O."""
 
 from __future__ import annotations
 
@@ -79,6 +79,7 @@ REFILLED = ["PauseLog", "KeepCopy", "Verify", "DeleteTopic", "WriteOrder", "Writ
     "state", [LogState.DIVERGED, LogState.MISPLACED, LogState.SOURCE_RECREATED, LogState.SOURCE_TRUNCATED]
 )
 def test_another_history_is_kept_then_made_again(state: LogState) -> None:
+    """A diverged log is copied aside, then replicated anew."""
     plan = plan_resolution(state, facts())
     assert kinds(plan) == REFILLED
     assert plan.steps[1] == KeepCopy(TOPIC, KEPT, ((0, OffsetRange(0, 20)),))
@@ -89,6 +90,7 @@ def test_another_history_is_kept_then_made_again(state: LogState) -> None:
 
 
 def test_every_state_but_mirroring_has_a_way_out_that_its_remedy_names() -> None:
+    """Every error state has a way to end it, and its hint names that."""
     assert set(WAYS) == set(LogState) - {LogState.MIRRORING}
     for state, ways in WAYS.items():
         text = remedy(state, "s.a", "beta")
@@ -103,10 +105,11 @@ def test_every_state_but_mirroring_has_a_way_out_that_its_remedy_names() -> None
 UNNAMED = {
     (LogState.QUARANTINED, ResolveChoice.REFILL),
     (LogState.MISPLACED, ResolveChoice.RETRY),
-}  # possible, seldom right
+}  # possible, but seldom right
 
 
 def test_after_all_orders_of_a_refill_the_log_is_followed_and_looked_at_anew() -> None:
+    """After all orders of a refill, the log is followed and checked again."""
     held = Overrides()
     plan = plan_resolution(LogState.DIVERGED, facts())
     for order in orders(plan):
@@ -119,6 +122,8 @@ def test_after_all_orders_of_a_refill_the_log_is_followed_and_looked_at_anew() -
 def test_nothing_is_deleted_that_was_not_copied_and_compared_just_before(
     state: LogState, choice: ResolveChoice | None, shorter: bool, running: bool, data: st.DataObject
 ) -> None:
+    """Nothing is deleted that was not copied and compared just before."""
+
     def extents() -> Mapping[int, OffsetRange]:
         pairs = st.tuples(st.integers(0, 9), st.integers(0, 9)).map(
             lambda each: OffsetRange(each[0], each[0] + each[1])
@@ -156,6 +161,7 @@ def test_nothing_is_deleted_that_was_not_copied_and_compared_just_before(
 
 
 def test_a_skip_goes_from_the_end_here_to_the_first_start_there() -> None:
+    """A skip reaches from this copy's end to the first start of a source."""
     plan = plan_resolution(LogState.BEHIND_RETENTION, facts(sources=(source((25, 40)), source((30, 50), site="gamma"))))
     (order,) = orders(plan)
     assert (order.kind, order.log, order.start, order.stop) == (OverrideKind.SKIP, TOPIC, 20, 25)
@@ -164,12 +170,14 @@ def test_a_skip_goes_from_the_end_here_to_the_first_start_there() -> None:
 
 
 def test_what_some_source_still_has_is_not_skipped() -> None:
+    """Offsets that some source still has are not skipped."""
     with pytest.raises(RefusedError, match="gamma still has offset 20") as caught:
         plan_resolution(LogState.BEHIND_RETENTION, facts(sources=(source((25, 40)), source((10, 22), site="gamma"))))
     assert "--retry" in caught.value.hint
 
 
 def test_a_skip_of_a_batch_keeps_its_bytes_first() -> None:
+    """Skipping a batch saves its bytes first."""
     known = facts(offending=OffsetRange(20, 25), offending_link="alpha->beta")
     plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
     assert kinds(plan) == ["KeepBatch", "WriteOrder", "WaitFor"]
@@ -182,6 +190,7 @@ def test_a_skip_of_a_batch_keeps_its_bytes_first() -> None:
 
 
 def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
+    """A range that is intact here and damaged at the source stays."""
     known = facts(offending=OffsetRange(15, 20), offending_link="alpha->beta")
     plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
     assert plan.notes == ("offsets 15..19 stay as they are here",)
@@ -192,6 +201,7 @@ def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
 
 
 def test_a_skip_tells_who_else_may_have_the_batch() -> None:
+    """The plan of a skip names other sources that may have the batch."""
     known = facts(
         offending=OffsetRange(20, 25),
         offending_link="alpha->beta",
@@ -211,6 +221,7 @@ def test_a_skip_tells_who_else_may_have_the_batch() -> None:
     ],
 )
 def test_a_refill_that_would_lose_data_is_refused(changes: dict[str, object], why: str) -> None:
+    """A refill that would lose data is refused."""
     with pytest.raises(RefusedError, match=why) as caught:
         plan_resolution(LogState.DIVERGED, facts(**changes))
     assert caught.value.hint
@@ -218,15 +229,17 @@ def test_a_refill_that_would_lose_data_is_refused(changes: dict[str, object], wh
 
 
 def test_a_later_beginning_has_to_be_asked_for_and_is_said() -> None:
+    """A refill that begins at a later offset needs a confirmation, and the plan says so."""
     known = facts(sources=(source((5, 30)),))
     plan = plan_resolution(LogState.DIVERGED, known, shorter=True)
     assert kinds(plan) == REFILLED
     assert plan.notes == (f"{TOPIC} will begin at offset 5; 0..4 in the kept copy",)
-    behind = facts(sources=(source((25, 30)),))  # there it is what the choice means
+    behind = facts(sources=(source((25, 30)),))  # here the chosen way implies it
     assert kinds(plan_resolution(LogState.BEHIND_RETENTION, behind, ResolveChoice.REFILL)) == REFILLED
 
 
 def test_what_only_this_site_has_is_given_back_where_it_joins() -> None:
+    """Records that only this site has are restored if they join the source's records."""
     known = facts(sources=(source((5, 30)), source((8, 40), site="gamma")), joined=frozenset({0}))
     plan = plan_resolution(LogState.MISPLACED, known)
     assert kinds(plan) == [*REFILLED[:4], "RestoreRecords", *REFILLED[4:]]
@@ -236,12 +249,14 @@ def test_what_only_this_site_has_is_given_back_where_it_joins() -> None:
 
 
 def test_a_source_with_less_is_said() -> None:
+    """The plan says if a source has fewer records than this site."""
     plan = plan_resolution(LogState.SOURCE_TRUNCATED, facts(sources=(source((0, 8)),)))
     assert plan.notes == (f"the source ends at 8: 8..19 of {TOPIC} in the kept copy",)
     assert plan.steps[-1] == WaitFor(TOPIC, ((0, 8),))
 
 
 def test_all_partitions_go_together() -> None:
+    """All partitions of a topic are handled together."""
     known = facts(log=f"{TOPIC}/1", here={0: OffsetRange(0, 9), 1: OffsetRange(3, 5), 2: OffsetRange(4, 4)})
     known = replace(known, sources=(source((0, 9), (3, 7), (0, 0)),))
     plan = plan_resolution(LogState.DIVERGED, known)
@@ -255,6 +270,7 @@ def test_all_partitions_go_together() -> None:
 
 
 def test_an_interrupted_refill_goes_on() -> None:
+    """An interrupted refill can be continued."""
     paused = orders(plan_resolution(LogState.MISPLACED, facts()))[0]
     assert resolved_by(paused) is LogState.MISPLACED
     assert resolved_by(None) is None
@@ -268,6 +284,7 @@ def test_an_interrupted_refill_goes_on() -> None:
 
 
 def test_how_far_groups_have_read_is_committed_again() -> None:
+    """Consumer groups' committed offsets are restored."""
     groups = (Committed("readers", 0, 7),)
     plan = plan_resolution(LogState.DIVERGED, facts(groups=groups))
     assert plan.steps[-1] == RestoreGroups(TOPIC, groups)
@@ -277,6 +294,7 @@ def test_how_far_groups_have_read_is_committed_again() -> None:
 
 
 def test_with_nobody_replicating_there_is_nothing_to_wait_for() -> None:
+    """If nothing replicates the log, the plan waits for nothing."""
     plan = plan_resolution(LogState.DIVERGED, facts(running=False))
     assert kinds(plan) == REFILLED[:-1]
     assert "fairlead replicate --site beta" in plan.notes[-1]
@@ -286,6 +304,7 @@ def test_with_nobody_replicating_there_is_nothing_to_wait_for() -> None:
 
 
 def test_a_pause_ends_at_the_scope_at_which_it_was_ordered() -> None:
+    """A pause is ended for the same scope for which it was ordered."""
     pause = Override(kind=OverrideKind.PAUSE, at=NOW, by="me", log=TOPIC, link="alpha->beta")
     (order,) = orders(plan_resolution(LogState.PAUSED, facts(paused=pause)))
     assert (order.kind, order.log, order.link) == (OverrideKind.RESUME, TOPIC, "alpha->beta")
@@ -296,6 +315,7 @@ def test_a_pause_ends_at_the_scope_at_which_it_was_ordered() -> None:
 
 
 def test_a_choice_that_does_not_fit_is_refused_with_those_that_do() -> None:
+    """A choice that does not fit the state is refused, and the error lists those that do."""
     with pytest.raises(RefusedError, match="--skip does not resolve diverged") as caught:
         plan_resolution(LogState.DIVERGED, facts(), ResolveChoice.SKIP)
     assert caught.value.hint == "what does: --refill, --retry"
@@ -304,6 +324,7 @@ def test_a_choice_that_does_not_fit_is_refused_with_those_that_do() -> None:
 
 
 def test_the_plan_for_a_program_says_what_the_plan_for_a_person_says() -> None:
+    """The plan in JSON says the same as the plan in text."""
     plan = plan_resolution(LogState.DIVERGED, facts())
     shown = json.loads(json.dumps(plan.to_builtins()))
     assert [each["does"] for each in shown["steps"]] == [step.describe() for step in plan.steps]
@@ -313,6 +334,7 @@ def test_the_plan_for_a_program_says_what_the_plan_for_a_person_says() -> None:
 
 @given(st.text("abcdefghij.-_", min_size=1, max_size=MAX_TOPIC_LENGTH), st.datetimes(timezones=st.just(dt.UTC)))
 def test_names_of_kept_copies_are_legal_and_found_again(topic: str, when: dt.datetime) -> None:
+    """Names of saved copies are legal topic names and are found again."""
     name = kept_name(topic, when)
     assert len(name) <= MAX_TOPIC_LENGTH
     if when.year >= 1000:

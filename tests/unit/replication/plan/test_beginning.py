@@ -1,4 +1,4 @@
-"""Which link begins a log that is not here yet, when several carry it: the one that has the earliest records."""
+"""Which link starts a new copy when several carry the log: the one with the earliest records."""
 
 from __future__ import annotations
 
@@ -54,12 +54,13 @@ class Source:
     [
         ((0, 500), True),
         ((999, 2000), True),
-        ((1000, 2000), False),  # both begin there: each may
-        ((0, 0), False),  # it has nothing: it may be waiting for what this link brings
+        ((1000, 2000), False),  # both begin there, so either may
+        ((0, 0), False),  # it is empty: it may be waiting for records from this link
         ((700, 700), False),
     ],
 )
 async def test_an_empty_log_is_begun_by_who_has_earlier_records(source: tuple[int, int], is_first: bool) -> None:
+    """The source with earlier records starts a log that is empty here."""
     found = await brought_first(cast(Cluster, Source(*source)), {LOG: 1000}, {}, "earliest")
     assert found == ({LOG} if is_first else set())
 
@@ -68,18 +69,22 @@ async def test_an_empty_log_is_begun_by_who_has_earlier_records(source: tuple[in
     ("source", "is_first"), [((0, 900), True), ((500, 900), True), ((501, 900), False), ((0, 500), False)]
 )
 async def test_a_log_with_records_is_brought_by_who_has_the_next_one(source: tuple[int, int], is_first: bool) -> None:
+    """The source with the next record continues a log that has records here."""
     found = await brought_first(cast(Cluster, Source(*source)), {LOG: 1000}, {LOG: 500}, "earliest")
     assert found == ({LOG} if is_first else set())
 
 
 @pytest.mark.parametrize(("start", "first"), [("earliest", {LOG, LEDGER}), ("latest", {LEDGER}), ("end", {LEDGER})])
 async def test_a_link_that_takes_the_newest_only_brings_nothing_before(start: str, first: set[TopicPartition]) -> None:
-    """Ledgers are followed from their beginning whatever the link says."""
+    """A link that copies only new records brings no earlier ones.
+
+    Ledgers are copied from their beginning whatever the link's setting.
+    """
     source = cast(Cluster, Source(0, 2000))
     assert await brought_first(source, {LOG: 1000, LEDGER: 1000}, {}, start) == first
 
 
-# ---- what the planner takes into account
+# ---- the planner's conditions
 
 
 class Link:
@@ -111,7 +116,7 @@ def world(priority: str = "urgent", rate: str | None = None) -> Topology:
 
 
 async def ask(topology: Topology, other: Source | None, **what: Any) -> set[TopicPartition]:
-    """Whether the link from ``late``, whose source begins at 1000, has to let the other one begin."""
+    """Return whether the link from ``late``, whose source begins at 1000, must let the other link begin."""
     names = {each.from_: each.name for each in topology.directed_links()}
     source_links = [Link(topology, names["late"], Source(1000, 2000)), Link(topology, names["whole"], other, **what)]
     ledger = Ledger(topology, "target", on_change=lambda: None)
@@ -124,17 +129,19 @@ async def ask(topology: Topology, other: Source | None, **what: Any) -> set[Topi
 
 
 async def test_another_link_that_begins_earlier_is_waited_for() -> None:
+    """The planner waits for another link that begins earlier."""
     assert await ask(world(), Source(0, 1500)) == {LOG}
     assert await ask(world(), Source(1000, 1500)) == set()
 
 
 async def test_a_link_that_is_being_connected_is_waited_for() -> None:
-    """Where a log begins cannot be changed afterwards."""
+    """The planner waits for a link that is still connecting: the start of a log cannot be changed afterwards."""
     assert await ask(world(), None, is_coming=True) == {LOG}
-    assert await ask(world(), None) == set()  # its source is away, or it is closed
+    assert await ask(world(), None) == set()  # its source does not answer, or its gate is closed
 
 
 async def test_a_source_that_does_not_answer_is_waited_for_until_that_is_noticed() -> None:
+    """A source that does not answer is waited for until the link notices that it is away."""
     assert await ask(world(), Source(0, 1500, away=True)) == {LOG}
 
 
@@ -147,21 +154,27 @@ async def test_a_source_that_does_not_answer_is_waited_for_until_that_is_noticed
     ids=["has it not", "may not give it"],
 )
 async def test_a_source_that_cannot_give_the_log_is_not_waited_for(what: dict[str, Any]) -> None:
+    """A source that cannot give the log is not waited for."""
     source = Source(0, 1500)
     assert await ask(world(), source, **what) == set()
     assert source.asked == 0
 
 
 async def test_a_thin_link_that_would_not_be_followed_is_not_waited_for() -> None:
-    """The past would come over a satellite, though another link has what the site needs."""
+    """A slow link that would not be used anyway is not waited for.
+
+    The past would come over a satellite, though another link has what the site needs.
+    """
     assert await ask(world(rate="64 kbit/s"), Source(0, 1500)) == set()
 
 
 async def test_a_log_that_is_followed_over_one_link_at_a_time_is_begun_from_that_one() -> None:
+    """A log that is followed over one link at a time is started from that link."""
     assert await ask(world(priority=Priority.NORMAL), Source(0, 1500)) == set()
 
 
 def test_a_link_is_being_connected_from_the_opening_of_its_gate_until_it_is_up_or_its_source_is_found_away() -> None:
+    """A link counts as connecting from the opening of its gate until it is up or its source is found to be away."""
     topology = world()
     link = topology.directed_links()[0]
     rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())

@@ -1,4 +1,4 @@
-"""Which berth links are open, from transport events."""
+"""Which berth links are open, according to transport events."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ def test_links_that_are_always_open_need_no_event() -> None:
 
 
 def test_arrival_opens_both_directions_and_departure_closes_them() -> None:
+    """A ship's arrival opens the link in both directions, and its departure closes it."""
     berths = Berths(BIG_BLUE)
     assert berths.apply(event("ARRI"))
     assert open_links(berths) == {("duck-star", "tokyo"), ("tokyo", "duck-star")}
@@ -52,6 +53,7 @@ def test_arrival_opens_both_directions_and_departure_closes_them() -> None:
 
 
 def test_a_late_departure_of_the_last_port_changes_nothing() -> None:
+    """A departure from the previous port that arrives late changes nothing."""
     berths = Berths(BIG_BLUE)
     berths.apply(event("ARRI", port="singapore"))
     assert not berths.apply(event("DEPA", port="tokyo"))
@@ -60,6 +62,7 @@ def test_a_late_departure_of_the_last_port_changes_nothing() -> None:
 
 @pytest.mark.parametrize("strange", [event(None), event("ARRI", ship="1234567"), event("ARRI", port="XXXXX")])
 def test_other_events_and_strangers_change_nothing(strange: Event) -> None:
+    """Other events, and events of unknown ships, change nothing."""
     berths = Berths(BIG_BLUE)
     assert not berths.apply(strange)
     assert open_links(berths) == set()
@@ -74,6 +77,7 @@ CALLS = st.lists(
 def test_a_ship_is_at_one_port_at_most_and_where_it_last_arrived(
     calls: list[tuple[TransportEventType, str, str]],
 ) -> None:
+    """A ship is at no more than one port, the one where it last arrived."""
     berths = Berths(BIG_BLUE)
     at: dict[str, str | None] = {}
     for what, ship, port in calls:
@@ -87,6 +91,7 @@ def test_a_ship_is_at_one_port_at_most_and_where_it_last_arrived(
 
 
 def test_who_needs_to_know() -> None:
+    """Each event is passed to the links that it concerns."""
     assert needs_berths(BIG_BLUE, "tokyo")
     assert needs_berths(BIG_BLUE, "duck-star")
     assert not needs_berths(BIG_BLUE, "ducks-hq")

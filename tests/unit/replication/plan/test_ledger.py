@@ -1,4 +1,4 @@
-"""The ledgers of a site are followed from their beginning, also when a topic is deleted and made anew."""
+"""The ledgers of a site are read from their beginning, also when a topic is deleted and recreated."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def entry(log: str, term: int = 1, by: str = "tokyo") -> bytes:
 
 
 class Kafka:
-    """A cluster and its fetch session in one: topics with an id, a first offset and entries, one batch each."""
+    """A cluster and its fetch session in one: topics with an id, a first offset and entries, one in each batch."""
 
     def __init__(self) -> None:
         self.topics_: dict[TopicPartition, tuple[bytes, int, list[bytes]]] = {}
@@ -59,7 +59,7 @@ class Kafka:
         self.lost = False
 
     def make(self, log: TopicPartition, *entries: bytes, start: int = 0) -> None:
-        """Make a topic, or delete it and make it anew."""
+        """Create a topic, or delete and recreate it."""
         made = self.topics_.get(log)
         number = made[0][0] + 1 if made else 1
         self.topics_[log] = bytes([number] * 16), start, list(entries)
@@ -120,7 +120,7 @@ class Kafka:
         self.followed = {}
 
     async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
-        """As the real one: what was deleted or is out of range is told once, and rests."""
+        """Poll as the real session does: report a deleted topic or an offset out of range once, then ignore it."""
         while True:
             if self.lost:
                 self.lost = False
@@ -143,7 +143,7 @@ class Kafka:
 
 
 class Reader:
-    """The ledger of a site, read from such a cluster."""
+    """The reader of a site's ledger on such a cluster."""
 
     def __init__(self) -> None:
         self.kafka = Kafka()
@@ -157,7 +157,7 @@ class Reader:
                 try:
                     await self.ledger.run(cast(Cluster, self.kafka))
                 except UnavailableError:
-                    continue  # as the replicator does
+                    continue  # as the replicator calls it
 
         task = asyncio.create_task(run())
         try:
@@ -186,7 +186,10 @@ async def reader() -> Reader:
 
 @pytest.mark.parametrize("entries", [1, 3], ids=["shorter than before", "longer than before"])
 async def test_a_ledger_that_is_made_anew_is_read_from_its_start(reader: Reader, entries: int) -> None:
-    """The list of topics shows no difference, so nobody offers it again."""
+    """A recreated ledger is read from its start.
+
+    The list of topics is the same, so nothing else announces it.
+    """
     async with reader.running():
         reader.kafka.add(LEDGER, entry(BOXES[0], 2))
         await reader.knows(BOXES[0])
@@ -197,6 +200,7 @@ async def test_a_ledger_that_is_made_anew_is_read_from_its_start(reader: Reader,
 
 
 async def test_a_ledger_that_is_made_anew_while_nothing_is_read_is_read_from_its_start(reader: Reader) -> None:
+    """A ledger that is recreated while nothing is being read is read from its start."""
     async with reader.running():
         await reader.knows(BOXES[0])
         reader.kafka.make(LEDGER, entry(BOXES[1]), entry(BOXES[2]))
@@ -205,6 +209,7 @@ async def test_a_ledger_that_is_made_anew_while_nothing_is_read_is_read_from_its
 
 
 async def test_a_ledger_that_was_cut_beyond_its_reader_goes_on(reader: Reader) -> None:
+    """Reading continues in a ledger whose records were deleted beyond the reader's position."""
     async with reader.running():
         await reader.knows(BOXES[0])
         reader.kafka.topics_[LEDGER] = reader.kafka.topics_[LEDGER][0], 7, [entry(BOXES[1])]
@@ -213,6 +218,7 @@ async def test_a_ledger_that_was_cut_beyond_its_reader_goes_on(reader: Reader) -
 
 
 async def test_the_other_ledgers_go_on_while_one_is_gone(reader: Reader) -> None:
+    """While one ledger is missing, the others are read on."""
     async with reader.running():
         await reader.knows(BOXES[0])
         reader.kafka.delete(LEDGER)

@@ -1,4 +1,4 @@
-"""Topics are made part by part; while one is waited for, the next is made already."""
+"""Topics are created in groups; while one group becomes available, the next is being created."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from topologies.model import Link
 
 
 class Target:
-    """A cluster that serves a topic when it is told to; what happens is in ``done``."""
+    """A cluster that makes a topic available when the test says so; ``done`` lists the steps."""
 
     endpoint = KafkaEndpoint("ship", (("127.0.0.1", 1),))
 
@@ -29,7 +29,7 @@ class Target:
         self.done: list[str] = []
         self.serve = asyncio.Semaphore(0)
         self.fail = ""
-        self.asked: list[str] = []  # topics that told what a new one would be like by itself
+        self.asked: list[str] = []  # topics that were asked for the settings that a new topic would get by default
         self.implied: dict[str, Mapping[str, str]] = {}
         self.settings: dict[str, Mapping[str, str]] = {}
 
@@ -71,6 +71,7 @@ def parts(target: Target, *names: str) -> list[dict[str, TopicModel]]:
 
 
 async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> None:
+    """The next group is created while the first one is waited for."""
     async with contextlib.aclosing(create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})) as made:
         first = asyncio.ensure_future(anext(made))
         async with asyncio.timeout(10):
@@ -86,12 +87,14 @@ async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> 
 
 
 async def test_what_is_here_is_not_made(target: Target) -> None:
+    """A topic that exists is not created."""
     target.serve.release()
     found = [set(each) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
     assert (found, target.done) == ([{"a"}], ["served a"])
 
 
 async def test_a_topic_that_is_here_tells_which_settings_go_without_saying(target: Target) -> None:
+    """An existing topic shows which settings are the broker's defaults."""
     target.serve.release()
     target.serve.release()
     async for _ in create_topics(cast(Cluster, target), parts(target, "a", "b"), {"old": 1}):
@@ -100,6 +103,7 @@ async def test_a_topic_that_is_here_tells_which_settings_go_without_saying(targe
 
 
 async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Target) -> None:
+    """At an empty target, the first topics are created with all settings given."""
     target.serve.release()
     target.serve.release()
     async for _ in create_topics(cast(Cluster, target), parts(target, "a", "b"), {}):
@@ -108,6 +112,7 @@ async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Tar
 
 
 async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> None:
+    """A group that fails ends the creation after the groups before it."""
     target.fail = "b"
     target.serve.release()
     made = create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})
@@ -118,11 +123,13 @@ async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> N
 
 
 async def test_nothing_to_make_is_no_work(target: Target) -> None:
+    """With no topics to create, nothing happens."""
     assert [each async for each in create_topics(cast(Cluster, target), [], {})] == []
     assert target.done == []
 
 
 async def test_settings_come_from_the_source_only_where_they_follow(target: Target) -> None:
+    """Settings are copied from the source only for topics whose settings follow it."""
     target.serve.release()
     wanted = {"followed": TopicModel(cast(Cluster, target), 1), "alike": TopicModel(None, 1)}
     assert [set(each) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [{"followed", "alike"}]
@@ -130,7 +137,10 @@ async def test_settings_come_from_the_source_only_where_they_follow(target: Targ
 
 
 def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> None:
-    """A source that is not asked about the topic's form may have as many as it likes."""
+    """A topic gets the source's number of partitions only if its form follows that source.
+
+    Any other source may have any number of partitions.
+    """
     holder, other = (
         cast(SourceLink, SimpleNamespace(link=name, cluster=name + "'s", topics=dict.fromkeys("tu", count)))
         for name, count in (("holder", 3), ("other", 50))
@@ -147,7 +157,10 @@ def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> Non
 
 
 def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_second_look() -> None:
-    """It was made and deleted between two looks: the target's answers are the same."""
+    """A topic that is deleted before any refresh has seen it is found missing by the second refresh.
+
+    It was created and deleted between two refreshes: the target's answers are the same.
+    """
     first = merge_listing({}, {}, {"old": 1})
     assert first == {"old": 1}
     made = first | {"new": 1}
@@ -157,4 +170,5 @@ def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_seco
 
 
 def test_what_others_make_and_delete_is_seen_at_once() -> None:
+    """Topics that other clients create and delete are noticed at once."""
     assert merge_listing({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"b": 3, "c": 1}) == {"b": 3, "c": 1}

@@ -1,4 +1,4 @@
-"""What holds after a history of orders."""
+"""The state that results from a history of operators' orders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def after(history: Sequence[Override]) -> Overrides:
 
 
 def about(kinds: Sequence[OverrideKind], links: Sequence[str | None]) -> st.SearchStrategy[Override]:
-    """Orders of these kinds about any scope that they may have; the minute says nothing about which is newer."""
+    """Draw orders of these kinds about any scope they may have; the minute says nothing about which is newer."""
     scopes = st.one_of(
         st.tuples(st.sampled_from(STREAMS), st.none()),
         st.tuples(st.none(), st.sampled_from(LOGS)),
@@ -59,13 +59,14 @@ skips = st.lists(
 
 
 def covers(each: Override, log: str) -> bool:
-    """Whether an order's scope has a log in it, said in words: its own name, its topic's, its stream's, or all."""
+    """Return whether an order's scope contains a log: by its own name, its topic's, its stream's, or all."""
     topic = log.partition("/")[0]
     return each.log in (log, topic) or each.stream == topic.partition(".")[0] or (each.log is each.stream is None)
 
 
 @given(pauses)
 def test_a_log_is_paused_while_the_newest_order_of_any_scope_it_is_in_pauses(history: list[Override]) -> None:
+    """A log is paused if the newest order for any of its scopes is a pause."""
     orders = after(history)
     newest = {(each.link, each.stream, each.log): each for each in history}
     holding = [each for each in newest.values() if each.kind is OverrideKind.PAUSE]
@@ -82,6 +83,7 @@ def test_a_log_is_paused_while_the_newest_order_of_any_scope_it_is_in_pauses(his
 
 @given(releases)
 def test_a_log_is_released_while_the_newest_order_about_it_releases_it(history: list[Override]) -> None:
+    """A log is released if the newest order about it releases it."""
     orders = after(history)
     for log in LOGS:
         about_it = [each for each in history if covers(each, log)]
@@ -94,6 +96,7 @@ def test_a_log_is_released_while_the_newest_order_about_it_releases_it(history: 
 
 @given(skips)
 def test_offsets_may_be_skipped_when_orders_together_cover_them(history: list[Override]) -> None:
+    """Offsets may be skipped if the orders together cover them."""
     orders = after(history)
     for log in LOGS:
         allowed = {n for each in history if each.log == log for n in range(each.start or 0, each.stop or 0)}
@@ -104,6 +107,7 @@ def test_offsets_may_be_skipped_when_orders_together_cover_them(history: list[Ov
 
 @given(st.lists(st.one_of(about(PAUSING, LINKS), about(RELEASING, (None,))), max_size=12))
 def test_applied_again_nothing_changes_and_what_changes_says_so(history: list[Override]) -> None:
+    """Applying an order again changes nothing, and applying one reports whether it changed anything."""
     orders = Overrides()
 
     def held() -> list[Any]:
@@ -140,12 +144,14 @@ def test_applied_again_nothing_changes_and_what_changes_says_so(history: list[Ov
     ],
 )
 def test_what_has_a_log_looked_at_anew(given_: Override, looked_at: set[str]) -> None:
+    """Which logs an order makes the replicator check again."""
     orders = after([given_])
     assert {log for log in LOGS if orders.retries(log) == given_.at} == looked_at
     assert {log for log in LOGS if orders.retries(log) is None} == set(LOGS) - looked_at
 
 
 def test_the_place_in_the_topic_tells_what_is_newer_not_the_clock() -> None:
+    """The order's offset in its topic decides which is newer, not the clock."""
     late, early = order(OverrideKind.RETRY, 9, log="s.x"), order(OverrideKind.RETRY, 1, stream="s")
     assert after([late, early]).retries("s.x") == early.at
     assert after([early, late]).retries("s.x") == late.at
@@ -172,6 +178,7 @@ WHEN = st.datetimes(min_value=dt.datetime(1970, 1, 1), max_value=dt.datetime(900
     )
 )
 def test_an_order_survives_its_json(order_: Override) -> None:
+    """An order survives encoding to JSON and back."""
     assert decode(encode(order_)) == order_
 
 
@@ -192,12 +199,14 @@ def test_an_order_survives_its_json(order_: Override) -> None:
     ],
 )
 def test_what_is_no_order_is_not_read_as_one(fields: dict[str, Any]) -> None:
+    """Invalid orders are not decoded."""
     whole = {"at": "2026-03-01T00:00:00Z", "by": "ann", **fields}
     with pytest.raises(msgspec.ValidationError):
         decode(msgspec.json.encode(whole))
 
 
 def test_nothing_holds_without_orders() -> None:
+    """Without orders, nothing is paused, released or skipped."""
     orders = Overrides()
     assert orders.paused("a->b", "s", "s.x") is None and orders.link_paused("a->b") is None
     assert orders.released("s.x") is None and orders.retries("s.x") is None

@@ -23,7 +23,7 @@ BOX = "containers.BIGU1234560"
 
 
 def held(by: str | None, marker: int, *, term: int = 2, before: str = "tokyo") -> CustodyView:
-    """Custody of the box as one entry of a ledger says."""
+    """Return custody of the box as one ledger entry gives it."""
     view = CustodyView()
     view.apply(
         CustodyEntry(
@@ -50,6 +50,7 @@ def link(source: str, target: str, when: str = "always") -> Link:
 
 
 def test_a_target_never_takes_what_it_writes_itself() -> None:
+    """A target never copies a log that it writes itself."""
     to_tokyo = link("sydney", "tokyo")
     assert not CATALOG.carries(CustodyView(), to_tokyo, "events.tokyo")
     assert CATALOG.carries(CustodyView(), to_tokyo, "events.sydney")
@@ -60,6 +61,7 @@ def test_a_target_never_takes_what_it_writes_itself() -> None:
 
 
 def test_a_new_holder_takes_everything_up_to_its_marker() -> None:
+    """A new holder copies records up to the marker that gave it the log, and none after it."""
     here = held("tokyo", 41)
     assert CATALOG.limit(here, "tokyo", BOX) == 42
     assert CATALOG.limit(here, "sydney", BOX) is None
@@ -68,6 +70,7 @@ def test_a_new_holder_takes_everything_up_to_its_marker() -> None:
 
 
 def test_aboard_is_what_custody_gives_to_the_target() -> None:
+    """A link to a ship with the setting ``aboard`` carries the logs of boxes in the ship's custody."""
     berth = link("tokyo", "duck-star", "berthed")
     assert not CATALOG.carries(CustodyView(), berth, BOX)
     assert not CATALOG.carries(held("tokyo", 0), berth, BOX)
@@ -83,8 +86,11 @@ NO_BOXES = ("containers.NOTABOX", "containers.BIGU1234561", "containers.YELU1234
     "topic", ["__consumer_offsets", "nodots", "unknown-stream.key", "__transaction_state.x", *NO_BOXES]
 )
 def test_topics_that_are_no_logs_are_never_taken(topic: str) -> None:
-    """Nor names in a stream that moves which are no number of a box of its owners, with its check digit: whoever can
-    make topics at one site would make them everywhere."""
+    """Topics that are no logs are never copied.
+
+    The same holds for names in a moving stream that are no valid container number of its owners: whoever can create
+    topics at one site would create them everywhere.
+    """
     assert CATALOG.facts(topic) is None
     assert not any(CATALOG.may_carry(each, topic) for each in BIG_BLUE.directed_links())
 
@@ -93,7 +99,7 @@ EVERY_STREAM = {each: "all" for each in BIG_BLUE.streams}
 
 
 def everything(source: str, target: str) -> Link:
-    """A link that takes all of every stream: what is refused on it is refused by the source's place alone."""
+    """Return a link that carries everything of every stream, so that only the source's rights limit it."""
     return Link.model_validate({"from": source, "to": target, "streams": EVERY_STREAM})
 
 
@@ -108,7 +114,7 @@ OF_OTHERS = [
     "alerts.blue-marlin",
     "events.tokyo",
     "bookings.sydney",
-    "bookings.duck-star",  # bookings are taken ashore
+    "bookings.duck-star",  # bookings are copied to shore
     "feeds.ducks",
     "ships.9321483.location",
     "ships.9074729.anything",
@@ -118,6 +124,7 @@ OF_OTHERS = [
 
 
 def test_a_ship_speaks_for_itself_alone() -> None:
+    """A ship may only write logs about itself."""
     from_ship, from_port = everything("duck-star", "sydney"), everything("singapore", "los-angeles")
     assert [topic for topic in OF_THE_SHIP if not CATALOG.may_carry(from_ship, topic)] == []
     assert [topic for topic in OF_OTHERS if CATALOG.may_carry(from_ship, topic)] == []
@@ -126,6 +133,7 @@ def test_a_ship_speaks_for_itself_alone() -> None:
 
 
 def test_a_ship_extends_the_log_of_a_box_in_its_own_terms_only() -> None:
+    """A ship may extend the log of a box in its own terms only."""
     link_ = everything("duck-star", "sydney")
     cases: list[tuple[CustodyView, SourceReach]] = [
         (CustodyView(), NOTHING),
@@ -143,6 +151,7 @@ def test_a_ship_extends_the_log_of_a_box_in_its_own_terms_only() -> None:
 
 
 def test_the_end_of_a_source_counts_as_far_as_it_reaches() -> None:
+    """A source's end counts only as far as it may write."""
     assert (SourceReach(4).capped(99), SourceReach(5, 51).capped(99), SourceReach(5, 51).capped(40)) == (99, 51, 40)
 
 
@@ -150,6 +159,7 @@ CHAIN = Catalog(load("chain"))
 
 
 def test_settings_follow_from_the_holder_and_never_for_what_services_write() -> None:
+    """Topic settings follow the holder's, and never for logs that services write."""
     for each in BIG_BLUE.directed_links():
         for topic in (BOX, *OF_THE_SHIP, *OF_OTHERS):
             assert not CATALOG.copies_settings(each, topic), (each.name, topic)
@@ -176,6 +186,7 @@ def test_settings_follow_from_the_holder_and_never_for_what_services_write() -> 
 
 
 def test_along_a_chain_settings_follow_from_the_site_between() -> None:
+    """Along a chain, topic settings follow those of the site in between."""
     ways = [
         each.name for each in load("chain").directed_links() if CHAIN.copies_settings(each, "metrics.san-francisco.cpu")
     ]
@@ -217,6 +228,7 @@ SOURCES = st.lists(st.sampled_from(SITES), unique=True, min_size=1).flatmap(
 def test_the_choice(
     sources: tuple[LinkSource, ...], every: bool, holder: str | None, end: int, current: set[str]
 ) -> None:
+    """The chosen link is at the holder, or at a source with more records, and the choice is stable."""
     chosen = choose_links(sources, every=every, current=current, holder=holder, end=end)
     by_link = {source.link: source for source in sources}
     assert chosen and chosen <= by_link.keys()
@@ -235,13 +247,14 @@ def test_the_choice(
     if direct and (direct[0].end is None or direct[0].end >= end):
         assert best.site == holder
     elif any((source.end or 0) > end for source in sources):
-        # Somebody has more: never stay with one of which it is known that it has not.
+        # A source has more records: do not stay with one that is known to have none.
         assert best.end is None or best.end > end
-    # And the choice is stable: nothing changes when nothing has changed.
+    # The choice is stable: without a change in the inputs it stays the same.
     assert choose_links(sources, every=every, current=chosen, holder=holder, end=end) == chosen
 
 
 def test_only_unfollowed_sources_are_asked_and_never_behind_the_holder() -> None:
+    """Only sources that are not followed are asked for their ends, and none if the log is followed at its holder."""
     x, y = TopicPartition("x"), TopicPartition("y", 3)
     carried = {"a->t": {x: "a", y: "a"}, "b->t": {x: "b", y: "b"}}
     followed = {x: {"a->t"}, y: {"a->t"}}

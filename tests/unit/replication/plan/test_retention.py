@@ -1,4 +1,4 @@
-"""Which logs a site cuts, and how old their newest record is."""
+"""Which logs a site truncates by age, and how old their newest record is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ DAY = 86_400_000
 
 
 def test_a_ship_keeps_days_of_its_replicas_and_all_that_it_holds() -> None:
+    """A ship keeps some days of its replicas, and all records of logs that it holds."""
     names = ("containers.BIGU1000016", "containers.BIGU1000021", "alerts.tokyo", "custody.tokyo", "__consumer_offsets")
     topics = dict.fromkeys(names, 1)
     held = "containers.BIGU1000021"
@@ -28,11 +29,13 @@ def test_headquarters_keeps_everything() -> None:
 
 
 def test_every_partition_of_a_topic_is_cut() -> None:
+    """Every partition of a topic is truncated."""
     found = retention_limits(load("fan-in"), "paris", {"metrics.new-york.cpu": 3}, lambda _: "new-york")
     assert [tp.partition for tp in found] == [0, 1, 2]
 
 
 def test_the_newest_record_is_one_written_under_the_convention() -> None:
+    """The age is that of the newest record written under the append convention."""
     ours, stranger = ProducerState(PRODUCER_ID, 1, 5, 1000), ProducerState(17, 0, 5, 9999)
     assert newest_timestamp([ours, stranger]) == 1000
     assert newest_timestamp([ProducerState(FOREIGN_PRODUCER_ID + 1, 0, 5, 2000), stranger]) == 2000  # after a reversal

@@ -1,4 +1,4 @@
-"""Sources that are not followed are asked whether they have more; what was unavailable is tried again."""
+"""Ask sources that are not followed whether they have more records, and retry logs that were unavailable."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = TopicPartition("orders.a")
 
 
 class Link:
-    """One link as the survey sees it, and the cluster at its other end. ``end``: of its copy of the log."""
+    """One link as the survey sees it, and the cluster at its source. ``end``: end of its copy of the log."""
 
     def __init__(
         self, name: str, *, up: bool = True, end: int | FairleadError = 0, reach: SourceReach = EVERYTHING
@@ -52,7 +52,7 @@ class Link:
 
 
 class World:
-    """The log is followed over the first link and ends at 5 here."""
+    """Follow the log over the first link; it ends at 5 here."""
 
     def __init__(self, *links: Link, holder: str | None = None) -> None:
         self.replica = MirrorPartition(LOG, Priority.NORMAL)
@@ -76,6 +76,7 @@ class World:
 
 @pytest.mark.parametrize(("end", "changes"), [(5, 0), (6, 1)])
 async def test_a_source_that_has_more_changes_the_plan(end: int, changes: int) -> None:
+    """A source with more records changes the plan."""
     first, second = Link("a->t"), Link("b->t", end=end)
     world = World(first, second)
     assert await world.look() == 1
@@ -84,7 +85,7 @@ async def test_a_source_that_has_more_changes_the_plan(end: int, changes: int) -
 
 
 async def test_what_a_source_may_not_give_is_no_more() -> None:
-    """Else the plan would be made again at every look."""
+    """Records that a source may not write do not count as more; otherwise every survey would make a new plan."""
     second = Link("ship->t", end=90, reach=SourceReach(3, 5))
     world = World(Link("a->t"), second)
     await world.look()
@@ -93,12 +94,14 @@ async def test_what_a_source_may_not_give_is_no_more() -> None:
 
 @pytest.mark.parametrize("other", [None, Link("b->t", up=False, end=9)], ids=["no other", "the other is down"])
 async def test_where_there_is_one_source_nobody_is_asked(other: Link | None) -> None:
+    """With a single source, nothing is asked."""
     world = World(Link("a->t"), *[each for each in [other] if each is not None])
     assert await world.look() == 0
     assert other is None or other.asked == []
 
 
 async def test_a_log_that_is_followed_at_its_holder_is_not_asked_for() -> None:
+    """A log that is followed at its holder is not asked for elsewhere."""
     second = Link("b->t", end=9)
     assert await World(Link("a->t"), second, holder="a").look() == 0
     assert second.asked == []
@@ -106,6 +109,7 @@ async def test_a_log_that_is_followed_at_its_holder_is_not_asked_for() -> None:
 
 @pytest.mark.parametrize("away", [True, False], ids=["does not answer", "has no connection"])
 async def test_a_source_that_goes_away_meanwhile_changes_nothing(away: bool) -> None:
+    """A source that becomes unavailable during the survey changes nothing."""
     second = Link("b->t", end=UnavailableError("away", hint="wait"))
     if not away:
         second.cluster = None
@@ -116,6 +120,7 @@ async def test_a_source_that_goes_away_meanwhile_changes_nothing(away: bool) -> 
 
 @pytest.mark.parametrize(("state", "stays"), [(LogState.UNAVAILABLE, False), (LogState.DIVERGED, True)])
 def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> None:
+    """Only logs in the state ``unavailable`` are retried."""
     link: Any = Link("a->t")
     world = World(link)
     world.replica.trouble = LogTrouble(state, "why", now())

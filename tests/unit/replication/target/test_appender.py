@@ -1,4 +1,4 @@
-"""The appender against a broker in memory: whatever goes wrong, the target becomes the source, once, in order."""
+"""The appender against a broker in memory: whatever fails, the target gets the source's records once and in order."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from tests.support.examples import examples
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Priority
 
-LUCK = functools.partial(random.Random, 1)  # no secrets here
+LUCK = functools.partial(random.Random, 1)  # a random generator for tests, not for secrets
 TOPIC = "containers.BIGU1234560"
 
 
 def history(sizes: list[list[int]], topic: str = TOPIC) -> list[bytes]:
-    """A source log as stored: per term the sizes of its batches, each term opened by its marker."""
+    """Return a source log as stored: each term begins with its marker and has batches of the given sizes."""
     out: list[bytes] = []
     at = 0
     for term, batches in enumerate(sizes, 1):
@@ -48,7 +48,7 @@ def history(sizes: list[list[int]], topic: str = TOPIC) -> list[bytes]:
 
 
 class Source:
-    """A feed that has the whole log and submits some of it at a time."""
+    """A feed that has the whole log and submits parts of it."""
 
     def __init__(
         self, appender: TargetAppender, replica: MirrorPartition, batches: list[bytes], *, at_once: int = 3
@@ -83,7 +83,7 @@ class Source:
 
 
 async def until_there(broker: Broker, sources: list[Source]) -> None:
-    """Let the feeds submit until the target has everything or a log is stopped."""
+    """Let the feeds submit until the target has everything or a log has stopped."""
     for _ in range(20_000):
         if all(broker.log(*each.replica.tp).end >= each.end or each.replica.trouble for each in sources):
             return
@@ -109,6 +109,7 @@ SIZES = st.lists(st.lists(st.integers(1, 4), max_size=8), min_size=1, max_size=4
     rivals=st.booleans(),
 )
 def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, trouble: float, rivals: bool) -> None:
+    """Whatever fails, the target ends up equal to the source."""
     luck = random.Random(seed)  # noqa: S311 - chance, not secrets
 
     async def scenario() -> None:
@@ -116,7 +117,7 @@ def test_the_target_becomes_the_source(logs: list[list[list[int]]], seed: int, t
         stored = {f"containers.{n}": history(sizes, f"containers.{n}") for n, sizes in enumerate(logs)}
 
         def rival() -> None:
-            """Another replicator of the same target: appends what comes next, or repeats what was."""
+            """Run another replicator of the same target, which appends the next batches or repeats earlier ones."""
             topic = luck.choice(list(stored))
             log = broker.log(topic)
             following = [each for each in stored[topic] if parse_header(each).base_offset == log.end]
@@ -146,6 +147,7 @@ async def start(broker: Broker, batches: list[bytes], appender: TargetAppender) 
 
 
 async def test_without_trouble_nothing_is_asked_twice() -> None:
+    """Without faults, no request is repeated."""
     broker, batches = Broker(LUCK()), history([[3, 3], [3] * 10])
     async with running(broker) as appender:
         source = await start(broker, batches, appender)
@@ -155,6 +157,7 @@ async def test_without_trouble_nothing_is_asked_twice() -> None:
 
 
 async def test_many_logs_share_a_request() -> None:
+    """Many logs share one request."""
     broker = Broker(LUCK())
     async with running(broker) as appender:
         sources = []
@@ -169,13 +172,14 @@ async def test_many_logs_share_a_request() -> None:
 
 
 async def test_another_history_stops_the_log() -> None:
+    """If the target has another history, its log is stopped and left unchanged."""
     broker, mine = Broker(LUCK()), history([[3, 3, 3]])
     for batch in history([[3]], "another")[:2]:
         broker.log(TOPIC).append(bytes(8) + batch[8:])
     before = list(broker.log(TOPIC).batches)
     async with running(broker) as appender:
         source = await start(broker, mine, appender)
-        source.position = 0  # as if the target's end were not known
+        source.position = 0  # as if the target's end were unknown
         source.replica.set_end(0, None, source.replica.generation)
         await until_there(broker, [source])
         assert source.replica.trouble is not None
@@ -186,7 +190,10 @@ async def test_another_history_stops_the_log() -> None:
 async def test_who_brings_its_first_records_while_a_log_is_examined_brings_them_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """They are not kept then; so whoever brought them must be told where to go on."""
+    """A link that submits its first records while a log is examined is told to submit them again.
+
+    They are not kept during the examination, so the link must learn where to continue.
+    """
     broker, batches = Broker(LUCK()), history([[3, 3]])
     async with running(broker) as appender:
         first = await start(broker, batches, appender)
@@ -214,7 +221,10 @@ async def test_who_brings_its_first_records_while_a_log_is_examined_brings_them_
 
 
 async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The target was away for a moment; when it is back, one log has no leader still."""
+    """A log without a leader does not delay the others.
+
+    The target was away for a moment; when it is back, one log still has no leader.
+    """
     broker, bad = Broker(LUCK()), TopicPartition("containers.bad")
     produce, ask, away, has_leader = broker.produce, broker.end_offsets, False, False
 
@@ -251,7 +261,10 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
 
 
 async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
-    """Sequence 0 is no compare-and-swap: a stranger's record before it shows in the answer only."""
+    """A custody marker stored at another offset than expected stops the log as misplaced.
+
+    A batch with sequence 0 is accepted at any offset, so only the answer shows another client's record before it.
+    """
     broker, batches = Broker(LUCK()), history([[2], [2]])
     async with running(broker) as appender:
         source = await start(broker, batches, appender)
@@ -270,10 +283,11 @@ async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
 
 
 async def test_nothing_at_or_beyond_the_limit_is_sent() -> None:
+    """Nothing at or beyond the log's limit is appended."""
     broker, batches = Broker(LUCK()), history([[3, 3], [3]])
     async with running(broker) as appender:
         source = await start(broker, batches, appender)
-        source.replica.limit = 8  # the marker of term 2 is at 7, and from 8 on the target itself appends
+        source.replica.limit = 8  # the marker of term 2 is at 7, and from 8 on the target's own bridge appends
         for _ in range(200):
             source.submit()
             await asyncio.sleep(0)
@@ -283,6 +297,7 @@ async def test_nothing_at_or_beyond_the_limit_is_sent() -> None:
 
 @pytest.mark.parametrize("code", [87, 2, 10, 32, 53])
 async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch that the broker refuses stops its own log only (quarantine)."""
     broker = Broker(LUCK())
     real = broker.produce
 
@@ -305,6 +320,7 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
 
 
 async def test_memory_is_bounded_and_given_back() -> None:
+    """The memory of queued batches is bounded, and freed again."""
     broker, batches = Broker(LUCK(), trouble=0.3), history([[4] * 40])
     async with running(broker) as appender:
         source = await start(broker, batches, appender)
@@ -315,7 +331,10 @@ async def test_memory_is_bounded_and_given_back() -> None:
 
 
 async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
-    """After a promotion nothing may arrive from the queue: somebody else writes there now."""
+    """Batches queued for a log that is let go are dropped.
+
+    After a promotion nothing from the queue may arrive: another client writes there now.
+    """
     broker, batches = Broker(LUCK()), history([[2] * 60])
     gate = asyncio.Event()
     real = broker.produce
@@ -347,8 +366,11 @@ async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
 
 @pytest.mark.parametrize("meanwhile", [True, False])
 async def test_what_an_ordinary_client_has_just_written_here_is_not_appended_again(meanwhile: bool) -> None:
-    """On a cycle a client's records come back from another site before this site's end has been read again. Only when
-    nobody writes here any more (the link was reversed) is what a source offers new."""
+    """Records that an ordinary client has just written here are not appended again.
+
+    In a cycle of links they come back from another site before this site's end has been read again. Only when nobody
+    writes here any more (the link was reversed) are the source's records new.
+    """
 
     def written_by(producer_id: int, offset: int) -> bytes:
         made = bytearray(foreign_batch([NewRecord(b"%d" % offset, timestamp_ms=5000)], offset=offset))

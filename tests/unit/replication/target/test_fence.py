@@ -22,7 +22,7 @@ FENCE = LastBatch(FOREIGN_PRODUCER_ID, FENCE_EPOCH, 5, 5, 1)
 
 
 class Broker:
-    """What a broker remembers of the log's producers."""
+    """The broker's producer state of the log."""
 
     async def producer_states(
         self, logs: Collection[TopicPartition]
@@ -33,8 +33,11 @@ class Broker:
 async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """By then the orders are read, of which the one that goes with the fence was there before it. Without this, one
-    that slept would go on behind the fence: a filler contradicts no record of the source."""
+    """If the replicator sees the fence first, it stops the log until the next check.
+
+    By then it has read the orders; the one that belongs to the fence was written before it. Without this, a suspended
+    replicator would append behind the fence: a filler contradicts no record of the source.
+    """
     tail = FENCE
 
     async def ends(*_: object) -> dict[TopicPartition, int]:
@@ -53,7 +56,7 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     await here.load_ends([replica])
     assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE
     assert "promoted or failed over" in replica.trouble.cause
-    replica.trouble = None  # as it is forgiven after some seconds; a log that is released is not looked at again
+    replica.trouble = None  # as the replicator retries after some seconds; a released log is not checked again
     await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 6, FOREIGN_PRODUCER_ID + 1)
     tail = FENCE._replace(base=9)

@@ -1,4 +1,4 @@
-"""What waits for one log, and who feeds it: nothing is kept of a log at rest."""
+"""The queue and the feeds of one log: an idle log keeps nothing in memory."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ def replica_of(*steps: PreparedBatch | Gap) -> MirrorPartition:
 
 
 def test_a_log_at_rest_has_no_queue() -> None:
+    """An idle log has no queue."""
     replica = replica_of(prepared(0), prepared(1))
     assert len(replica.queue) == 2
     for batch in (prepared(0), prepared(1)):
@@ -52,6 +53,7 @@ def test_a_log_at_rest_has_no_queue() -> None:
 
 
 def test_what_is_there_already_is_dropped_and_the_queue_with_it() -> None:
+    """Batches that the target has already are dropped, together with the queue."""
     replica = replica_of(prepared(0), prepared(1))
     replica.sent = 2
     assert replica.next_step() == (None, 20, None)
@@ -59,6 +61,7 @@ def test_what_is_there_already_is_dropped_and_the_queue_with_it() -> None:
 
 
 def test_a_hole_becomes_fillers_in_front_of_what_follows() -> None:
+    """A gap becomes fillers before the batch that follows it."""
     replica = replica_of(Gap(0, 3, 1, 1, 0, 0), prepared(3))
     first, dropped, misfit = replica.next_step()
     assert first is not None
@@ -67,6 +70,7 @@ def test_a_hole_becomes_fillers_in_front_of_what_follows() -> None:
 
 
 def test_feeds_are_counted_once_and_leave() -> None:
+    """A feed is counted once, and can leave."""
     one, other = Silent(), Silent()
     replica = MirrorPartition(LOG, Priority.NORMAL)
     for feed in (one, other, one):
@@ -78,6 +82,7 @@ def test_feeds_are_counted_once_and_leave() -> None:
 
 
 def test_very_many_small_batches_close_the_room_as_many_bytes_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Very many small batches fill the queue just as many bytes do."""
     monkeypatch.setattr(under_test, "WAITING", 3)
 
     async def check() -> None:

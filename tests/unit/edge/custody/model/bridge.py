@@ -1,7 +1,7 @@
 """One running bridge of the model: it starts, follows the ledgers, and works through the queues of its logs.
 
-Everything about custody is decided by the shipped ``CustodyProtocol``. What is written here a second time is the work
-around it: which procedure is begun when, and a queue that appends one reading at a time.
+The shipped ``CustodyProtocol`` makes every decision about custody. Only the work around it is written a second time
+here: which procedure starts when, and a queue that appends one reading at a time.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 class Bridge(Store):
-    """What a crash makes forget, and what the bridge does with it."""
+    """The memory of a bridge, which a crash erases, and the bridge's actions on it."""
 
     def __init__(self, world: World, disk: Disk) -> None:
         super().__init__(world, disk)
         self.read = dict.fromkeys(disk.sites, 0)
         self.queues: dict[str, deque[Message | Barrier]] = {log: deque() for log in world.logs}
         self.tasks: dict[str, Pauses] = {}
-        self.queued: set[str] = set()  # barriers that are in a queue already, by name
-        self.tried: dict[str, int] = {}  # when a barrier last ended, by name: ``world.changes``
-        self.broken: set[str] = set()  # logs to be looked at
+        self.queued: set[str] = set()  # names of barriers that are in a queue already
+        self.tried: dict[str, int] = {}  # by barrier name, the value of ``world.changes`` when it last ended
+        self.broken: set[str] = set()  # logs whose custody must be checked
         self.starting: Pauses | None = self._start()
 
-    # -- being run
+    # -- scheduling
 
     def run(self, choice: int, steps: int) -> bool:
-        """Do something; False when there was nothing to do or the bridge died doing it."""
+        """Take a step; return False when there was nothing to do or the bridge died doing it."""
         try:
             if self.starting is not None:
                 return self._advance_start(steps)
@@ -92,7 +92,7 @@ class Bridge(Store):
         return bool(new)
 
     def barrier(self, log: str, name: str, what: Barrier) -> bool:
-        """Put something into a log's queue, unless it is there already or was tried and nothing has changed since."""
+        """Put a barrier into a log's queue, unless it is there already or was tried and nothing has changed since."""
         key = f"{name} {log}"
         if key in self.queued or self.tried.get(key) == self.world.changes:
             return False
@@ -107,7 +107,7 @@ class Bridge(Store):
         return True
 
     def quietly(self, steps: Callable[[], Steps[object]]) -> Pauses:
-        """Carry out a procedure that is tried again later where its error only needs waiting."""
+        """Carry out a procedure; on a retriable error leave it for a later attempt."""
         try:
             yield from self.drive(steps())
         except FairleadError as error:
@@ -160,7 +160,7 @@ class Bridge(Store):
             else:
                 self.strays.index.add(stray.log, offset, body)
 
-    # -- following
+    # -- following the ledgers
 
     def _follow(self) -> bool:
         before = self.world.changes
@@ -171,7 +171,7 @@ class Bridge(Store):
         return news or self.world.changes != before
 
     def catch_up(self) -> bool:
-        """Take in all that the ledgers here have; True when there was news."""
+        """Read all new entries of the ledgers here; return True if there were any."""
         if len(self.disk.ledgers[self.site]) != self.ledger_end:
             raise Died("an entry in the own ledger that another bridge wrote")
         self.read[self.site] = self.ledger_end
@@ -214,10 +214,12 @@ class Bridge(Store):
                 news = True
         return news
 
-    # -- what is begun, each time the ledgers were followed
+    # -- procedures that start each time the ledgers were followed
 
     def _look_at(self, log: str) -> bool:
-        """Take over, return, answer, and obey; True when something was begun."""
+        """Start what is due for a log: take it over, report a diverged copy, answer claims, carry out orders. Return
+        True if something was started.
+        """
         begun = self._take_over(log)
         stale = self.stale(log)
         if stale is not None and self.holds(log) and self.view.holder(log) == self.site:
@@ -252,12 +254,12 @@ class Bridge(Store):
         return held
 
     def _took_over(self, log: str) -> None:
-        """A log is held here now: bring its strays in, even when no reading comes."""
+        """Bring in the log's strays after it came to be held here, even if no reading comes."""
         self.memories.pop(log, None)
         self.barrier(log, "prepare", partial(self.prepare, log))
 
     def lose(self, log: str) -> None:
-        """The log cannot be appended to: it is looked at."""
+        """Note that the log cannot be appended to; its custody is checked again."""
         self.holdings.mark_broken(log)
         self.memories.pop(log, None)
         self.broken.add(log)
@@ -321,7 +323,7 @@ class Bridge(Store):
         self.world.acknowledge(self, message)
 
     def _event(self, event: Transfer, message: Message | None) -> Pauses:
-        """Carry out an event: one that has come by MQTT, or one that has waited."""
+        """Carry out an event that has just come by MQTT, or one that has waited."""
         log, known = event.log, event.event_id in self.disk.events
         outcome: EventOutcome = yield from self.drive(self.protocol.carry_out(event, known=known))
         if outcome.result is EventResult.WAITS:

@@ -1,4 +1,6 @@
-"""What outlives a crash at one site of the model: copies of logs, ledgers and strays logs, unacknowledged messages."""
+"""The state at one site of the model that outlives a crash: copies of logs, ledgers and strays logs, unacknowledged
+messages.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +17,15 @@ START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 
 class Violation(AssertionError):
-    """One of the invariants of docs/custody.md does not hold."""
+    """An invariant of docs/custody.md does not hold."""
 
 
 class Refused(Exception):
-    """The broker does not take an append: an older term (47), out of sequence (45), or the log went on elsewhere."""
+    """The broker refuses an append: an older term (error 47), out of sequence (45), or the log has diverged."""
 
 
 class Died(Exception):
-    """One of the site's own logs was continued by another bridge of the site: this one cannot go on."""
+    """Another bridge of the site has appended to one of the site's own logs: this bridge cannot continue."""
 
 
 class Rec(NamedTuple):
@@ -50,11 +52,11 @@ class Stray(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Message:
-    """One message that the MQTT broker of a site keeps until it is acknowledged."""
+    """A message that the MQTT broker of a site keeps until it is acknowledged."""
 
     log: str
     body: MessageId | Transfer
-    delivered: bool = False  # to the present bridge
+    delivered: bool = False  # whether it was sent to the present bridge
     again: bool = False  # the DUP flag
 
 
@@ -62,16 +64,16 @@ class Message:
 class Copy:
     """One site's copy of a container's log, with the broker's check of the append convention.
 
-    A batch is taken at the end only: in sequence in the newest term, or with sequence 0 in a newer one (at whatever
-    offset that is).
+    The broker accepts a batch at the end only: in sequence in the newest term, or with sequence 0 in a newer one (at
+    any offset).
     """
 
-    misplaced: bool = False  # a copied record landed at another offset: nothing more is copied
+    misplaced: bool = False  # a copied record landed at another offset: copying has stopped
     records: list[Rec] = field(default_factory=list)
     has: set[MessageId] = field(default_factory=set)
 
     def append(self, record: Rec) -> int:
-        """Append, or raise ``Refused``; returns the offset."""
+        """Append a record and return its offset, or raise ``Refused``."""
         if self.records:
             last = self.records[-1]
             if record.term < last.term:
@@ -85,16 +87,17 @@ class Copy:
         return len(self.records) - 1
 
     def position(self) -> LogPosition | None:
-        """Where the copy ends, and in which term; None when it is empty."""
+        """Return the copy's end and its term; None when it is empty."""
         if not self.records:
             return None
         end, last = len(self.records), self.records[-1]
         return LogPosition(end, last.term, end - 1 - last.sequence)
 
     def stale_from(self, seizures: list[tuple[int, int]]) -> int | None:
-        """The first offset that is not part of the log, as far as these seizures (term, marker offset) tell.
+        """Return the first offset that is not part of the log, according to these seizures (term, marker offset).
 
-        An empty copy that is to be made anew takes any batch once: one that began so is no part of the log at all.
+        An empty copy that is about to be rebuilt accepts any batch once. A copy that began so is not part of the log at
+        all.
         """
         if seizures and self.records and self.records[0].sequence:
             return 0
@@ -112,12 +115,12 @@ class Disk:
     copies: dict[str, Copy] = field(default_factory=dict)
     ledgers: dict[str, list[LedgerEntry]] = field(default_factory=dict)
     strays: dict[str, list[Stray]] = field(default_factory=dict)
-    kept: set[Stray] = field(default_factory=set)  # the own strays again
+    kept: set[Stray] = field(default_factory=set)  # the site's own strays, as a set
     queue: list[Message] = field(default_factory=list)
     orders: list[Order] = field(default_factory=list)
     events: set[str] = field(default_factory=set)  # ids of events in the site's log of events
-    trouble: int = 0  # so many of the next questions to the broker are answered with a retriable error
-    letters: set[str] = field(default_factory=set)  # ids of events in the log of dead letters
+    trouble: int = 0  # number of coming requests to the broker that fail with a retriable error
+    letters: set[str] = field(default_factory=set)  # ids of events in the dead-letter log
     seizures: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     returned: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # term, marker offset, end
     answered: set[str] = field(default_factory=set)  # ids of events and orders in this site's own ledger
@@ -128,7 +131,7 @@ class Disk:
             self.strays[site] = []
 
     def take_entry(self, site: str, entry: LedgerEntry) -> None:
-        """Append to the copy of a site's ledger (its own, or by replication)."""
+        """Append to this site's copy of a ledger, its own or a replicated one."""
         self.ledgers[site].append(entry)
         if isinstance(entry, CustodyEntry):
             if entry.event == "SEIZURE":
@@ -141,10 +144,10 @@ class Disk:
             self.returned[entry.log] = (entry.term, entry.marker_offset, entry.end_offset)
 
     def keeps(self, log: str, body: MessageId) -> bool:
-        """Whether a reading is safe at this site."""
+        """Return whether this site has stored the reading, in its log or among its strays."""
         return body in self.copies[log].has or Stray(log, body) in self.kept
 
 
 def moment(clock: int) -> dt.datetime:
-    """The model's clock as a time."""
+    """Convert the model's clock to a time."""
     return START + dt.timedelta(seconds=clock)

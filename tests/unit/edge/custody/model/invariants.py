@@ -1,4 +1,4 @@
-"""The invariants of docs/custody.md in full, for a world that has come to rest."""
+"""Check all invariants of docs/custody.md in a model world that has come to rest."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def _terms(world: World, log: str, records: list[Rec]) -> None:
 
 
 def _events(world: World) -> None:
-    """Each event moved custody, or is among its site's dead letters, or waits where it came, or has nothing to move."""
+    """Check that each event changed custody, is a dead letter of its site, waits where it arrived, or had nothing to
+    change.
+    """
     for number, event in world.events:
         disk, bridge = world.disks[number], world.bridges[number]
         waits = bridge is not None and event in bridge.waiting.get(event.log, ())

@@ -1,4 +1,4 @@
-"""Links of the model and the replicators at their ends: copies of logs, sometimes late, sometimes twice."""
+"""The model's links with their replicators, which copy logs, sometimes late and sometimes twice."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Links:
         self._streams = len(world.logs) + 2 * len(world.sites)
 
     def toggle(self, n: int) -> None:
-        """Cut a link or mend it; or cut off a site, or mend all."""
+        """Cut a link or repair it; or cut off a site, or repair all links."""
         n, kind = divmod(n, 4)
         self.world.changes += 1
         if kind == 0:
@@ -46,7 +46,7 @@ class Links:
                 self._copy(pair, stream, 1_000, late=False)
 
     def copy(self, n: int) -> None:
-        """One link brings some records of one log, or all it can of all."""
+        """Copy some records of one log over one link, or everything of all logs."""
         n, which = divmod(n, len(self.pairs))
         n, much = divmod(n, 4)
         n, stream = divmod(n, self._streams)
@@ -89,7 +89,7 @@ class Links:
         flight = self.flying.pop(key, None)
         if flight is not None:
             if late:
-                self.flying[key] = flight  # it will come a second time
+                self.flying[key] = flight  # it is copied a second time later
             return self._arrive(target, log, flight)
         ours, theirs = target.copies[log], source.copies[log]
         if self._rebuild(target, log, theirs):
@@ -126,7 +126,7 @@ class Links:
         return came
 
     def _rebuild(self, target: Disk, log: str, theirs: Copy) -> bool:
-        """Throw a copy away whose tail is kept and reported, when this source has the seizure."""
+        """Delete a copy whose diverged tail is kept and reported, if this source has the seizure."""
         seizures = target.seizures.get(log)
         copy = target.copies[log]
         if not seizures or (start := copy.stale_from(seizures)) is None:
@@ -139,7 +139,7 @@ class Links:
             return False
         proven = start == 0 or theirs.records[start - 1] == copy.records[start - 1]
         if not proven:
-            return False  # an earlier seizure, not known here yet, cut off more than was kept
+            return False  # an earlier seizure that is not known here yet cut off more than was kept
         pairs = zip(copy.records, theirs.records, strict=False)
         differs = next((offset for offset, (ours, other) in enumerate(pairs) if ours != other), start)
         for record in copy.records[differs:]:

@@ -1,4 +1,6 @@
-"""The search: a Hypothesis state machine over the model's world. One number per step, from which the world chooses."""
+"""Search the model's world with a Hypothesis state machine. Each step is one number, from which the world chooses an
+action.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ STRIDE: Final = 7_919  # other choices than the number before
 
 
 class Custody(RuleBasedStateMachine):
-    """``runs`` and ``steps`` count what was really done, ``idle`` the steps that changed nothing anywhere."""
+    """The state machine. ``runs`` and ``steps`` count the actions carried out, ``idle`` the steps that changed
+    nothing."""
 
     runs: ClassVar[int] = 0
     steps: ClassVar[int] = 0
@@ -35,7 +38,7 @@ class Custody(RuleBasedStateMachine):
         before = self.world.changes
         for number in numbers:
             action(number)
-        if self.world.changes == before:  # nothing to do there: elsewhere, then
+        if self.world.changes == before:  # nothing to do at that site: try another one
             for other in (self.world.links.copy, self.world.work, self.world.publish):
                 other(numbers[0])
         type(self).steps += 1

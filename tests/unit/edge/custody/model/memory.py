@@ -1,4 +1,6 @@
-"""What a bridge of the model remembers of a log that it holds: ``SequenceDedup``, filled from the tail first."""
+"""The deduplication memory of a log that a bridge of the model holds: ``SequenceDedup``, filled from the newest records
+first.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,11 @@ from edge.logwriter.dedup import DedupResult, SequenceDedup
 from edge.messages import MessageId
 from tests.unit.edge.custody.model.disk import Copy
 
-DEPTH = 3  # records read at first
+DEPTH = 3  # number of records read at first
 
 
 class Memory:
-    """Memory of one copy."""
+    """The deduplication memory of one copy."""
 
     __slots__ = ("_copy", "repeats")
 
@@ -25,7 +27,7 @@ class Memory:
                 self.repeats.add(record.body, late=record.late)
 
     def is_repeat(self, identity: MessageId) -> bool:
-        """Decide, reading the whole copy if need be."""
+        """Decide whether a reading is a repeat; read the whole copy if necessary."""
         verdict = self.repeats.check(identity)
         if verdict is DedupResult.UNDECIDED:
             self._load(0)

@@ -1,4 +1,4 @@
-"""The model's world: sites with bridges, links between them, boxes that move, and what an observer of all knows."""
+"""The model's world: sites with bridges, links between them, boxes that move, and an observer that sees everything."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from tests.unit.edge.custody.model.links import Links
 
 SITES: Final = ("hamburg", "tokyo", "ship-one", "ship-two")
 PORTS: Final = SITES[:2]
-MOST_GRANTS: Final = SEIZING_TERMS - 2  # of one log: a lost holder grants at most so often unseen
-MOST_BOOTS: Final = MAX_BOOTS - 2  # of one device: a log remembers no more
+MOST_GRANTS: Final = SEIZING_TERMS - 2  # of one log; a lost holder makes no more unseen grants
+MOST_BOOTS: Final = MAX_BOOTS - 2  # boots of one device: a log remembers no more
 ROUNDS: Final = 200
 
 
 class World:
-    """All of it. Actions take one number, from which they choose; ``changes`` counts what was written anywhere."""
+    """The whole model. Each action takes one number, from which it chooses; ``changes`` counts writes anywhere."""
 
     def __init__(self, sites: int = 3, logs: int = 1, *, restarts: bool = True) -> None:
-        self.restarts = restarts  # whether every bridge starts again before the world comes to rest
+        self.restarts = restarts  # whether every bridge restarts before the world comes to rest
         self.sites = SITES[:sites]
         self.logs = tuple(f"containers.big-blue.BBLU{number}" for number in range(logs))
         self.clock = self.changes = self._nonces = 0
@@ -41,21 +41,21 @@ class World:
         self.entries: list[CustodyEntry] = []
         self.published: set[tuple[str, MessageId]] = set()
         self.events: list[tuple[int, Transfer]] = []
-        self.troubles = 0  # retriable errors that brokers have answered with
-        self.passed_on = 0  # times that the strays of a log were drained elsewhere while it was at work here
+        self.troubles = 0  # number of retriable errors from brokers
+        self.passed_on = 0  # how often another site drained a log's strays while this one was working on the log
         self.grants = dict.fromkeys(self.logs, 0)
         self.place = {log: number % 2 for number, log in enumerate(self.logs)}
         self._seen: dict[tuple[str, int], list[Rec]] = {}
-        self._began: dict[tuple[str, int], int] = {}  # offset of each term's marker where it was made
+        self._began: dict[tuple[str, int], int] = {}  # offset of each term's marker at the site that wrote it
         self._writers: dict[tuple[str, int], str] = {}
         self._sequences: dict[str, tuple[int, int]] = {}
         for log in self.logs:
             self._event("GTIN", log, self.place[log], self.place[log])
 
-    # -- what happens outside
+    # -- devices, boxes and operators
 
     def publish(self, n: int) -> None:
-        """A device sends a reading: to the site where the box is, or to another that hears it, or to two."""
+        """Publish a reading to the site of the box, to another site that receives it, or to both."""
         n, log = self._log(n)
         n, which = divmod(n, 4)
         n, wrong = divmod(n, 4)
@@ -73,7 +73,7 @@ class World:
             self.disks[number].queue.append(Message(log, identity))
 
     def move(self, n: int) -> None:
-        """A box is loaded, discharged, leaves the system, or enters it again; sometimes an event is a mistake."""
+        """Load a box, discharge it, or move it out of or into the system; sometimes the event is a mistake."""
         n, log = self._log(n)
         n, to = divmod(n, len(self.sites))
         n, out = divmod(n, 6)
@@ -97,8 +97,10 @@ class World:
             self.place[log] = to
 
     def _gate_in(self, log: str, port: int | None = None) -> None:
-        """The box enters where it is, or a gate says so by mistake; but only where the box is known: two ports that
-        take it for a new one are a split, which the protocol notices and does not heal."""
+        """Publish a gate-in of the box, at its place or by mistake elsewhere, but only where the box is known.
+
+        Two ports that both open a log for a new box are a split, which the protocol reports and does not repair.
+        """
         place = self.place[log] if port is None else port
         disk = self.disks[place]
         entries = (entry for ledger in disk.ledgers.values() for entry in ledger)
@@ -107,11 +109,11 @@ class World:
             self._event("GTIN", log, place, place)
 
     def newest(self, log: str) -> CustodyEntry | None:
-        """The entry with the highest term in any ledger."""
+        """Return the entry with the highest term in any ledger."""
         return max((each for each in self.entries if each.log == log), key=lambda each: each.term, default=None)
 
     def order(self, n: int) -> None:
-        """An operator orders a grant, or a seizure: never before the site knows all earlier seizures of the log."""
+        """Order a grant or a seizure by hand; a seizure only when the site knows all earlier seizures of the log."""
         n, log = self._log(n)
         n, site = divmod(n, len(self.sites))
         n, to = divmod(n, len(self.sites))
@@ -168,10 +170,10 @@ class World:
         n, log = divmod(n, len(self.logs))
         return n, self.logs[log]
 
-    # -- processes
+    # -- bridge processes
 
     def work(self, n: int) -> None:
-        """One bridge, or a zombie, goes on for some steps; the next that has something to do."""
+        """Let one bridge, or an old one that still runs, take some steps; choose the next that has something to do."""
         n, site = divmod(n, len(self.sites))
         n, zombie = divmod(n, 3)
         n, choice = divmod(n, len(self.logs) + 2)
@@ -184,9 +186,9 @@ class World:
                 return
 
     def fail(self, n: int) -> None:
-        """A bridge crashes, or starts again, or is started a second time while the first one is only asleep.
+        """Crash a bridge, restart it, or start a second one while the first is only suspended.
 
-        Or its broker answers the next questions with retriable errors.
+        Or make its broker answer the next requests with retriable errors.
         """
         n, site = divmod(n, len(self.sites))
         bridge = self.bridges[site]
@@ -221,14 +223,14 @@ class World:
             del self.sessions[bridge.disk]
 
     def connected(self, bridge: Bridge) -> None:
-        """A bridge that has started takes over the session; the MQTT broker sends again what is unacknowledged."""
+        """Give the MQTT session to a bridge that has started; the MQTT broker sends unacknowledged messages again."""
         self.changes += 1
         self.sessions[bridge.disk] = bridge
         for message in bridge.disk.queue:
             message.again |= message.delivered
             message.delivered = False
 
-    # -- what bridges and replicators do, as an observer sees it
+    # -- actions of bridges and replicators, as an observer sees them
 
     def nonce(self) -> str:
         self._nonces += 1
@@ -243,7 +245,7 @@ class World:
             raise Violation(f"I2: {message.body} of {message.log} was acknowledged and is nowhere at {bridge.site}")
 
     def append(self, disk: Disk, log: str, record: Rec) -> int:
-        """A bridge appends to its site's copy; raises ``Refused``."""
+        """Append to the copy of a bridge's site; raises ``Refused``."""
         offset = disk.copies[log].append(record)
         self.changes += 1
         if isinstance(record.body, MessageId):
@@ -254,11 +256,13 @@ class World:
         return offset
 
     def seen(self, log: str, offset: int, record: Rec) -> None:
-        """A record is at an offset somewhere. Another one there must be divided from it by a seizure (I1)."""
+        """Record that a record is at an offset. A different record at the same offset is allowed only beyond a seizure
+        (I1).
+        """
         began = self._began.setdefault((log, record.term), offset - record.sequence)
         there = self._seen.setdefault((log, offset), [])
         if record in there or began != offset - record.sequence:
-            return  # the second: from a copy in which a seizure's marker landed behind a record of the lost holder
+            return  # the second case: a copy in which a seizure's marker follows a record of the lost holder
         for other in there:
             older, newer = sorted((record.term, other.term))
             if not any(
@@ -278,7 +282,7 @@ class World:
     # -- the end
 
     def settle(self) -> None:
-        """Everything works again and goes on until nothing more happens."""
+        """Repair everything and run until nothing more happens."""
         self.links.heal()
         for number, zombie in enumerate(self.zombies):
             self.disks[number].trouble = 0
@@ -288,7 +292,7 @@ class World:
             if self.restarts:
                 self.crash(number)
             elif bridge is not None and bridge.starting is None:
-                self.connected(bridge)  # a second one may have taken the session from it
+                self.connected(bridge)  # a second bridge may have taken the session from it
         before = -1
         for _ in range(ROUNDS):
             if before == self.changes and not self._reopen():
@@ -303,7 +307,7 @@ class World:
         raise Violation("the world does not come to rest")
 
     def _reopen(self) -> bool:
-        """A box that is outside comes in, so that what waits for it is drained."""
+        """Bring in a box that is outside, so that its waiting readings are drained."""
         again = False
         for log in self.logs:
             newest = self.newest(log)

@@ -1,6 +1,6 @@
-"""What a bridge of the model has in memory, and how it carries out the actions of the shipped custody protocol.
+"""The memory of a bridge of the model, and how it carries out the actions of the shipped custody protocol.
 
-Every ``yield`` is a place where the bridge may crash or be paused: there is one after each action.
+Each ``yield`` follows an action and is a place where the bridge may crash or be suspended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ Barrier = Callable[[], Pauses]
 
 
 class OwnStrays:
-    """The strays that this site keeps itself."""
+    """The strays that this site itself keeps."""
 
     def __init__(self, site: str) -> None:
         self.log = f"strays.{site}"
@@ -85,10 +85,10 @@ class Store:
             self.holdings, self.book, sites=disk.sites, now=lambda: moment(world.clock), nonce=world.nonce
         )
         self.ledger_end = 0
-        self.positions: dict[str, LogPosition | None] = {}  # as this bridge knows them
-        self.stopped: set[str] = set()  # nothing may be appended until the log is adopted, looked at or opened anew
+        self.positions: dict[str, LogPosition | None] = {}  # ends of the logs, as this bridge knows them
+        self.stopped: set[str] = set()  # logs that accept no append until the bridge adopts, checks or opens them anew
         self.memories: dict[str, Memory] = {}
-        self.looked: dict[str, int] = {}  # term of this site's in which a log's strays were looked for anew
+        self.looked: dict[str, int] = {}  # own term in which the bridge searched for a log's strays anew
         self.waiting: dict[str, list[Transfer]] = {}
 
     def holds(self, log: str) -> bool:
@@ -102,7 +102,7 @@ class Store:
             self.memories[log] = Memory(self.copy(log))
         return self.memories[log]
 
-    # -- what happens here, for the bridge
+    # -- notifications to the bridge
 
     def catch_up(self) -> bool:
         raise NotImplementedError
@@ -110,7 +110,7 @@ class Store:
     def lose(self, log: str) -> None:
         raise NotImplementedError
 
-    # -- appends of the queues
+    # -- appends from the queues
 
     def append(self, log: str, body: MessageId, origin: str) -> None:
         """Append one reading, or raise ``Refused``."""
@@ -125,7 +125,7 @@ class Store:
         memory.repeats.add(body, late=late)
 
     def keep(self, stray: Stray) -> Pauses:
-        """Keep a reading or an event of a log that is not held here."""
+        """Keep a reading or an event of a log that this site does not hold."""
         body, own = stray.body, self.disk.strays[self.site]
         if isinstance(body, MessageId):
             if self.strays.index.check((stray.log, body)) is DedupResult.REPEAT:
@@ -145,7 +145,7 @@ class Store:
         yield
 
     def prepare(self, log: str) -> Pauses:
-        """What comes before an append: strays that a seizure has put back are found, and all that waits comes in."""
+        """Prepare for an append: find strays that a seizure has put back, and append everything that waits."""
         if not self.holds(log):
             return
         if self.is_troubled():
@@ -158,10 +158,10 @@ class Store:
         if self.book.wait_for(log):
             yield from self.drive(self.protocol.drain([log]))
 
-    # -- the actions of the protocol
+    # -- actions of the protocol
 
     def drive(self, steps: Steps[T]) -> Generator[None, None, T]:
-        """Carry out a procedure; the generator's result is the procedure's."""
+        """Carry out a procedure; the generator returns the procedure's result."""
         outcome: object = None
         error: Exception | None = None
         while True:
@@ -178,7 +178,7 @@ class Store:
             yield
 
     def is_troubled(self) -> bool:
-        """Whether the broker answers the next question with a retriable error."""
+        """Return whether the broker answers the next request with a retriable error."""
         if not self.disk.trouble:
             return False
         self.disk.trouble -= 1
@@ -225,7 +225,7 @@ class Store:
                 yield from self.prepare(log)
             case RememberLogs(offsets):
                 for log in offsets:
-                    self.catch_up()  # the ledgers are followed while a log is read
+                    self.catch_up()  # the bridge follows the ledgers while it reads a log
                     yield
                     if self.is_troubled():
                         self.lose(log)
@@ -258,7 +258,7 @@ class Store:
         return self.positions[log]
 
     def adopt(self, log: str, term: int) -> LogPosition:
-        """Go on in a term whose marker is the last record; raises as the appender."""
+        """Continue in a term whose marker is the last record; raises the same errors as the appender."""
         position = self.positions[log] = self.copy(log).position()
         if position is not None and position.term > term:
             raise Fenced(f"term {position.term} is open")
@@ -311,7 +311,7 @@ class Store:
         return found
 
     def stale(self, log: str) -> Stale | None:
-        """The part of the copy that a seizure has cut off."""
+        """Return the part of the copy that a seizure has cut off."""
         seizures, copy = self.view.seizures(log), self.copy(log)
         cut = copy.stale_from([(each.term, each.marker) for each in seizures])
         if cut is None:

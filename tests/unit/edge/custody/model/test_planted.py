@@ -1,4 +1,4 @@
-"""Faults planted in the custody protocol that ships: the search finds each of them."""
+"""Plant faults in the shipped custody protocol: the search finds each of them."""
 
 # ruff: noqa: SLF001 - what is private is planted too
 
@@ -23,7 +23,7 @@ from tests.unit.edge.custody.model.machine import Custody
 
 
 class Plant(NamedTuple):
-    """In the source of ``where``, ``right`` stands exactly once and becomes ``wrong``."""
+    """A planted fault: ``right`` occurs exactly once in the source of ``where``, and ``wrong`` replaces it."""
 
     where: Callable[..., Any]
     right: str
@@ -32,7 +32,9 @@ class Plant(NamedTuple):
 
 @contextlib.contextmanager
 def planted(plant: Plant) -> Iterator[None]:
-    """The shipped function with this fault. Raises AssertionError if the piece of source is not there any more."""
+    """Return the shipped function with this fault. Raises AssertionError if that piece of source does not exist any
+    more.
+    """
     function = plant.where
     source = textwrap.dedent(inspect.getsource(function))
     times = source.count(plant.right)
@@ -77,7 +79,7 @@ FOUND: Final = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("plant", FOUND.values(), ids=FOUND)
 def test_a_planted_fault_is_found(plant: Plant) -> None:
-    class Planted(Custody):  # counts its own runs
+    class Planted(Custody):  # a subclass counts its own runs
         pass
 
     with planted(plant), pytest.raises(Violation, match=r"^I\d: |does not come to rest|stops: "):

@@ -1,4 +1,4 @@
-"""The sites as custody by hand sees them, without brokers: ledgers, copies and a bridge that answers as it is told."""
+"""Sites as custody orders by hand see them, without brokers: ledgers, copies, and bridges with scripted answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Answer = Callable[[CustodyOrder], LedgerEntry | None]
 
 @dataclass
 class FakeLedgers:
-    """``entries`` per site: what its ledgers say. ``answer``: what a site's bridge writes when it gets an order."""
+    """``entries``: the ledger entries at each site. ``answer``: what a site's bridge writes when it gets an order."""
 
     entries: dict[str, list[LedgerEntry]]
     copies: dict[tuple[str, str], OffsetRange] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class FakeLedgers:
     answer: Answer = lambda order: None
     orders: list[tuple[str, CustodyOrder]] = field(default_factory=list)
     written: list[LedgerEntry] = field(default_factory=list)
-    trouble: FairleadError | None = None  # of reading the ledger after an order
+    trouble: FairleadError | None = None  # raised when the ledger is read after an order
     asked: list[str] = field(default_factory=list)
 
     async def ledgers(self, site: str, *, about: str | None = None) -> Ledgers:
@@ -72,5 +72,5 @@ class FakeLedgers:
 
 
 def carried_out(order: CustodyOrder) -> CustodyEntry:
-    """The entry of a bridge that has done what an order asks."""
+    """Return the ledger entry of a bridge that has carried out an order."""
     return entry(3, 31, order.to_site, log=order.log, event_id=order.order_id)

@@ -1,4 +1,4 @@
-"""Grants and seizures by hand: what the ledger rules out, what is planned, told and done."""
+"""Grants and seizures by hand: which ones the ledgers rule out, and what is planned, shown and done."""
 
 from __future__ import annotations
 
@@ -66,10 +66,11 @@ def test_a_grant_is_ordered_at_the_holder() -> None:
 
 
 def test_the_holder_is_followed_where_the_ledger_that_was_asked_is_behind() -> None:
+    """If the ledger that was asked is out of date, the order still goes to the log's present holder."""
     ledgers = FakeLedgers({"head": [AT_TOKYO], "tokyo": [AT_TOKYO, ON_SHIP], "star": [AT_TOKYO, ON_SHIP]})
     assert plan_grant(ledgers).site == "star"
     assert ledgers.asked == ["head", "tokyo", "star"]
-    ledgers = FakeLedgers({"tokyo": [AT_TOKYO]}, away={"head"})  # one is away, the next one knows
+    ledgers = FakeLedgers({"tokyo": [AT_TOKYO]}, away={"head"})  # one site is away, so the next one is asked
     assert plan_grant(ledgers).site == "tokyo"
 
 
@@ -93,6 +94,7 @@ def test_the_holder_is_followed_where_the_ledger_that_was_asked_is_behind() -> N
     ],
 )  # fmt: skip
 def test_grants_that_the_ledger_rules_out(entries: dict[str, Any], to: str, what: str, hint: str) -> None:
+    """Grants that the ledgers rule out are refused with the reason and a hint."""
     with pytest.raises(RefusedError) as error:
         plan_grant(FakeLedgers({"tokyo": [], "sydney": entries.get("head", []), **entries}), to)
     assert what in error.value.what and hint in error.value.hint
@@ -100,6 +102,7 @@ def test_grants_that_the_ledger_rules_out(entries: dict[str, Any], to: str, what
 
 
 def test_a_log_that_nobody_knows_and_sites_that_do_not_answer() -> None:
+    """An unknown log, and sites that do not answer, are errors."""
     with pytest.raises(UnknownLogError, match="no ledger at head"):
         plan_grant(FakeLedgers(EVERYWHERE), log=f"{LOG}9")
     with pytest.raises(UnavailableError, match="none of these sites"):
@@ -125,6 +128,7 @@ def test_names_are_checked_before_any_site_is_asked(log: str, to: str, kind: typ
 
 
 def test_a_container_number_stands_for_its_log() -> None:
+    """A container number is accepted in place of its log's name."""
     assert named_log(topology(), BOX) == LOG
     assert named_log(topology(), "anything.else") == "anything.else"
     with pytest.raises(ConfigurationError, match="CSQU") as error:
@@ -142,6 +146,7 @@ def test_a_seizure_is_ordered_at_the_seizing_site() -> None:
 
 
 def test_what_to_know_before_a_seizure() -> None:
+    """The plan of a seizure warns of everything the operator should know first."""
     future = entry(2, 40, "star", log=LOG, event_date_time=dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
     ledgers = FakeLedgers({"sydney": [AT_TOKYO, future]}, COPY, missing=(Missing("custody.tokyo", 0, 3),))
     notes = " / ".join(plan_seizure(ledgers).notes)
@@ -171,6 +176,7 @@ def test_seizures_that_are_refused(
 
 
 def test_a_seizure_of_a_log_that_the_seizing_site_has_not_heard_of() -> None:
+    """A site refuses to seize a log that its ledgers do not mention."""
     with pytest.raises(UnknownLogError, match="no ledger at sydney"):
         plan_seizure(FakeLedgers({"head": [AT_TOKYO]}, COPY))
 
@@ -209,6 +215,7 @@ async def test_a_refusal_of_the_bridge_is_an_error_with_its_reason() -> None:
 async def test_without_an_answer_the_order_stands(
     trouble: FairleadError | str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """If no answer comes in time, the order remains in force."""
     monkeypatch.setattr(execute, "PAUSE", 0.01)
     ledgers = FakeLedgers(EVERYWHERE)
     if isinstance(trouble, FairleadError):
