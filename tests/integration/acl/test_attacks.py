@@ -77,6 +77,7 @@ def test_every_kind_of_request_about_others_is_refused_to_a_customer_and_underst
 
 def test_no_kind_of_request_that_the_broker_takes_is_left_out(world: World) -> None:
     """The test covers every kind of request that the broker accepts."""
+
     async def told() -> dict[int, str]:
         async with connected(world.kafka(PORT, ATTACKER)) as connection:
             return await advertised(connection)

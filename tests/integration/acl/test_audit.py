@@ -168,6 +168,7 @@ def test_a_number_that_is_none_and_an_owner_that_nobody_has(run: Any) -> None:
 
 def test_bookings_tell_whose_feed_has_its_records_and_when(world: World, run: Any) -> None:
     """From the bookings, the audit tells whose feed has a container's records, and when."""
+
     def change(offset: int, customer: str, reference: str, status: str, first: int, last: int | None) -> dict[str, Any]:
         day = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
         return {

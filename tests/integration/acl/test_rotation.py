@@ -329,6 +329,7 @@ def test_fairlead_up_finishes_the_rotation_of_a_service(place: Place) -> None:
 
 def test_the_bridge_gets_two_passwords_one_for_each_broker(place: Place) -> None:
     """The bridge gets two new passwords, one for each of its brokers (Kafka and Mosquitto)."""
+
     def passwords() -> tuple[SecretStr | None, SecretStr | None]:
         resolver = place.context.resolver
         return resolver.kafka(PORT, "bridge").password, resolver.mqtt(PORT, "bridge").password
