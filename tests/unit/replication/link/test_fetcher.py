@@ -51,11 +51,7 @@ async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
     fetcher.follow(replica)
-    running = asyncio.create_task(fetcher.run())
-    exhausted = asyncio.create_task(source.exhausted.wait())
-    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
-    assert not running.done()
-    running.cancel()
+    await run_to_the_end(fetcher, source)
     assert (sink.stopped, link.troubles) == ([], [])
     assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]
 
@@ -88,11 +84,7 @@ async def test_a_log_that_is_given_up_while_the_source_is_asked_about_another_is
         replica = MirrorPartition(log, Priority.CONTROL)
         replica.set_end(2, LastBatch(parse_header(batch).producer_id, 1, 0, 1, 0), 0)
         fetcher.follow(replica)
-    running = asyncio.create_task(fetcher.run())
-    exhausted = asyncio.create_task(source.exhausted.wait())
-    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
-    assert not running.done()
-    running.cancel()
+    await run_to_the_end(fetcher, source)
     assert len(fetcher) == 1
 
 
@@ -314,11 +306,7 @@ async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothin
     header = parse_header(stored(1, b"a", b"b", b"c", b"d"))
     replica.set_end(5, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
     fetcher.follow(replica)
-    running = asyncio.create_task(fetcher.run())
-    exhausted = asyncio.create_task(source.exhausted.wait())
-    await asyncio.wait({running, exhausted}, return_when=asyncio.FIRST_COMPLETED)
-    assert not running.done()
-    running.cancel()
+    await run_to_the_end(fetcher, source)
     assert [(step.base, step.stop) for step in sink.steps] == [(5, 6)]
     assert told == [(1, LOG, reach)]
     assert link.ends == {LOG: 6}
