@@ -7,7 +7,6 @@ them the engine cannot check set points, and uses the default thresholds for eve
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -16,7 +15,7 @@ from edge.alerts.engine import AlertEngine
 from edge.alerts.thresholds import Thresholds
 from edge.alerts.warm_start import recall_readings
 from edge.holdings import Holdings
-from edge.logwriter.follower import LogFollower
+from edge.logwriter.follower import LogFollower, read_order
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.site_logs import booking_logs
@@ -28,8 +27,6 @@ from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import ALERT_ORDERS, AlertOrder
 from fairlead.records.booking import Booking
 from topologies.model import SiteKind, Topology
-
-log = logging.getLogger(__name__)
 
 Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 
@@ -82,14 +79,10 @@ class AlertService:
 
     def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """Clear the alert that an operator's order names; do nothing if it is not open."""
-        if self.engine is None or record.value is None or not is_data(record):
+        if self.engine is None:
             return
-        try:
-            order = self._order.decode(record.value)
-        except UNREADABLE as error:
-            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
-            return
-        if order.at_site == self._site:
+        order = read_order(record, self._order, self._site, topic)
+        if order is not None and order.at_site == self._site:
             self._alerts.append_alerts(self.engine.dismiss(order, time.time_ns() // 1_000_000))
 
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:

@@ -22,11 +22,11 @@ from typing import Final
 
 import msgspec
 
+from edge.logwriter.follower import read_order
 from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
-from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
-from fairlead.records import UNREADABLE, decoder
+from fairlead.records import decoder
 from fairlead.records.alert import Alert, AlertOrder, AlertState, Evidence, Severity
 from topologies.ledger_trust import Refused
 from topologies.model import Topology
@@ -131,14 +131,11 @@ class SiteAlerts:
 
     def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """Apply a record of the topic of orders: clear the alert about a ledger that an operator's order names."""
-        if self._ledgers is None or record.value is None or not is_data(record):
+        if self._ledgers is None:
             return
-        try:
-            order = _order.decode(record.value)
-        except UNREADABLE as error:
-            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
-            return
-        self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
+        order = read_order(record, _order, self._site, topic)
+        if order is not None:
+            self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
 
     def update_alerts(self, now_ms: int) -> None:
         """Open alerts for the sources' new conditions, and clear those whose conditions have ended."""

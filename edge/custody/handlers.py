@@ -22,6 +22,7 @@ from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.logwriter.container import ContainerWriter
+from edge.logwriter.follower import read_order
 from edge.logwriter.records import time_ms
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
@@ -31,10 +32,9 @@ from edge.mqtt.acks import PendingAck
 from edge.strays.store import WaitingEvent, readable
 from edge.writer_registry import WriterRegistry
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
-from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.names import parse_log
-from fairlead.records import UNREADABLE, decoder
+from fairlead.records import decoder
 from fairlead.records.custody import CustodyOrder
 from topologies.model import InsertPoint, SiteKind, Topology
 
@@ -215,12 +215,8 @@ class OrderHandler:
 
     def add_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """Enqueue the order in a record of the topic of orders, if it is for this site and not answered yet."""
-        if record.value is None or not is_data(record):
-            return
-        try:
-            order = _order.decode(record.value)
-        except UNREADABLE as error:
-            log.error("%s: the record at offset %d of %s is no order: %s", self._site, record.offset, topic, error)
+        order = read_order(record, _order, self._site, topic)
+        if order is None:
             return
         known = order.order_id in self._begun or self._protocol.is_answered(order.order_id)
         if order.at_site != self._site or known:

@@ -6,19 +6,26 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import TypeVar
+
+import msgspec
 
 from edge.logwriter.retry import retry_transient
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import Tail, decode_fetched
+from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
+from fairlead.records import UNREADABLE
 
 log = logging.getLogger(__name__)
 
 _LOOK_FOR_LOGS = 1.0  # seconds between checks for logs that were missing at start
 _LOOK_AT_ENDS = 2.0  # seconds between checks whether a log still reaches the end that is awaited
 _AT_ONCE = 1 << 19  # bytes per fetch; more is no faster, and would set the process's peak of memory at start
+
+T = TypeVar("T")
 
 Take = Callable[[str, Record, bool], None]
 """Takes a topic, a record, and whether the record was there at start."""
@@ -153,3 +160,17 @@ class LogFollower:
 def _is_behind(tail: Tail, ends: Mapping[TP, int]) -> bool:
     """Return whether any log is not read to its end. A log that could not be read just now has no position."""
     return any(tail.positions.get(tp, -1) < end for tp, end in ends.items())
+
+
+def read_order(record: Record, orders: msgspec.json.Decoder[T], site: str, topic: str) -> T | None:
+    """Decode the operator's order in a record that a follower took; None for a marker or a filler.
+
+    Logs a record that is no order, and returns None for it as well.
+    """
+    if record.value is None or not is_data(record):
+        return None
+    try:
+        return orders.decode(record.value)
+    except UNREADABLE as error:
+        log.error("%s: the record at offset %d of %s is no order: %s", site, record.offset, topic, error)
+        return None
