@@ -204,9 +204,9 @@ def show_chain(body: Mapping[str, Any], console: Console) -> None:
     held = f"held by [bold]{escape(holder)}[/] in term {body['term']}" if holder else "held by nobody"
     console.print(f"[bold]{escape(body['log'])}[/] is {held} (ledgers at {body['at']})", soft_wrap=True)
     if body["intervals"]:
-        table = _table("term", "holder", "from offset", "to offset", "event", "when (UTC)", "by", "reason", "")
-        for column in (0, 2, 3):
-            table.columns[column].justify = "right"
+        table = _table(
+            "term", "holder", "from offset", "to offset", "event", "when (UTC)", "by", "reason", "", numbers=(0, 2, 3)
+        )
         for each in body["intervals"]:
             table.add_row(
                 str(each["term"]),
@@ -283,10 +283,8 @@ def _show_logs(body: Mapping[str, Any], console: Console) -> None:
         console.out("\n".join(line.format(*row).rstrip() for row in (headers, *rows)), highlight=False)
         return
     gone = {each["log"] for each in body["stranded"]}
-    table = _table(*headers)
+    table = _table(*headers, numbers=(2, 3))
     table.columns[0].no_wrap = True
-    for column in (2, 3):
-        table.columns[column].justify = "right"
     for log, holder, *rest in rows:
         table.add_row(escape(log), f"[red]{escape(holder)}[/]" if log in gone else escape(holder), *rest)
     console.print(table)
@@ -298,10 +296,8 @@ def show_strays(body: Mapping[str, Any], console: Console) -> None:
         console.print(f"no strays wait (strays and ledgers at {body['at']})", soft_wrap=True)
     else:
         console.print(f"strays and ledgers at {body['at']}:", soft_wrap=True)
-        table = _table("log", "held by", "readings", "events", "oldest", "kept at")
+        table = _table("log", "held by", "readings", "events", "oldest", "kept at", numbers=(2, 3, 4))
         table.columns[0].no_wrap = True
-        for column in (2, 3, 4):
-            table.columns[column].justify = "right"
         for each in body["logs"]:
             table.add_row(
                 escape(each["log"]),
@@ -370,8 +366,10 @@ def _warn(console: Console, text: str) -> None:
     console.print(f"[yellow]warning:[/] {escape(text)}", soft_wrap=True)
 
 
-def _table(*headers: str) -> Table:
+def _table(*headers: str, numbers: tuple[int, ...] = ()) -> Table:
+    """Return an empty table; ``numbers`` are the places of the columns that are aligned to the right."""
     table = Table(*headers, box=None, pad_edge=False)
-    for column in table.columns:
+    for place, column in enumerate(table.columns):
         column.no_wrap = column.header == "when (UTC)"
+        column.justify = "right" if place in numbers else "left"
     return table
