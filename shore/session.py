@@ -35,6 +35,7 @@ import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, find_java
+from shore.quickstart import archive_option
 
 PATIENCE = 120.0  # seconds; an executor that can come is there after 5 to 20
 
@@ -86,17 +87,20 @@ logger.query.level = off
 """
 
 
-def settings(folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[str] = ()) -> dict[str, str]:
+def settings(
+    folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[str] = (), java: Path | None = None
+) -> dict[str, str]:
     """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache.
 
     Args:
         packages: Further jars by Maven coordinates, which Spark fetches itself.
+        java: The program that runs a session on this machine; with it the session starts from an archive of classes.
     """
     scratch = folder / "spark"
+    jars = ensure_jars("delta")
     found = {
         "spark.app.name": "fairlead-shore",
         "spark.master": master,
-        "spark.jars": ",".join(str(jar) for jar in ensure_jars("delta")),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
@@ -122,11 +126,19 @@ def settings(folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[s
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch / "scratch"),
-            "spark.driver.extraJavaOptions": _java_options(scratch, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            # On the class path, as classes of jars that Spark loads later are in no archive.
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+            "spark.driver.extraJavaOptions": _java_options(
+                scratch,
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+                *([archive_option(java, jars)] if java is not None else []),
+            ),
         }
     else:
         # An executor has no environment of this process: its Python must find what this one finds.
         found |= {
+            "spark.jars": ",".join(str(jar) for jar in jars),
             "spark.executorEnv.PYTHONPATH": _python_path(),
             "spark.driver.extraJavaOptions": _java_options(scratch),
         }
@@ -161,7 +173,7 @@ def spark(
     os.environ["PYTHONPATH"] = _python_path()
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    wanted = settings(folder, master=master, packages=packages) | dict(extra or {})
+    wanted = settings(folder, master=master, packages=packages, java=java) | dict(extra or {})
     secret = _secret(master, wanted)
     on_the_command_line = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
     conf = SparkConf(loadDefaults=False).setAll([*wanted.items(), *secret.items()])
@@ -211,8 +223,9 @@ def _secret(master: str, wanted: dict[str, str]) -> dict[str, str]:
     return {} if given is None else {SECRET: given}
 
 
-def close(session: SparkSession) -> None:
-    """Stop the session and its JVM. Spark itself leaves the JVM running until Python ends."""
+def close(session: SparkSession, *, patience: float = 15.0) -> None:
+    """Stop the session and its JVM, which has ``patience`` seconds to end by itself. Spark leaves the JVM running until
+    Python ends."""
     gateway: Any = SparkContext._gateway  # noqa: SLF001  # there is no public way to end it
     session.stop()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
@@ -222,7 +235,7 @@ def close(session: SparkSession) -> None:
         if process.stdin is not None:
             process.stdin.close()  # the JVM ends when nobody holds the other end
         try:
-            process.wait(timeout=15)
+            process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -248,7 +261,7 @@ def _write_logging(scratch: Path) -> None:
 def _java_options(scratch: Path, *more: str) -> str:
     return " ".join(
         (
-            *more,
+            *filter(None, more),
             f"-Dlog4j2.configurationFile={(scratch / 'log4j2.properties').as_uri()}",
             f"-Dderby.system.home={scratch / 'derby'}",
             "-Djava.net.preferIPv4Stack=true",

@@ -1,0 +1,198 @@
+"""Committing to Delta tables by Spark: creating them, appending exactly once, replacing rows.
+
+**Appending**: each commit records (``app``, ``version``) as Delta's ``txnAppId`` and ``txnVersion``. ``app`` names a
+sequence of commits (a query's id), ``version`` counts up within it (the batch's number). A batch that is repeated after
+a crash is recognised, and not written again.
+
+**Replacing**: derived tables are kept by making rows again from other tables. Whatever new rows touch (the hours of a
+box, the intervals of a log) is computed again as a whole and replaces what was there. Only what differs is written: by
+an append where all of it is new, by MERGE otherwise, and not at all where nothing differs. Doing it twice gives the
+same table, so a repeated batch, a crash between two commits and late data are no special cases.
+
+Measured on two cores (Spark 4.2.0, Delta 4.4.0): an append costs 0.35 CPU-s, one with a transaction 1.4, a MERGE 2.2,
+a comparison without news 1.1; a checkpoint of a table's log 3 to 6, which is why there is one for 100 commits.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from pathlib import Path
+from typing import Any, Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shore.delta.diff import EXTRA, MISSING, differences
+from shore.delta.lake import Lake
+from shore.delta.lease import check_lease
+from shore.tables.model import Table
+
+_AT_ONCE: Final = 4  # tables that are created side by side
+
+
+def create_tables(spark: SparkSession, tables: Mapping[str, Table]) -> None:
+    """Create those of these tables (by location) that are not there. One that is there gets the columns that it lacks,
+    at its end and null in the rows that it has."""
+    with ThreadPoolExecutor(_AT_ONCE, "create") as pool:
+        list(pool.map(lambda item: create_table(spark, item[1], item[0]), tables.items()))
+
+
+def create_table(spark: SparkSession, table: Table, location: str) -> None:
+    """Create one table, or add the columns that it lacks."""
+    schema = table.spark_schema
+    if DeltaTable.isDeltaTable(spark, location):
+        known = {field.name for field in spark.read.format("delta").load(location).schema.fields}
+        if missing := [field for field in schema.fields if field.name not in known]:
+            added = ", ".join(
+                f"`{field.name}` {field.dataType.simpleString()} comment '{_quoted(field.metadata['comment'])}'"
+                for field in missing
+            )
+            check_lease(location)
+            spark.sql(f"alter table delta.`{location}` add columns ({added})")
+        return
+    if "://" not in location:
+        Path(location).mkdir(parents=True, exist_ok=True)
+    check_lease(location)
+    builder = DeltaTable.createIfNotExists(spark).location(location).addColumns(schema)
+    builder = builder.comment(f"{table.title}. {table.grain}")
+    for name, value in table.properties.items():
+        builder = builder.property(name, value)
+    if table.cluster_by:
+        builder = builder.clusterBy(*table.cluster_by)
+    builder.execute()
+
+
+def append_once(rows: DataFrame, location: str, *, app: str, version: int) -> None:
+    """Append rows in one commit; nothing where (``app``, ``version``) was committed before."""
+    check_lease(location)
+    writer = rows.write.format("delta").mode("append")
+    writer.option("txnAppId", app).option("txnVersion", str(version)).save(location)
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Rows whose ``column`` is in [``low``, ``high``]; None is open. Delta skips files that have no such row."""
+
+    column: str
+    low: dt.datetime | int | str | None
+    high: dt.datetime | int | str | None
+
+    def of(self, prefix: str = "") -> Column:
+        """As a condition over columns that begin with this prefix."""
+        found = F.lit(True)
+        if self.low is not None:
+            found &= F.col(prefix + self.column) >= F.lit(self.low)
+        if self.high is not None:
+            found &= F.col(prefix + self.column) <= F.lit(self.high)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Rows whose ``column`` is one of these values."""
+
+    column: str
+    values: Collection[Any]
+
+    def of(self, prefix: str = "") -> Column:
+        """As a condition over columns that begin with this prefix."""
+        return F.col(prefix + self.column).isin(sorted(self.values))
+
+
+Bound = Between | OneOf
+
+
+def replace_rows(
+    lake: Lake,
+    table: Table,
+    fresh: DataFrame,
+    *,
+    within: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    bounds: Iterable[Bound] = (),
+) -> int:
+    """Make the table's rows of a scope equal to ``fresh``, in one commit; none where they are.
+
+    Args:
+        fresh: All rows that the scope is to have, none outside it, one for a key.
+        within: Of rows of the table, those in the scope; all by default.
+        bounds: What holds for every row of the scope, in literals: it lets Delta leave out files.
+
+    Returns:
+        How many rows were written or deleted.
+    """
+    location, bounds = lake.paths.table(table.name), tuple(bounds)
+    fresh = conform(fresh, table)
+    if is_empty(location):
+        return append_first(fresh, location)
+    stored = lake.read(table.name).select(*table.plain_schema.names)
+    stored = within(stored.where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
+    odd = differences(stored, fresh, table.key).persist()
+    try:
+        counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}
+        if not counts:
+            return 0
+        check_lease(location)
+        if counts.keys() == {MISSING}:
+            odd.select("expected.*").write.format("delta").mode("append").save(location)
+        else:
+            _merge(lake, table, odd, bounds)
+        return sum(counts.values())
+    finally:
+        odd.unpersist()
+
+
+def append_first(rows: DataFrame, location: str) -> int:
+    """Append to a table that has no rows yet; no commit where there are none. Gives their number."""
+    rows = rows.persist()
+    try:
+        count = rows.count()
+        if count:
+            check_lease(location)
+            rows.write.format("delta").mode("append").save(location)
+        return count
+    finally:
+        rows.unpersist()
+
+
+def is_empty(location: str) -> bool:
+    """Whether the table's newest version has no files."""
+    from deltalake import DeltaTable as Reader  # a table's log is read in milliseconds by it, in a second by Spark
+
+    return not Reader(location).file_uris()
+
+
+def conform(rows: DataFrame, table: Table) -> DataFrame:
+    """Rows with the table's columns, in its order and types; columns that they lack are null."""
+    there = set(rows.columns)
+    return rows.select(
+        *(
+            (F.col(field.name) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
+            for field in table.spark_schema.fields
+        )
+    )
+
+
+def _merge(lake: Lake, table: Table, odd: DataFrame, bounds: Iterable[Bound]) -> None:
+    key = [F.coalesce(f"expected.{name}", f"found.{name}").alias(f"_{name}") for name in table.key]
+    source = odd.select("what", *key, "expected.*")
+    condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key))
+    condition = reduce(and_, (bound.of("t.") for bound in bounds), condition)
+    values = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+    target = DeltaTable.forPath(lake.spark, lake.paths.table(table.name)).alias("t")
+    (
+        target.merge(source.alias("s"), condition)
+        .whenMatchedDelete(F.col("s.what") == EXTRA)
+        .whenMatchedUpdate(set=values)
+        .whenNotMatchedInsert(condition=F.col("s.what") != EXTRA, values=values)
+        .execute()
+    )
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -1,0 +1,40 @@
+"""The tables of one topology as DataFrames of a Spark session: read whole, or followed as streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+
+from shore.paths import TablePaths
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """Where tables are, and the session that reads and writes them."""
+
+    spark: SparkSession
+    paths: TablePaths
+
+    def read(self, table: str) -> DataFrame:
+        """A table's newest version."""
+        return self.spark.read.format("delta").load(self.paths.table(table))
+
+    def inputs(self, tables: Iterable[str]) -> dict[str, DataFrame]:
+        """Several tables by name: the arguments of a table's function."""
+        return {name: self.read(name) for name in tables}
+
+    def new_rows(self, table: str, **options: str) -> DataFrame:
+        """The rows that are appended to a table, as a stream. Rows that a compaction moves, or that somebody changes or
+        deletes, are not new."""
+        reader = self.spark.readStream.format("delta").option("skipChangeCommits", "true").options(**options)
+        found: DataFrame = reader.load(self.paths.table(table))
+        return found
+
+    def changed_rows(self, table: str, **options: str) -> DataFrame:
+        """The rows that are inserted into, updated in or deleted from a table, as a stream: Delta's change data feed.
+        The table needs ``Table.change_feed``. An update comes as the row before and the row after it."""
+        reader = self.spark.readStream.format("delta").option("readChangeFeed", "true").options(**options)
+        found: DataFrame = reader.load(self.paths.table(table))
+        return found
