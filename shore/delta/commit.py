@@ -183,7 +183,7 @@ def _merge(lake: Lake, table: Table, odd: DataFrame, bounds: Iterable[Bound]) ->
     source = odd.select("what", *key, "expected.*")
     condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key))
     condition = reduce(and_, (bound.of("t.") for bound in bounds), condition)
-    values = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+    values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
     target = DeltaTable.forPath(lake.spark, lake.paths.table(table.name)).alias("t")
     (
         target.merge(source.alias("s"), condition)

@@ -1,7 +1,7 @@
 """The graph of tables: what each derived table follows from, and the function of DataFrames that makes it.
 
-The same function serves the job that keeps the table (over what new rows touch), ``fairlead shore backfill``, ``rebuild``
-and ``verify`` (over everything). A table that no line names cannot be proven.
+The same function serves the job that keeps the table (over what new rows touch) and ``fairlead shore backfill``,
+``rebuild`` and ``verify`` (over everything). A table that no line names cannot be proven.
 """
 
 from __future__ import annotations
