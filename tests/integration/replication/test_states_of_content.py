@@ -146,7 +146,7 @@ async def test_paused_is_resumed_and_a_paused_link_is_not(desk: Desk) -> None:
         await desk.mirrored(topic, end)
         await asyncio.to_thread(order, OverrideKind.PAUSE, stream=lab.stream, link="alpha->beta")
         await desk.in_state(topic, "paused")
-        with pytest.raises(RefusedError, match=f"stream {lab.stream} as a whole is paused") as caught:
+        with pytest.raises(RefusedError, match=f"the pause is of stream {lab.stream} as a whole") as caught:
             await desk.resolve(topic, "--yes")
         assert caught.value.hint == f"fairlead link resume 'alpha->beta' --stream {lab.stream}"
         await asyncio.to_thread(order, OverrideKind.RESUME, stream=lab.stream, link="alpha->beta")
