@@ -45,7 +45,7 @@ def parse_source(text: str) -> AisSource:
     match = _SOURCE.fullmatch(text)
     if match is None or not 1 <= int(match[3]) <= 65535 or (match[1] == "tcp" and not match[2]):
         raise ConfigurationError(
-            f"{text!r} is no source of AIS sentences",
+            f"{text!r} is not a source of AIS sentences",
             hint="tcp://HOST:PORT for an NMEA server, udp://:PORT to listen for datagrams (the usual port is 10110)",
         )
     return AisSource("tcp" if match[1] == "tcp" else "udp", match[2].strip("[]"), int(match[3]))
@@ -98,7 +98,7 @@ class AisFeed:
                 await (self._tcp() if self._source.scheme == "tcp" else self._udp())
                 reason = "the connection was closed"
             except (OSError, TimeoutError) as error:
-                reason = str(error) or f"nothing came for {_SILENT:.0f} s"
+                reason = str(error) or f"no data for {_SILENT:.0f} s"
             if self.connected.is_set():
                 delay = _FIRST_DELAY
             self.connected.clear()
