@@ -20,7 +20,7 @@ class Profile(StrEnum):
 
     A message that Mosquitto 2.0 acknowledged survives a crash only after the next save of its whole state. ``DURABLE``
     saves every two seconds, and devices keep acknowledged messages for longer than that: nothing is lost. ``FAST``
-    saves every 5 s, and devices keep no acknowledged messages: the last seconds are lost.
+    saves every 6 s, and devices keep no acknowledged messages: the last seconds are lost.
 
     Mosquitto's ``autosave_on_changes`` does not help: Mosquitto acknowledges before it saves, a message to a connected
     bridge does not count as a change, and every change writes the whole state.
