@@ -18,30 +18,35 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from fairlead import home
 from fairlead.jars.java import java_build
 
-_SECONDS: Final = 300.0  # to make it; some 40 on a quiet machine with two cores
+_SECONDS: Final = 180.0  # to make it; some 40 on a quiet machine with two cores
 DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the session that is thrown away where to write the archive
 
 
 def archive_option(java: Path, jars: Sequence[Path]) -> str:
     """The option of the JVM that uses, or in the session that is thrown away makes, the archive; empty without one.
 
-    Safe to call from several processes at once: one makes it, the others wait.
+    Safe to call from several processes at once: one makes the archive, the others start without it. Where making it has
+    failed once, nobody tries again.
     """
     if target := os.environ.get(DUMP):
         return f"-XX:ArchiveClassesAtExit={target}"
-    archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, Timeout):
+        archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
         if not archive.exists():
             archive.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(archive.parent / ".spark.lock"):
-                if not archive.exists():
+            failed = archive.with_suffix(".failed")
+            with FileLock(archive.parent / ".spark.lock", timeout=0):
+                if not archive.exists() and not failed.exists():
+                    failed.touch()
                     _make(archive)
-    return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+                    failed.unlink()
+        return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+    return ""
 
 
 def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
@@ -55,8 +60,8 @@ def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
 def _make(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".making-") as folder:
         new = Path(folder) / "spark.jsa"
-        subprocess.run(  # noqa: S603  # this module, by this Python
-            [sys.executable, "-m", "shore.quickstart", folder],
+        subprocess.run(  # noqa: S603  # the module that starts sessions, by this Python
+            [sys.executable, "-m", "shore.session", folder],
             env={**os.environ, DUMP: str(new)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -64,34 +69,3 @@ def _make(archive: Path) -> None:
             check=True,
         )
         new.replace(archive)
-
-
-def _exercise(folder: Path) -> None:
-    """What shore does with Spark, once and small: tables written, merged, read and followed, Arrow passed to Python."""
-    from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame
-
-    from shore.session import close, spark
-
-    session = spark(folder)
-    table = str(folder / "table")
-    rows = session.range(100).selectExpr("id", "cast(id as string) as name", "timestamp_seconds(id) as at")
-    DeltaTable.createIfNotExists(session).location(table).addColumns(rows.schema).execute()
-    for version in range(2):
-        rows.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
-    again = rows.mapInArrow(lambda batches: batches, rows.schema).persist()
-    target = DeltaTable.forPath(session, table).alias("t").merge(again.alias("s"), "t.id = s.id + 1000")
-    target.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    again.unpersist()
-
-    def count(batch: DataFrame, number: int) -> None:
-        batch.groupBy("name").count().collect()
-
-    stream = session.readStream.format("delta").load(table).writeStream.foreachBatch(count)
-    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-    stream.start().awaitTermination()
-    close(session, patience=_SECONDS)
-
-
-if __name__ == "__main__":
-    _exercise(Path(sys.argv[1]))

@@ -29,7 +29,7 @@ from typing import Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
@@ -132,6 +132,9 @@ def settings(
                 scratch,
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
+                # With that compiler alone Java has 48 MB for compiled code. They are full after some minutes of
+                # queries; then the JVM interprets everything, and in the end fails.
+                "-XX:ReservedCodeCacheSize=256m",
                 *([archive_option(java, jars)] if java is not None else []),
             ),
         }
@@ -267,3 +270,28 @@ def _java_options(scratch: Path, *more: str) -> str:
             "-Djava.net.preferIPv4Stack=true",
         )
     )
+
+
+def exercise(folder: Path) -> None:
+    """Do what shore does with Spark, once and small, for ``shore.quickstart``: write and follow a table, pass Arrow to
+    Python."""
+    session = spark(folder)
+    table = str(folder / "table")
+    rows = session.range(100).selectExpr("id", "cast(id as string) as name", "timestamp_seconds(id) as at")
+    for version in range(2):
+        again = rows.mapInArrow(lambda batches: batches, rows.schema)
+        again.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
+    session.read.format("delta").load(table).createOrReplaceTempView("rows")
+    session.sql("select name, count(*), max(at) over () from rows group by name, at").toArrow()
+
+    def count(batch: DataFrame, number: int) -> None:
+        batch.groupBy("name").count().toArrow()
+
+    stream = session.readStream.format("delta").load(table).writeStream.foreachBatch(count)
+    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    close(session, patience=120.0)  # it writes the archive when it ends
+
+
+if __name__ == "__main__":
+    exercise(Path(sys.argv[1]))

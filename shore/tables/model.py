@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
-    from pyspark.sql.types import StructType
-
 _STATISTICS = "delta.dataSkippingStatsColumns"
-CHECKPOINT_INTERVAL = "100"  # commits; a checkpoint costs Spark 3 to 6 CPU-s, reading 100 commits some milliseconds
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 
@@ -43,9 +38,6 @@ class Table:
         late: What happens when a record comes late or out of order, and on a re-run.
         layout: Partitioning or clustering, and why.
         retention: How long rows are kept, and who deletes them.
-        cluster_by: Columns by which OPTIMIZE puts rows together (liquid clustering), four at most; none for small
-            tables.
-        change_feed: Whether other tables follow its changes (Delta's change data feed).
         partition_by: Columns by whose values files are kept apart; none for most tables.
         pruned_by: Columns that each file has statistics of, so that readers can leave it out; none for Delta's usual
             ones (the first 32). To make them costs a writer as much as some columns do.
@@ -59,8 +51,6 @@ class Table:
     late: str
     layout: str
     retention: str = KEPT
-    cluster_by: tuple[str, ...] = ()
-    change_feed: bool = False
     partition_by: tuple[str, ...] = ()
     pruned_by: tuple[str, ...] = ()
 
@@ -73,25 +63,6 @@ class Table:
     def plain_schema(self) -> pa.Schema:
         """The same without metadata: what record batches are made with."""
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
-
-    @property
-    def spark_schema(self) -> StructType:
-        """Spark's schema; each field's metadata carries its description as ``comment``."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-        from pyspark.sql.types import StructField, StructType
-
-        fields = zip(from_arrow_schema(self.plain_schema).fields, self.columns, strict=True)
-        return StructType([StructField(f.name, f.dataType, True, {"comment": c.description}) for f, c in fields])
-
-    @property
-    def properties(self) -> dict[str, str]:
-        """The table's properties in Delta's words."""
-        found = {"delta.checkpointInterval": CHECKPOINT_INTERVAL}
-        if self.pruned_by:
-            found[_STATISTICS] = ",".join(self.pruned_by)
-        if self.change_feed:
-            found["delta.enableChangeDataFeed"] = "true"
-        return found
 
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Rows in the order of the key."""
