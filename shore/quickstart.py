@@ -34,14 +34,15 @@ def archive_option(java: Path, jars: Sequence[Path]) -> str:
     """
     if target := os.environ.get(DUMP):
         return f"-XX:ArchiveClassesAtExit={target}"
-    archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
     with contextlib.suppress(OSError, subprocess.SubprocessError):
+        archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
         if not archive.exists():
             archive.parent.mkdir(parents=True, exist_ok=True)
             with FileLock(archive.parent / ".spark.lock"):
                 if not archive.exists():
                     _make(archive)
-    return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        return f"-XX:SharedArchiveFile={archive}"
+    return ""
 
 
 def _fingerprint(java: Path, jars: Sequence[Path]) -> str:

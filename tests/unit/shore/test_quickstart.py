@@ -1,0 +1,65 @@
+"""The archive of Spark's classes: made once for a Java and its jars, and never in the way."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shore import quickstart
+from shore.quickstart import DUMP, archive_option
+
+JAVA = Path("java")
+
+
+@pytest.fixture
+def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A jar; the archives are in a folder of the test's own."""
+    monkeypatch.setenv("FAIRLEAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(DUMP, raising=False)
+    monkeypatch.setattr(quickstart, "java_build", lambda _: "17")
+    found = tmp_path / "delta.jar"
+    found.write_bytes(b"one")
+    return found
+
+
+def _runs(monkeypatch: pytest.MonkeyPatch, *, works: bool) -> list[str]:
+    """Replace the session that makes the archive; gives where it was asked to write it."""
+    asked: list[str] = []
+
+    def run(command: Sequence[str], *, env: Mapping[str, str], **_: Any) -> None:
+        asked.append(env[DUMP])
+        if not works:
+            raise subprocess.CalledProcessError(1, list(command))
+        Path(env[DUMP]).write_bytes(b"classes")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return asked
+
+
+def test_it_is_made_once_and_again_for_other_jars(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _runs(monkeypatch, works=True)
+    first = archive_option(JAVA, [jar])
+    assert first.startswith("-XX:SharedArchiveFile=")
+    assert Path(first.partition("=")[2]).read_bytes() == b"classes"
+    assert archive_option(JAVA, [jar]) == first
+    assert len(asked) == 1
+    jar.write_bytes(b"another")
+    assert archive_option(JAVA, [jar]) != first
+    assert len(asked) == 2
+
+
+def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _runs(monkeypatch, works=False)
+    assert archive_option(JAVA, [jar]) == ""
+    assert len(asked) == 1
+
+
+def test_the_session_that_makes_it_writes_it_when_it_ends(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _runs(monkeypatch, works=True)
+    monkeypatch.setenv(DUMP, "new.jsa")
+    assert archive_option(JAVA, [jar]) == "-XX:ArchiveClassesAtExit=new.jsa"
+    assert not asked
