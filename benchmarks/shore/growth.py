@@ -1,9 +1,10 @@
 """Part ``growth``: what a trigger of each derived query costs with a history of 1, 10 and 100 days.
 
-2,000 boxes send four readings an hour, on 20 ships that send a position every ten minutes. One day is made, and the jobs
-compute all tables of it. Then earlier days are put before it, in raw and in derived tables alike: copies of that day,
-moved back in time, one or two files a day as compaction leaves them. No query sees them as new (their commits change no
-data in Delta's words), so all that grows is what a query might read. At each length of the history some minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in one
+2,000 boxes send four readings an hour, on 20 ships that send a position every ten minutes. One day is made, and the
+jobs compute all tables of it. Then earlier days are put before it, in raw and in derived tables alike: copies of that
+day, moved back in time, one or two files a day as compaction leaves them. No query sees them as new (their commits
+change no data in Delta's words), so all that grows is what a query might read. At each length of the history some
+minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in one
 Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
 
 ``ratio_worst`` is the largest ratio of a job's CPU at the longest history to that at the shortest.
