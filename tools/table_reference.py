@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
+from shore.tables.catalogue import KEPT_BY
 from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.graph import DERIVED
 from shore.tables.model import KEPT
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "tables"
@@ -44,7 +46,32 @@ def pages() -> dict[str, str]:
     tables = {**TABLES, CUSTOMER: CUSTOMER_FEED}
     if missing := tables.keys() - {name for page in PAGES.values() for name in page.tables}:
         raise LookupError(f"no page of docs/tables has {', '.join(sorted(missing))}")
-    return {f"{name}.md": _page(page, tables) for name, page in PAGES.items()}
+    found = {f"{name}.md": _page(page, tables) for name, page in PAGES.items()}
+    return found | {"graph.md": graph_page()}
+
+
+def graph_page() -> str:
+    """Return the page with the graph of tables, as Mermaid text and as a table."""
+    jobs = {table: job for job, names in KEPT_BY.items() for table in names}
+    derived = {each.table.name: each.inputs for each in DERIVED}
+    lines = [
+        "# The graph of tables",
+        "",
+        "<!-- Made by `python -m tools.table_reference`. Do not edit. -->",
+        "",
+        "What each table is computed from (`shore/tables/graph.py`). Tables on the left come from the logs. GitHub and many",
+        "editors draw the text below.",
+        "",
+        "```mermaid",
+        "flowchart LR",
+    ]
+    lines += [f"    {source} --> {name}" for name, inputs in derived.items() for source in inputs]
+    lines += ["```", "", "| table | job | computed from |", "|---|---|---|"]
+    for name in TABLES:
+        sources = ", ".join(f"`{source}`" for source in derived.get(name, ()))
+        origin = "the topology" if name in ("sites", "owners") else "logs"
+        lines.append(f"| `{name}` | {jobs.get(name, 'each run')} | {sources or origin} |")
+    return "\n".join(lines) + "\n"
 
 
 def write() -> None:
