@@ -66,7 +66,7 @@ FROM_LOGS: Final = (
 _TOPOLOGY: Final = ("sites", "owners")
 
 # Tables whose function of DataFrames is not in the graph yet: inputs, time, and how DuckDB makes the table.
-_BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[TablePaths], pa.Table]]]] = {
+BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[TablePaths], pa.Table]]]] = {
     "custody": (("custody_entries", *_TOPOLOGY), None, custody.everything),
     "conditions": (("readings",), "window_end", whole.conditions),
     "excursions": (("readings",), "start_date_time", whole.excursions),
@@ -93,7 +93,7 @@ _BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[Tabl
 def _derived() -> tuple[Derived, ...]:
     """All derived tables, each after its inputs."""
     known = {each.table.name: each for each in graph.DERIVED}
-    for name, (inputs, time, _) in _BY_DUCKDB.items():
+    for name, (inputs, time, _) in BY_DUCKDB.items():
         known.setdefault(name, Derived(TABLES[name], inputs, _unknown, time))
     found: dict[str, Derived] = {}
 
@@ -120,16 +120,16 @@ def expected_rows(derived: Derived, lake: Lake, topology: Topology, versions: Ma
     """What a derived table must hold by its inputs, in their newest versions or in these."""
     name = derived.table.name
     if derived.compute is _unknown:
-        return lake.spark.createDataFrame(_BY_DUCKDB[name][2](lake.paths).cast(derived.table.plain_schema))
+        return lake.spark.createDataFrame(BY_DUCKDB[name][2](lake.paths).cast(derived.table.plain_schema))
     shore = topology.shore
     settings = Settings(shore.activation_energy) if shore is not None else Settings()
     return derived.compute(lake.inputs(derived.inputs, versions), settings)
 
 
-Comparable = Callable[[DataFrame, DataFrame], tuple[DataFrame, DataFrame]]
-BY_STATE: Final[Mapping[str, Comparable]] = {"alerts_ashore": alerts_ashore.comparable}
+BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"alerts_ashore": alerts_ashore.comparable}
 """Tables of jobs with a state of their own, which their inputs do not give as a whole: from the table and ``readings``,
-the rows that must be the same as which. ``backfill`` leaves them to ``rebuild``."""
+those rows that can be compared and what they must be, told apart by a column ``stored``. ``backfill`` leaves them to
+``rebuild``."""
 
 REFERENCE: Final = _TOPOLOGY
 """Tables that say what the topology says; ``shore run`` makes them anew when it starts and they differ."""
