@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
@@ -138,8 +139,14 @@ def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, toler
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
     first = first_rows(odd.observe(differing, count))
-    counts = [each.get["rows"] for each in (rows, wanted, differing)]
-    return Compared(counts[0], counts[1], counts[2], tuple(first))
+    return Compared(_observed(rows), _observed(wanted), _observed(differing), tuple(first))
+
+
+def _observed(observation: Observation) -> int:
+    try:
+        return int(observation.get["rows"])
+    except Py4JJavaError:  # Spark leaves out a side that it knows to be empty, and the observation with it
+        return 0
 
 
 def first_rows(odd: DataFrame) -> list[dict[str, Any]]:

@@ -205,7 +205,7 @@ def _check(
     scope = scope_of(positions, own_positions(checkpoint.positions_ahead, takes), extents, unreadable)
     compared = LogComparison(entry, topology, lake, endpoint.site, versions, scope.limits, extents)
     digests = compared.digests()
-    differing = sorted(log for log, each in digests.items() if each.differs)
+    differing = sorted((log for log, each in digests.items() if each.differs), key=str)
     differences = compared.within(differing[:LOGS_SHOWN]).differences() if differing else ()
     gone = sum(each.before for each in digests.values())
     twice = compared.doubled_before() if gone else ()
