@@ -147,6 +147,33 @@ def replace_rows(
         odd.unpersist()
 
 
+def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *, bounds: Iterable[Bound] = ()) -> int:
+    """Delete all rows with one of these keys, however often they are there, and insert others, in one commit.
+
+    Args:
+        keys: Has the columns of the table's key.
+        fresh: The rows to be inserted.
+        bounds: What holds for every row to be deleted, in literals.
+
+    Returns:
+        How many rows were inserted or deleted.
+    """
+    gone = keys.select(*(F.col(name).alias(f"_{name}") for name in table.key)).distinct()
+    # A row without a key matches nothing, so it is inserted; one with a key is there only to delete what it matches.
+    source = conform(fresh, table).unionByName(gone, allowMissingColumns=True)
+    condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key))
+    condition = reduce(and_, (bound.of("t.") for bound in bounds), condition)
+    values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+    location = lake.paths.table(table.name)
+    check_lease(location)
+    merge = DeltaTable.forPath(lake.spark, location).alias("t").merge(source.alias("s"), condition)
+    merge = merge.whenMatchedDelete().whenNotMatchedInsert(
+        condition=F.col(f"s._{table.key[0]}").isNull(), values=values
+    )
+    (counts,) = merge.execute().collect()
+    return int(counts["num_affected_rows"])
+
+
 def append_first(rows: DataFrame, location: str) -> int:
     """Append to a table that has no rows yet; no commit where there are none. Gives their number."""
     rows = rows.persist()

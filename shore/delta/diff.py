@@ -19,13 +19,16 @@ NEAR_ZERO: Final = 1e-9
 MISSING, EXTRA, CHANGED = "missing", "extra", "changed"
 
 
-def differences(stored: DataFrame, expected: DataFrame, key: Sequence[str]) -> DataFrame:
+def differences(
+    stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE
+) -> DataFrame:
     """Compare rows with those that there must be.
 
     Args:
         stored: The rows that are there.
         expected: The rows that there must be, with the columns of ``stored`` (in any order) and at most one for a key.
         key: Columns that name a row; never null.
+        tolerance: Relative difference that two floating point numbers may have; 0: they must be the same.
 
     Returns:
         A row for each key that differs: ``what`` (``missing``, ``extra`` or ``changed``), ``found`` and ``expected``
@@ -38,7 +41,7 @@ def differences(stored: DataFrame, expected: DataFrame, key: Sequence[str]) -> D
     right = expected.select(F.struct(*names).alias("expected"))
     same_key = [F.col(f"found.{name}") == F.col(f"expected.{name}") for name in key]
     joined = left.join(right, on=same_key, how="full_outer")
-    odd = F.array_compact(F.array(*(F.when(_differs(name, types[name]), F.lit(name)) for name in values)))
+    odd = F.array_compact(F.array(*(F.when(_differs(name, types[name], tolerance), F.lit(name)) for name in values)))
     what = (
         F.when(F.col("found").isNull(), MISSING)
         .when(F.col("expected").isNull(), EXTRA)
@@ -51,10 +54,10 @@ def differences(stored: DataFrame, expected: DataFrame, key: Sequence[str]) -> D
     return marked.withColumn("what", what).where("what is not null").select("what", "found", "expected", "columns")
 
 
-def _differs(name: str, kind: DataType) -> Column:
+def _differs(name: str, kind: DataType, tolerance: float) -> Column:
     left, right = F.col(f"found.{name}"), F.col(f"expected.{name}")
     same = left.eqNullSafe(right)
-    if isinstance(kind, DoubleType | FloatType):
-        allowed = F.greatest(F.lit(NEAR_ZERO), TOLERANCE * F.greatest(F.abs(left), F.abs(right)))
+    if tolerance and isinstance(kind, DoubleType | FloatType):
+        allowed = F.greatest(F.lit(NEAR_ZERO), tolerance * F.greatest(F.abs(left), F.abs(right)))
         same = same | F.coalesce(F.abs(left - right) <= allowed, F.lit(False))
     return ~same

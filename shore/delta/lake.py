@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,13 +17,16 @@ class Lake:
     spark: SparkSession
     paths: TablePaths
 
-    def read(self, table: str) -> DataFrame:
-        """A table's newest version."""
-        return self.spark.read.format("delta").load(self.paths.table(table))
+    def read(self, table: str, version: int | None = None) -> DataFrame:
+        """A table's newest version, or another one."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.paths.table(table))
 
-    def inputs(self, tables: Iterable[str]) -> dict[str, DataFrame]:
-        """Several tables by name: the arguments of a table's function."""
-        return {name: self.read(name) for name in tables}
+    def inputs(self, tables: Iterable[str], versions: Mapping[str, int] = {}) -> dict[str, DataFrame]:
+        """Several tables by name, in their newest versions or in these: the arguments of a table's function."""
+        return {name: self.read(name, versions.get(name)) for name in tables}
 
     def new_rows(self, table: str, **options: str) -> DataFrame:
         """The rows that are appended to a table, as a stream. Rows that a compaction moves, or that somebody changes or

@@ -27,6 +27,7 @@ from shore.errors import CheckpointDamagedError
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
+from shore.tables import TABLES
 
 
 def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
@@ -255,7 +256,8 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
             unknown.append(position.table_id)
             continue
         try:
-            count, time = unread_rows(DeltaTable(paths.table(name)), position)
+            changes = TABLES[name].change_feed
+            count, time = unread_rows(DeltaTable(paths.table(name)), position, changes=changes)
         except FileNotFoundError:
             unknown.append(name)
             continue
@@ -264,8 +266,12 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
     return Backlog(rows, min(since, default=None), tuple(unknown))
 
 
-def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+def unread_rows(table: DeltaTable, position: TablePosition, *, changes: bool = False) -> tuple[int, dt.datetime | None]:
     """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+
+    Args:
+        changes: Whether jobs follow its changes, and not only its new rows: then rows that were written again count,
+            and a commit that only deletes counts as one.
 
     Raises:
         FileNotFoundError: a commit that it has not read is not in the table's log any more.
@@ -276,14 +282,15 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
         first += 1
     for version in range(first, table.version() + 1):
         actions = commit_actions(table, version)
-        if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+        changed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
+        if changed and not changes:
             continue
         added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
         if version == position.version:
             added = added[position.index + 1 :]
-        if found := sum(_records(add) for add in added):
+        if found := max(sum(_records(add) for add in added), int(changed and position.index < 0)):
             rows += found
-            since = since or max(_time(add["modificationTime"]) for add in added)
+            since = since or max((_time(add["modificationTime"]) for add in added), default=_committed(actions))
     return rows, since
 
 
@@ -300,6 +307,11 @@ def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.da
 def _records(add: Mapping[str, Any]) -> int:
     stats = add.get("stats")
     return int(msgspec.json.decode(stats).get("numRecords", 0)) if stats else 0
+
+
+def _committed(actions: Iterable[Mapping[str, Any]]) -> dt.datetime | None:
+    """When a commit was made."""
+    return next((_time(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action), None)
 
 
 def _time(milliseconds: int) -> dt.datetime:

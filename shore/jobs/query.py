@@ -3,22 +3,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
-from shore.delta.table_errors import repair_hint
+from shore.delta.table_errors import as_table_errors, repair_hint
 from shore.errors import JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
+from shore.paths import TablePaths
 
 
 class RotatingEndpoint:
@@ -43,6 +48,8 @@ class RotatingEndpoint:
         return current(self._ask) != self._of_jobs.get(job)
 
 
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+"""What Spark raises."""
 _SLOW_WORKER = "Python worker failed to connect back"
 # Spark then advises to remove the checkpoint, which would repeat what is in the table.
 _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
@@ -181,7 +188,7 @@ def _backlog(progress: Any) -> dict[str, Any]:
 
 def job_failure(job: str, message: str) -> JobFailedError:
     """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
-    causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
+    name, why = _cause(message)
     first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
     if _SLOW_WORKER in message:
         return SlowWorkerError(
@@ -196,18 +203,50 @@ def job_failure(job: str, message: str) -> JobFailedError:
             "checkpoint anew from the logs",
             job=job,
         )
-    cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
+    cause = f"{name}: {why}" if name else first
     return JobFailedError(
         f"job {job} failed: {cause}",
         hint=repair_hint(cause)
         or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
-        passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),
+        passing=name in _CONFLICTS | _names(FairleadError, retriable=True),
         job=job,
     )
 
 
-def _retriable(kind: type[FairleadError]) -> frozenset[str]:
-    """The names of all errors below ``kind`` that may pass by themselves."""
-    own = {kind.__name__} if kind.retriable else set()
-    return frozenset(own.union(*(_retriable(below) for below in kind.__subclasses__())))
+def raise_cause(error: Exception) -> None:
+    """Raise what one of Fairlead's own errors in a task or on the driver was about; do nothing where it was none.
+
+    Raises:
+        UnavailableError: with the cause in one sentence.
+    """
+    name, why = _cause(str(error))
+    if name in _names(FairleadError):
+        raise UnavailableError(f"{name}: {why}", hint="try again; 'fairlead shore status' tells more") from error
+
+
+@contextlib.contextmanager
+def as_shore_errors(paths: TablePaths) -> Iterator[None]:
+    """What Spark raises inside, as an error that names the damaged table, or as what a task's own error was about.
+
+    Raises:
+        UnavailableError: a table or a log cannot be read, or a table not be written.
+    """
+    with as_table_errors(paths):
+        try:
+            yield
+        except SPARK_ERRORS as error:
+            raise_cause(error)
+            raise OSError(str(error)) from error
+
+
+def _cause(message: str) -> tuple[str, str]:
+    """The name and the words of the innermost error; empty where there is none."""
+    causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
+    return (causes[-1][1], causes[-1][2]) if causes else ("", "")
+
+
+def _names(kind: type[FairleadError], *, retriable: bool = False) -> frozenset[str]:
+    """The names of all errors below ``kind``; with ``retriable`` of those that may pass by themselves."""
+    own = {kind.__name__} if kind.retriable or not retriable else set()
+    return frozenset(own.union(*(_names(below, retriable=retriable) for below in kind.__subclasses__())))

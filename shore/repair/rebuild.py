@@ -19,17 +19,23 @@ import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
-import duckdb
-import pyarrow as pa
 import pyarrow.compute as pc
+from delta.tables import DeltaTable as SparkTable
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.datasource import register
+from shore.delta.commit import create_tables
+from shore.delta.lake import Lake
+from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
 from shore.feeds.records import feed_topic
 from shore.feeds.writer import app_of, read_back, rows_app
@@ -42,6 +48,7 @@ from shore.repair.backfill import recompute
 from shore.repair.logs import find_odd_rows, repair_logs
 from shore.source.offsets import Positions
 from shore.tables import TABLES
+from shore.tables.model import Table
 from shore.verify.catalogue import DERIVED, FROM_LOGS
 from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
@@ -112,9 +119,9 @@ class Rebuilt:
 def rebuild_job(
     job: str,
     jobs: dict[str, Job],
+    lake: Lake,
     topology: Topology,
     endpoint: KafkaEndpoint,
-    paths: TablePaths,
     *,
     tell: Tell = lambda what: None,
 ) -> Rebuilt:
@@ -122,16 +129,15 @@ def rebuild_job(
 
     Raises:
         UnknownNameError: there is no such job.
-        ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read; nothing was put aside then.
+        ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read; nothing was put aside
+            then.
     """
     if job not in jobs:
         raise UnknownNameError("job", job, jobs)
-    one = jobs[job]
-    created = []
-    for name in TABLES:
-        if not DeltaTable.is_deltatable(paths.table(name)):
-            TABLES[name].create(paths.table(name))
-            created += [name] if name in one.tables else []
+    one, paths = jobs[job], lake.paths
+    register(lake.spark, endpoint)
+    lost = {name: table for name, table in TABLES.items() if not DeltaTable.is_deltatable(paths.table(name))}
+    create_tables(lake.spark, {paths.table(name): table for name, table in lost.items()})
     written: dict[str, int] = {}
     positions: Positions | None = None
     aside: str | None = None
@@ -142,7 +148,7 @@ def rebuild_job(
         aside = archive_checkpoint(paths, job, suffix)
         for name in one.tables:
             tell(f"emptying {name}")
-            write_deltalake(DeltaTable(paths.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
+            empty_table(lake, TABLES[name])
             written[name] = 0
     elif one.reads_logs:
         positions = {}
@@ -150,41 +156,40 @@ def rebuild_job(
             if entry.job != job:
                 continue
             tell(f"looking where {entry.name} end")
-            ends = ends_of(paths, entry.tables)
+            ends = ends_of(lake, entry.tables)
             tell(f"comparing {entry.name} with the logs")
-            found = find_odd_rows(entry, topology, endpoint, paths, ends)
+            found = find_odd_rows(entry, lake, topology, endpoint, ends)
             if found.missing or found.wrong:
-                written[entry.name] = repair_logs(found, endpoint, paths)
+                written[entry.name] = repair_logs(found, lake)
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
         written["feeds"] = reread_feeds(topology, endpoint, paths)
-    for each in DERIVED:
-        if each.job == job and each.table not in written:
-            tell(f"making {each.table} again")
-            written[each.table] = recompute(each, paths)
+    for derived in DERIVED:  # in the graph's order: inputs first
+        name = derived.table.name
+        if name in one.tables and name not in written:
+            tell(f"making {name} again")
+            written[name] = recompute(derived, lake, topology)
     aside = aside or archive_checkpoint(paths, job, suffix)
     if positions is not None:
         write_checkpoint(paths, job, positions, settings)
     logs = len(positions) if positions is not None else None
-    return Rebuilt(job, tuple(created), written, logs, aside, _next(paths, jobs))
+    created = tuple(name for name in lost if name in one.tables)
+    return Rebuilt(job, created, written, logs, aside, _next(paths, jobs))
 
 
-def ends_of(paths: TablePaths, tables: tuple[str, ...]) -> Positions:
+def empty_table(lake: Lake, table: Table) -> None:
+    """Delete all rows."""
+    location = lake.paths.table(table.name)
+    check_lease(location)
+    SparkTable.forPath(lake.spark, location).delete()
+
+
+def ends_of(lake: Lake, tables: tuple[str, ...]) -> Positions:
     """The offset after the last row of each log in these tables."""
-    found: Positions = {}
-    with duckdb.connect(":memory:") as opened:
-        opened.execute("set memory_limit = '1GB'")
-        for name in tables:
-            rows = DeltaTable(paths.table(name)).to_pyarrow_dataset()
-            opened.register("rows", rows.scanner(columns=["log", "log_offset"]).to_reader())
-            ends: pa.Table = opened.sql(
-                "select log, max(log_offset) + 1 as stop from rows group by log"
-            ).to_arrow_table()
-            opened.unregister("rows")
-            for log, stop in zip(ends["log"].to_pylist(), ends["stop"].to_pylist(), strict=True):
-                found[log] = max(stop, found.get(log, 0))
-    return found
+    rows = reduce(DataFrame.unionAll, (lake.read(name).select("log", "log_offset") for name in tables))
+    ends = rows.groupBy("log").agg((F.max("log_offset") + 1).alias("stop")).toArrow()
+    return dict(zip(ends["log"].to_pylist(), ends["stop"].to_pylist(), strict=True))
 
 
 def _next(paths: TablePaths, jobs: dict[str, Job]) -> tuple[str, ...]:

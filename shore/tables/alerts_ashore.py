@@ -5,29 +5,25 @@ Late data: a log's readings are judged in the order of the log; one that comes a
 nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
 
 The rows follow from the logs alone, with one exception: a silence that is not over yet (or that turned out to be none)
-was opened because time passed; ``compared`` says what of the table follows from the logs alone, ``comparable`` how such
-a row must read where there is one.
+was opened because time passed; ``compared`` says what of the table follows from the logs alone, ``comparable_rows`` how
+such a row must read where there is one.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from shore.alerts.machine import SILENCE, State, advance, told_by_time
 from shore.alerts.rules import COLUMNS, AlertReading, reading_of
-from shore.paths import TablePaths
 from shore.tables.model import TIME, Column, Table
-from shore.tables.readings import READINGS
 
-_ROWS = 50_000  # at once
+if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+    from pyspark.sql import DataFrame
+
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
 
 ALERTS_ASHORE = Table(
@@ -66,15 +62,22 @@ ALERTS_ASHORE = Table(
 )
 
 
-def everything(paths: TablePaths) -> pa.Table:
-    """The table as it follows from all of ``readings``, log by log in the order of their offsets, without Spark.
+def alerts_ashore(readings: DataFrame) -> DataFrame:
+    """The table as it follows from ``readings``: each log is judged in the order of its offsets, by one task.
 
     Silences that only time passing tells are not in it: see ``compared``.
     """
-    states: list[State] = []
-    for log, readings in _readings(paths):
-        states += advance(log, None, readings)[1]
-    return table_of(states)
+    return _judged(readings).groupBy("log").applyInArrow(_states_of, ALERTS_ASHORE.spark_schema)
+
+
+def comparable(rows: DataFrame, readings: DataFrame) -> DataFrame:
+    """The rows of the table that can be compared, and what they must be: ``comparable_rows`` of each log.
+
+    Returns:
+        The columns of the table, and ``stored``: whether it is a row of the table or one that there must be.
+    """
+    both = rows.select(*ALERTS_ASHORE.plain_schema.names).groupBy("log").cogroup(_judged(readings).groupBy("log"))
+    return both.applyInArrow(_comparable_of, ALERTS_ASHORE.spark_schema.add("stored", "boolean"))
 
 
 def table_of(states: Iterable[State]) -> pa.Table:
@@ -84,7 +87,7 @@ def table_of(states: Iterable[State]) -> pa.Table:
 
 
 def compared(rows: pa.Table) -> pa.Table:
-    """What of the table must be the same in ``everything``: all of it but what only time passing can tell.
+    """What of the table must be the same as ``alerts_ashore`` gives: all of it but what only time passing can tell.
 
     Left out are alerts SILENCE that are still open (no later reading has shown the gap yet), that turned out to be none
     (``delayed``, ``left``) or ended because the container was forgotten, and other ends for that reason. A log whose
@@ -97,39 +100,27 @@ def compared(rows: pa.Table) -> pa.Table:
     return ALERTS_ASHORE.sorted(kept)
 
 
-def comparable(paths: TablePaths, rows: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What of the table (``rows``) must be the same as what: ``compared`` of both, and of what only time passing tells
-    the rows that are there, with how each must read. Rows of logs whose box was forgotten are left out of the latter.
+def comparable_rows(log: str, rows: pa.Table, readings: Sequence[AlertReading]) -> tuple[pa.Table, pa.Table]:
+    """What of one log's rows must be the same as what: ``compared`` of them and of what its readings give, and of what
+    only time passing tells the rows that are there, with how each must read. Of a log whose box was forgotten the
+    latter are left out.
 
     Args:
-        expected: ``everything``.
+        readings: All readings of the log, in the order of their offsets.
     """
-    must = compared(expected)
-    known = set(_keys(must))
-    follow = set(_keys(compared(rows))) | known
-    forgotten = set(rows.filter(pc.equal(rows["reason"], "forgotten"))["log"].to_pylist())
-    open_ = [
-        row for key, row in zip(_keys(rows), rows.to_pylist(), strict=True)
-        if key not in follow and row["log"] not in forgotten
-    ]  # fmt: skip
-    shown = pc.is_in(
-        pc.binary_join_element_wise(rows["alert_id"], pc.cast(rows["revision"], pa.string()), "#"), _texts(follow)
-    )
-    there = rows.filter(shown)
-    if open_:
-        may = _told_by_time(paths, {row["log"] for row in open_})
-        right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in open_]
-        there = pa.concat_tables([there, pa.Table.from_pylist(open_, schema=rows.schema)])
+    must = compared(table_of(advance(log, None, readings)[1]))
+    follow = {*_keys(compared(rows)), *_keys(must)}
+    shown = [key in follow for key in _keys(rows)]
+    there = rows.filter(pa.array(shown, pa.bool_()))
+    rest = rows.filter(pa.array([not each for each in shown], pa.bool_()))
+    if rest.num_rows and "forgotten" not in rows["reason"].to_pylist():
+        may: dict[tuple[str, int], list[State]] = {}
+        for state in told_by_time(log, readings):
+            may.setdefault((state.alert_id, state.revision), []).append(state)
+        right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in rest.to_pylist()]
+        there = pa.concat_tables([there, rest])
         must = pa.concat_tables([must, table_of(each for each in right if each is not None)])
     return ALERTS_ASHORE.sorted(there), ALERTS_ASHORE.sorted(must)
-
-
-def _told_by_time(paths: TablePaths, logs: Collection[str]) -> dict[tuple[str, int], list[State]]:
-    found: dict[tuple[str, int], list[State]] = {}
-    for log, readings in _readings(paths, logs):
-        for state in told_by_time(log, readings):
-            found.setdefault((state.alert_id, state.revision), []).append(state)
-    return found
 
 
 def _likest(row: Mapping[str, Any], states: Sequence[State]) -> State | None:
@@ -141,26 +132,30 @@ def _keys(rows: pa.Table) -> list[tuple[str, int]]:
     return list(zip(rows["alert_id"].to_pylist(), rows["revision"].to_pylist(), strict=True))
 
 
-def _texts(keys: Iterable[tuple[str, int]]) -> pa.Array:
-    return pa.array([f"{alert}#{revision}" for alert, revision in keys], pa.string())
+def _judged(readings: DataFrame) -> DataFrame:
+    """What the rules see of ``readings``, and the log."""
+    from pyspark.sql import functions as F
+
+    times = {"device_date_time": F.unix_micros("device_date_time").alias("device_date_time")}
+    return readings.where("device_date_time is not null").select("log", *(times.get(c, F.col(c)) for c in COLUMNS))
 
 
-def _readings(paths: TablePaths, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[AlertReading]]]:
-    """The readings of all logs, or of these, each log's in the order of its offsets."""
-    columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
-    only = "" if logs is None else " and list_contains($logs, log)"
-    query = (
-        f"select log, {columns} from readings where device_date_time is not null{only} "  # noqa: S608  # our own names
-        "order by log, log_offset"
-    )
-    with duckdb.connect(":memory:") as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.register("readings", DeltaTable(paths.table(READINGS.name)).to_pyarrow_dataset())
-        rows = _rows(connection, query, {} if logs is None else {"logs": sorted(logs)})
-        for log, group in itertools.groupby(rows, key=itemgetter(0)):
-            yield log, (reading_of(row[1:]) for row in group)
+def _readings_of(rows: pa.Table) -> list[AlertReading]:
+    """Rows of ``_judged`` of one log in the order of their offsets."""
+    columns = [rows.sort_by("log_offset")[name].to_pylist() for name in COLUMNS]
+    return [reading_of(values) for values in zip(*columns, strict=True)]
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    for batch in connection.sql(query, params=dict(values)).to_arrow_reader(_ROWS):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _states_of(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+    return table_of(advance(key[0].as_py(), None, _readings_of(rows))[1])
+
+
+def _comparable_of(key: tuple[pa.Scalar, ...], rows: pa.Table, readings: pa.Table) -> pa.Table:
+    log = key[0].as_py()
+    stored = rows.cast(ALERTS_ASHORE.plain_schema) if rows.num_rows else ALERTS_ASHORE.plain_schema.empty_table()
+    there, must = comparable_rows(log, stored, _readings_of(readings) if readings.num_rows else [])
+    marked = [
+        table.append_column("stored", pa.array([flag] * table.num_rows, pa.bool_()))
+        for table, flag in ((there, True), (must, False))
+    ]
+    return pa.concat_tables(marked)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
 from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.model import Table
 
@@ -47,5 +48,7 @@ class Derived:
     time: str | None = None
 
 
-DERIVED: tuple[Derived, ...] = ()
+DERIVED: tuple[Derived, ...] = (
+    Derived(ALERTS_ASHORE, ("readings",), lambda inputs, settings: alerts_ashore(inputs["readings"])),
+)
 """In an order in which each table comes after its inputs."""

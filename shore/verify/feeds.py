@@ -30,21 +30,21 @@ from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
-from shore.verify.compare import (
-    Difference,
+from shore.verify.compare import Difference, TableCheck
+from shore.verify.digests import (
     Digest,
     ExpectedDigests,
-    Limits,
+    LogRange,
     LogRows,
     OddRow,
     RowsDigest,
     Shape,
-    TableCheck,
     connection,
+    data_records,
     reader,
     rows_digests,
 )
-from shore.verify.logs import CLIENT_ID, LogRange, data_records, extents_of
+from shore.verify.logs import CLIENT_ID, Limits, extents_of
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(

@@ -8,12 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from pyspark.sql import SparkSession
+
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.datasource import register
+from shore.delta.lake import Lake
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
 from shore.feeds.readers import customers_tables, kept_tables, readers_here
+from shore.jobs.query import SPARK_ERRORS, raise_cause
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
+from shore.tables.graph import Derived
+from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, derived_table, sources_of
 from shore.verify.compare import TableCheck, Verification
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.feeds import check_customer, check_feeds
@@ -24,6 +30,7 @@ Tell = Callable[[str], None]
 
 
 def verify(
+    spark: SparkSession,
     topology: Topology,
     endpoint: KafkaEndpoint,
     folder: Path,
@@ -38,6 +45,7 @@ def verify(
     made from it is not compared, the others are.
 
     Args:
+        spark: A session, in which source ``fairlead`` is registered for this endpoint.
         endpoint: Kafka of the site where shore runs.
         folder: The topology's state folder.
         tables: Only the checks that these tables are part of; all when None.
@@ -46,12 +54,13 @@ def verify(
     Raises:
         UnknownNameError: there is no such table.
         CheckpointDamagedError: it is not known how far a job has read.
-        ConnectionLost, RequestTimeout: Kafka does not answer.
+        ConnectionLost, RequestTimeout, UnavailableError: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
     paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
     began = time.monotonic()
-    verifier = _Verifier(topology, endpoint, paths, tell)
+    register(spark, endpoint)
+    verifier = _Verifier(Lake(spark, paths), topology, endpoint, tell)
     checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
 
@@ -59,8 +68,9 @@ def verify(
 class _Verifier:
     """The checks of one run; each is made once, whoever asks for it."""
 
-    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, tell: Tell) -> None:
-        self._topology, self._endpoint, self._paths, self._tell = topology, endpoint, paths, tell
+    def __init__(self, lake: Lake, topology: Topology, endpoint: KafkaEndpoint, tell: Tell) -> None:
+        self._lake, self._topology, self._endpoint, self._tell = lake, topology, endpoint, tell
+        self._paths = lake.paths
         self._made: dict[str, TableCheck] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
@@ -71,7 +81,7 @@ class _Verifier:
             if wanted is None or name in wanted:
                 yield self._reference(name)
         for derived in DERIVED:
-            if wanted is None or derived.table in wanted:
+            if wanted is None or derived.table.name in wanted:
                 yield self._derived(derived)
         readers = readers_here(self._topology)
         if readers and (wanted is None or "feeds" in wanted):
@@ -88,26 +98,27 @@ class _Verifier:
     def _of_logs(self, entry: FromLogs) -> TableCheck:
         if entry.name not in self._made:
             self._tell(f"comparing {entry.name} with the logs")
-            check = partial(check_logs, entry, self._topology, self._endpoint, self._paths)
+            check = partial(check_logs, entry, self._lake, self._topology, self._endpoint)
             self._made[entry.name] = _read(self._paths, entry.name, "logs", entry.tables, (), check)
         return self._made[entry.name]
 
     def _reference(self, table: str) -> TableCheck:
         if table not in self._made:
             self._tell(f"comparing {table} with the topology")
-            check = partial(check_reference, table, self._topology, self._paths)
+            check = partial(check_reference, table, self._lake, self._topology)
             self._made[table] = _read(self._paths, table, "derived", (table,), (), check)
         return self._made[table]
 
-    def _derived(self, entry: Derived) -> TableCheck:
-        if entry.table not in self._made:
-            self._tell(f"comparing {entry.table} with what {' and '.join(entry.inputs)} give")
-            check = partial(check_derived, entry, self._paths)
-            found = _read(self._paths, entry.table, "derived", (entry.table,), entry.inputs, check)
-            if found.differing and (wrong := self._wrong(entry.inputs)):
+    def _derived(self, derived: Derived) -> TableCheck:
+        name, inputs = derived.table.name, derived.inputs
+        if name not in self._made:
+            self._tell(f"comparing {name} with what {' and '.join(inputs)} give")
+            check = partial(check_derived, derived, self._lake, self._topology)
+            found = _read(self._paths, name, "derived", (name,), inputs, check)
+            if found.differing and (wrong := self._wrong(inputs)):
                 found = _not_accused(found, wrong)
-            self._made[entry.table] = found
-        return self._made[entry.table]
+            self._made[name] = found
+        return self._made[name]
 
     def _wrong(self, tables: Collection[str]) -> tuple[str, ...]:
         """Those of these tables, and of those that they follow from, that are themselves not as they must be."""
@@ -121,7 +132,8 @@ class _Verifier:
                 return check.same is False and (not told or table in told)
         if table in REFERENCE:
             return self._reference(table).same is False
-        return any(self._derived(each).same is False for each in DERIVED if each.table == table)
+        derived = derived_table(table)
+        return derived is not None and self._derived(derived).same is False
 
 
 def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
@@ -145,7 +157,7 @@ def _read(
     """One check; ``todo`` is what is to be done when something cannot be read that is no table of shore's own."""
     try:
         return check()
-    except READ_ERRORS as error:
+    except (*READ_ERRORS, *SPARK_ERRORS) as error:
         bad = damaged_tables(paths, dict.fromkeys((*own, *inputs)))
         notes = [
             f"table {each} cannot be read: {bad[each]}; {rebuild_hint(paths, each)}" for each in own if each in bad
@@ -154,6 +166,7 @@ def _read(
             note = f"it is made from {', '.join(bad)}, which cannot be read"
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
+            raise_cause(error)
             why = (str(error).splitlines() or [type(error).__name__])[0]
             todo = repair_hint(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]

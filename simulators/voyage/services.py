@@ -37,6 +37,8 @@ from topologies.users import ADMIN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shore.verify import Verification
+
 READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
 FRESH = 15.0  # seconds; they write their files each second
 NICE: Final = 10
@@ -70,12 +72,12 @@ class VoyageServices:
     Args:
         network: The proxies under the links; None without weather.
         check: Call it while the voyage waits; it raises when a worker is gone for good.
-        fill: Fill the tables and feeds with everything that is in the logs now.
+        shore: Runs shore's jobs; None where the topology has no shore.
     """
 
     network: NetworkController | None
     check: Callable[[], None]
-    fill: Callable[[], None]
+    shore: ShoreJobs | None
     phases: Phases
 
 
@@ -96,9 +98,9 @@ def voyage_services(
     with (
         link_network(context, trip, settings, tell) as network,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
-        shore_jobs(context, early=settings.speed is None, tell=tell) as fill,
+        shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
     ):
-        yield VoyageServices(network, check, fill, phases)
+        yield VoyageServices(network, check, shore, phases)
 
 
 @contextmanager
@@ -232,27 +234,27 @@ def _sites_of(context: Context, command: str) -> list[str]:
 
 
 @contextmanager
-def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[Callable[[], None]]:
-    """Gives ``VoyageServices.fill``, which does nothing where the topology has no shore.
+def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[ShoreJobs | None]:
+    """Give ``VoyageServices.shore``.
 
     Args:
         early: Start Spark now, in a thread, and fill the tables with what is there already.
     """
     where = context.topology.shore
     if where is None:
-        yield lambda: None
+        yield None
         return
     with ExitStack() as stack:
-        shore = _ShoreJobs(context, where, stack, tell)
+        shore = ShoreJobs(context, where, stack, tell)
         if early:
             shore.begin()
         try:
-            yield shore.finish
+            yield shore
         finally:
             shore.end()
 
 
-class _ShoreJobs:
+class ShoreJobs:
     """Runs of shore's jobs in one Spark session, the first of them in a thread."""
 
     def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
@@ -271,7 +273,7 @@ class _ShoreJobs:
         self._thread = threading.Thread(target=self._first, name="shore", daemon=True)
         self._thread.start()
 
-    def finish(self) -> None:
+    def fill(self) -> None:
         """Fill the tables and feeds with everything that is in the logs now.
 
         Raises:
@@ -286,6 +288,17 @@ class _ShoreJobs:
             self._session = None
         self._run(threading.Event())
 
+    def verify(self) -> Verification:
+        """Compare the tables with the logs and with each other.
+
+        Raises:
+            FairleadError: Spark does not start, or the logs cannot be read.
+        """
+        from shore.verify import verify
+
+        endpoint = self._context.resolver.kafka(self._where.at, ADMIN)
+        return verify(self._begin_session(), self._context.topology, endpoint, self._context.folder)
+
     def end(self) -> None:
         """Stop the first run, when the voyage ends before its time."""
         self._stop.set()
@@ -293,12 +306,17 @@ class _ShoreJobs:
 
     def _first(self) -> None:
         try:
-            with ThreadPoolExecutor(1, "spark") as starter:
-                self._session = starter.submit(self._open_session).result()
+            self._begin_session()
             if not self._stop.is_set():
                 self._run(self._stop)
         except Exception as error:
             self._failure = error
+
+    def _begin_session(self) -> SparkSession:
+        if self._session is None:
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
+        return self._session
 
     def _open_session(self) -> SparkSession:
         """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
@@ -316,8 +334,7 @@ class _ShoreJobs:
             endpoint,
             self._context.folder,
             once=True,
-            session=self._session,
-            settings=self._settings,
+            session=self._begin_session(),
             stop=stop,
         )
 

@@ -46,7 +46,7 @@ class Shore:
     def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
         self.world = world
         self.folder = folder
-        self._spark = spark
+        self.spark = spark
 
     def run(self, *jobs: str, topology: Topology | None = None, **more: object) -> dict[str, JobStatus]:
         return patient(
@@ -56,7 +56,7 @@ class Shore:
                 self.folder,
                 jobs,
                 once=True,
-                session=self._spark,
+                session=self.spark,
                 **more,
             )
         )

@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
+from shore.delta.lake import Lake
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
 from shore.maintenance import compact, plan_compaction
@@ -61,7 +62,7 @@ FEW = ("readings", "operations", "conditions", "feeds")  # each way of writing; 
 
 def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verification:
     tables = [table for job in jobs for table in JOBS[job].tables]
-    found = verify(world.topology(), world.endpoint, shore_of.folder, tables)
+    found = verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, tables)
     odd = [(check.table, check.differences, check.notes) for check in found.tables if check.same is False]
     assert not odd
     left = [(check.table, check.notes) for check in found.tables if check.same is None]
@@ -140,12 +141,13 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     without duplicates.
     """
     paths = TablePaths.of(shore_of.folder)
+    lake = Lake(shore_of.spark, paths)
 
     def refused(error: type[FairleadError], words: str, *again: str) -> None:
         with pytest.raises(error, match=words):
             shore_of.run(*FEW)
         for name in again:
-            rebuild_job(name, JOBS, world.topology(), world.endpoint, paths)
+            rebuild_job(name, JOBS, lake, world.topology(), world.endpoint)
 
     more(world, 0)
     shore_of.run(*FEW)
@@ -168,11 +170,11 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     first = shore_of.sql("select log, log_offset from readings order by all")[0]
     row = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
     write_deltalake(paths.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
-    assert not verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
+    assert not verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
     shore_of.run(*FEW)  # goes on all the same
-    todo = plan_backfill(world.topology(), world.endpoint, paths, Span(T0 - dt.timedelta(days=3), None))
-    assert apply_backfill(todo, world.endpoint, paths)["readings + readings_rejected"] == 1
+    todo = plan_backfill(lake, world.topology(), world.endpoint, Span(T0 - dt.timedelta(days=3), None))
+    assert apply_backfill(todo, lake, world.topology())["readings + readings_rejected"] == 1
     shore_of.run(*FEW)
     after = proven(shore_of, world, FEW).of("readings")
     assert after is not None

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fairlead.errors import ConfigurationError
@@ -21,6 +21,7 @@ from fairlead.records import encode
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
+from shore.delta.lake import Lake
 from shore.jobs.checkpoint import read_checkpoint, table_ids
 from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
@@ -52,21 +53,26 @@ class Proven:
 
     world: World
     folder: Path
+    spark: SparkSession
 
     @property
     def paths(self) -> TablePaths:
         return TablePaths.of(self.folder)
+
+    @property
+    def lake(self) -> Lake:
+        return Lake(self.spark, self.paths)
 
     def table(self, name: str) -> str:
         return f"customers/{self.world.customer}" if name == OWN else name
 
     def verify(self, *tables: str) -> Verification:
         topology = self.world.topology(recipient=True, authority=True, tables=True)
-        return verify(topology, self.world.endpoint, self.folder, [self.table(name) for name in tables])
+        return verify(self.spark, topology, self.world.endpoint, self.folder, [self.table(name) for name in tables])
 
     def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
         topology = self.world.topology(recipient=True, authority=True, tables=True)
-        return backfill.plan_backfill(topology, self.world.endpoint, self.paths, Span(since), tables)
+        return backfill.plan_backfill(self.lake, topology, self.world.endpoint, Span(since), tables)
 
     def forge(self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool) -> dict[str, Any]:
         """Change values of the first row that is ``wanted``; return the row as it was."""
@@ -81,7 +87,8 @@ class Proven:
                 rows.schema.get_field_index(column), rows.schema.field(column), pa.array(values, kind)
             )
         assert not forged.equals(rows)
-        write_deltalake(table, forged, mode="overwrite")
+        content = self.spark.createDataFrame(forged)
+        content.write.format("delta").mode("overwrite").save(self.paths.table(self.table(name)))
         return dict(rows.slice(row, 1).to_pylist()[0])
 
 
@@ -111,7 +118,7 @@ def proven(
     fill(world)
     topology = world.topology(recipient=True, authority=True, tables=True)
     Shore(world, folder, spark).run(topology=topology)
-    made = Proven(world, folder)
+    made = Proven(world, folder, spark)
     found = made.verify()
     assert [(each.table, each.notes, each.differences) for each in found.tables if not each.same] == []
     empty = [name for name in ALL if not DeltaTable(made.paths.table(made.table(name))).to_pyarrow_table().num_rows]
@@ -287,7 +294,7 @@ def test_derived_tables_are_not_mended_towards_a_forged_value(tables: Proven) ->
     todo = tables.backfill()
     assert [(each.entry.name, each.wrong) for each in todo.logs if each.wrong] == [("readings + readings_rejected", 1)]
     assert not todo.unproven
-    backfill.apply_backfill(todo, tables.world.endpoint, tables.paths)
+    backfill.apply_backfill(todo, tables.lake, tables.world.topology())
     assert tables.verify("readings", "conditions", "excursions", "mkt", "quality").ok
 
 
@@ -297,5 +304,5 @@ def test_a_backfill_of_some_days_tells_of_forged_values_of_others(tables: Proven
     later = T0 + 12 * 60 * MINUTE
     tables.forge("conditions", "readings", wanted=lambda row: row["window_end"] > later)
     todo = tables.backfill("readings", "conditions", since=later)
-    assert [each.entry.table for each in todo.derived if each.rows] == ["conditions"]
+    assert [each.table for each in todo.derived if each.rows] == ["conditions"]
     assert todo.unproven == {"readings + readings_rejected": 1}

@@ -10,9 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta.commit import conform, create_tables
+from shore.delta.lake import Lake
 from shore.delta.lease import Lease, only_one
 from shore.delta.write import append_once
 from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
@@ -112,18 +115,26 @@ def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
 
 
 @pytest.fixture
-def alerts(paths: TablePaths) -> TablePaths:
-    """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
-    for table in TABLES.values():
-        table.create(paths.table(table.name))
-    rows = pa.Table.from_pylist([{"alert_id": "x"}], schema=TABLES["alerts_ashore"].plain_schema)
-    write_deltalake(paths.table("alerts_ashore"), rows, mode="append")
-    write_checkpoint(paths, "alerts", {"a.b": 2}, "{}")
+def url(tmp_path: Path, spark: SparkSession) -> TablePaths:
+    """All tables on a URL that Spark knows without further classes."""
+    paths = TablePaths.of(tmp_path, (tmp_path / "storage").as_uri())
+    create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
     return paths
 
 
-def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint) -> None:
-    done = rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+@pytest.fixture
+def alerts(url: TablePaths, spark: SparkSession) -> TablePaths:
+    """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
+    rows = conform(spark.createDataFrame([("x",)], "alert_id string"), TABLES["alerts_ashore"])
+    rows.write.format("delta").mode("append").save(url.table("alerts_ashore"))
+    write_checkpoint(url, "alerts", {"a.b": 2}, "{}")
+    return url
+
+
+def test_alerts_are_rebuilt(
+    alerts: TablePaths, spark: SparkSession, topology: Topology, nowhere: KafkaEndpoint
+) -> None:
+    done = rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     assert done.put_aside is not None
     assert read_checkpoint(alerts, "alerts") is None
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 0
@@ -132,21 +143,25 @@ def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: Kaf
 
 
 def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
-    alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
+    alerts: TablePaths,
+    spark: SparkSession,
+    topology: Topology,
+    nowhere: KafkaEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "archive_checkpoint", _broken)
         with pytest.raises(UnavailableError):
-            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+            rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 1  # as before
     check_state(alerts, [JOBS["alerts"]])
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_deltalake", _broken)
+        patch.setattr(module, "empty_table", _broken)
         with pytest.raises(UnavailableError):
-            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+            rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     with pytest.raises(SplitStateError, match="has no checkpoint"):  # and not: goes on behind an empty table
         check_state(alerts, [JOBS["alerts"]])
-    rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+    rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     check_state(alerts, [JOBS["alerts"]])
 
 
@@ -165,19 +180,18 @@ def nowhere() -> KafkaEndpoint:
     return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
 
 
-def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_path: Path) -> None:
+def test_readings_are_rebuilt_and_verified(url: TablePaths, source: SparkSession, world: World, tmp_path: Path) -> None:
     box = world.box(0)
     end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
     topology = world.topology()
     assert topology.shore is not None
-    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": paths.base})})
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": url.base})})
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
-    for table in TABLES.values():
-        table.create(paths.table(table.name))
-    repair_logs(find_odd_rows(entry, topology, world.endpoint, paths, {world.log(box): end - 5}), world.endpoint, paths)
-    assert rebuild_job("readings", JOBS, topology, world.endpoint, paths).logs == 1
-    check_state(paths, [JOBS["readings"]])
-    found = verify(topology, world.endpoint, tmp_path, ["readings"]).of("readings")
+    lake = Lake(source, url)
+    repair_logs(find_odd_rows(entry, lake, topology, world.endpoint, {world.log(box): end - 5}), lake)
+    assert rebuild_job("readings", JOBS, lake, topology, world.endpoint).logs == 1
+    check_state(url, [JOBS["readings"]])
+    found = verify(source, topology, world.endpoint, tmp_path, ["readings"]).of("readings")
     assert found is not None
     assert (found.same, found.rows, found.behind) == (True, 15, 5)
 

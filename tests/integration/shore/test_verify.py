@@ -1,4 +1,4 @@
-"""Verifying, backfilling and rebuilding log tables against a real broker, without Spark."""
+"""Verifying, backfilling and rebuilding log tables against a real broker, without shore's jobs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,16 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
+from shore.datasource import register
+from shore.delta.commit import conform, create_tables
+from shore.delta.lake import Lake
 from shore.errors import SplitStateError
 from shore.feeds.writer import append as append_to_feed
 from shore.feeds.writer import check_whole, create_feeds, read_back
@@ -25,14 +30,13 @@ from shore.paths import TablePaths
 from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
-from shore.repair.rebuild import rebuild_job
+from shore.repair.rebuild import Rebuilt, rebuild_job
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
-from shore.verify.compare import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
-pytestmark = [pytest.mark.long, pytest.mark.integration]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 
@@ -40,25 +44,32 @@ ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 class Tables:
     """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world, self.folder, self.paths = world, folder, TablePaths.of(folder)
-        for name in TABLES:
-            TABLES[name].create(self.paths.table(name))
+    def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
+        self.world, self.folder, self.paths, self.spark = world, folder, TablePaths.of(folder), spark
+        self.lake = Lake(spark, self.paths)
+        register(spark, world.endpoint)
+        wanted = (*ENTRY.tables, "feeds", "custody", "custody_entries", "sites", "owners", "conditions")
+        create_tables(spark, {self.paths.table(name): TABLES[name] for name in wanted})
 
     def fill(self, positions: dict[str, int]) -> None:
         """Rows of everything before these positions, and a checkpoint that stands there."""
-        found = find_odd_rows(ENTRY, self.world.topology(), self.world.endpoint, self.paths, positions)
-        repair_logs(found, self.world.endpoint, self.paths)
+        repair_logs(self.odd(positions), self.lake)
         write_checkpoint(self.paths, "readings", positions, "{}")
 
+    def odd(self, positions: dict[str, int]) -> LogRepair:
+        return find_odd_rows(ENTRY, self.lake, self.world.topology(), self.world.endpoint, positions)
+
+    def rebuild(self, job: str) -> Rebuilt:
+        return rebuild_job(job, JOBS, self.lake, self.world.topology(), self.world.endpoint)
+
     def check(self) -> TableCheck:
-        found = verify(self.world.topology(), self.world.endpoint, self.folder, ["readings"])
+        found = verify(self.spark, self.world.topology(), self.world.endpoint, self.folder, ["readings"])
         (check,) = found.tables
         assert found.ok is (check.same is not False)
         return check
 
     def delete(self, log: str, offset: int, table: str = "readings") -> None:
-        DeltaTable(self.paths.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
+        SparkTable.forPath(self.spark, self.paths.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
 
     def rows(self, table: str = "readings") -> pa.Table:
         order = [("log", "ascending"), ("log_offset", "ascending")]
@@ -68,17 +79,18 @@ class Tables:
         rows = DeltaTable(self.paths.table("feeds")).to_pyarrow_dataset(schema=TABLES["feeds"].plain_schema).to_table()
         return rows.sort_by([("customer", "descending"), ("feed_offset", "ascending")]).combine_chunks()
 
-    def add(self, rows: pa.Table, table: str = "readings") -> None:
-        write_deltalake(self.paths.table(table), rows, mode="append")
+    def add(self, rows: pa.Table, table: str = "readings", mode: str = "append") -> None:
+        fresh = conform(self.spark.createDataFrame(rows), TABLES[table])
+        fresh.write.format("delta").mode(mode).save(self.paths.table(table))
 
     def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
         span, world = Span(since, until), self.world
-        todo = backfill.plan_backfill(world.topology(), world.endpoint, self.paths, span, ["readings"])
-        return backfill.apply_backfill(todo, world.endpoint, self.paths)
+        todo = backfill.plan_backfill(self.lake, world.topology(), world.endpoint, span, ["readings"])
+        return backfill.apply_backfill(todo, self.lake, world.topology())
 
 
 @pytest.fixture
-def tables(world: World, tmp_path: Path) -> Tables:
+def tables(world: World, tmp_path: Path, spark: SparkSession) -> Tables:
     """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
     one, two = world.box(0), world.box(1)
     world.append(
@@ -88,7 +100,7 @@ def tables(world: World, tmp_path: Path) -> Tables:
             + [reading(two, i, T0 + i * 60 * MINUTE) for i in range(23)],
         }
     )
-    found = Tables(world, tmp_path)
+    found = Tables(world, tmp_path, spark)
     found.fill({world.log(one): 25, world.log(two): 5})
     return found
 
@@ -120,7 +132,7 @@ def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: W
 
 
 def test_what_never_ran_and_has_nothing_to_do_is_equal(tables: Tables, world: World) -> None:
-    found = verify(world.topology(), world.endpoint, tables.folder, ["custody", "conditions"])
+    found = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["custody", "conditions"])
     custody, conditions = found.of("custody"), found.of("conditions")
     assert custody is not None
     assert conditions is not None
@@ -175,7 +187,7 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert before is not None
     tables.delete(world.log(world.box(0)), 7)
     (Path(tables.paths.checkpoint("readings")) / "offsets" / "0").write_text("v1")
-    done = rebuild_job("readings", JOBS, world.topology(), world.endpoint, tables.paths)
+    done = tables.rebuild("readings")
     after = read_checkpoint(tables.paths, "readings")
     assert after is not None
     assert after.positions == before.positions
@@ -201,7 +213,7 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
     with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
         check_whole(paths, [customer])
-    done = rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths)
+    done = tables.rebuild("feeds")
     assert done.written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
     check_whole(paths, [customer])
@@ -211,10 +223,10 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     tables.add(whole.slice(0, 1), "feeds")
     with pytest.raises(SplitStateError, match="11 rows"):
         check_whole(paths, [customer])
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    assert tables.rebuild("feeds").written == {"feeds": 11}
     whole = tables.feeds().slice(1)
     world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    assert tables.rebuild("feeds").written == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
     check_whole(paths, [customer])
 
@@ -223,9 +235,8 @@ def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) ->
     log = world.log(world.box(0))
     count = sum(is_data(record) for record in world.read(log))
     assert count == 24
-    positions = {log: 99}
-    found = find_odd_rows(ENTRY, world.topology(), world.endpoint, tables.paths, positions)
-    assert (found.odd, found.shorter) == ({}, (log,))
+    found = tables.odd({log: 99})
+    assert (found.counts, found.rows, found.shorter) == ({}, None, (log,))
 
 
 def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
@@ -241,9 +252,11 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     assert "alpha" in lost.why
 
 
-def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_path: Path) -> None:
+def test_columns_that_a_release_added_are_filled_for_old_rows(
+    world: World, tmp_path: Path, spark: SparkSession
+) -> None:
     """Old rows have null in a column that was added after they were written."""
-    tables, boxes = Tables(world, tmp_path), [world.box(1), world.box(2)]
+    tables, boxes = Tables(world, tmp_path, spark), [world.box(1), world.box(2)]
     more = [reading(boxes[0], 500 + n, T0 + n * MINUTE) for n in range(30)]
     first = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(250)] for box in boxes})
     second = world.append({world.log(boxes[0]): more})
@@ -261,7 +274,7 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_
         place = rows.schema.get_field_index(name)
         values = pc.if_else(keep, rows[name], pa.scalar(None, kind))
         old = old.set_column(place, rows.schema.field(name), values)
-    write_deltalake(tables.paths.table("readings"), old, mode="overwrite")
+    tables.add(old, mode="overwrite")
     found = tables.check()
     assert (found.same, found.rows) == (False, 530)
     assert {each.columns for each in found.differences} == {names[::-1]}
@@ -273,18 +286,52 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_
     assert tables.rows().equals(rows)
 
 
-def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path) -> None:
+def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark: SparkSession) -> None:
     """Rows of no record stay, also those that lie between rows that are put right."""
-    tables, box = Tables(world, tmp_path), world.box(1)
+    tables, box = Tables(world, tmp_path, spark), world.box(1)
     log = world.log(box)
     end = world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[log] + 20
     tables.fill({log: end})
     rows = tables.rows()
-    strange = rows.slice(0, 1).set_column(
-        rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset"), pa.array([0], pa.int64())
-    )
-    tables.add(strange)  # where the marker stands
-    wrong = {log: [OddRow(offset, "changed", "readings") for offset in (1, 2, 5, 6, 7, 12)]}
-    assert repair_logs(LogRepair(ENTRY, wrong), world.endpoint, tables.paths) == 6
+    place, field = rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset")
+    strange = rows.slice(0, 1).set_column(place, field, pa.array([0], pa.int64()))  # where the marker stands
+    supply = rows.schema.get_field_index("supply_temperature")
+    odd = pc.is_in(rows["log_offset"], pa.array([1, 2, 5, 6, 7, 12]))
+    lied = rows.set_column(supply, rows.schema.field(supply), pc.if_else(odd, 99.0, rows["supply_temperature"]))
+    tables.add(pa.concat_tables([strange, lied]), mode="overwrite")
+    found = tables.odd({log: end})
+    assert (found.missing, found.wrong, found.extra) == (0, 6, 1)
+    assert repair_logs(found, tables.lake) == 6
     assert tables.rows().slice(1).equals(rows)
     assert tables.rows().slice(0, 1).equals(strange)
+
+
+def test_missing_rows_are_new_to_those_who_follow_the_table(tables: Tables, world: World, tmp_path: Path) -> None:
+    """Rows that are added are read by streams; rows that are exchanged are not."""
+    log, two = world.log(world.box(0)), world.log(world.box(1))
+    good = tables.rows()
+    tables.delete(log, 7)
+    supply = good.schema.get_field_index("supply_temperature")
+    lied = good.slice(2, 1).set_column(supply, good.schema.field(supply), pa.array([99.0]))
+    tables.delete(log, 3)
+    tables.add(lied)
+    moved = good.filter(pc.and_(pc.equal(good["log"], two), pc.equal(good["log_offset"], 2)))
+    tables.delete(two, 2)
+    tables.add(moved.select(["log", "log_offset", "term", "equipment_reference", "payload"]), "readings_rejected")
+    check = tables.check()
+    assert {(each.table, each.what, each.key["log_offset"]) for each in check.differences} == {
+        ("readings", "missing", 7), ("readings", "changed", 3), ("readings_rejected", "changed", 2),
+    }  # fmt: skip
+    (wrong_table,) = [each for each in check.differences if each.table == "readings_rejected"]
+    assert set(wrong_table.columns) <= set(TABLES["readings"].plain_schema.names) | {"reason"}
+    seen: list[int] = []
+    version = DeltaTable(tables.paths.table("readings")).version()
+    rows = tables.lake.new_rows("readings", startingVersion=str(version + 1))
+    assert tables.backfill() == {"readings + readings_rejected": 3}
+    writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "follower")).trigger(availableNow=True)
+    writer.foreachBatch(
+        lambda batch, _: seen.extend(row["log_offset"] for row in batch.collect())
+    ).start().awaitTermination()
+    assert seen == [7]
+    assert tables.check().same is True
+    assert tables.rows().equals(good)

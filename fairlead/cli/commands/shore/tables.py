@@ -38,8 +38,8 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
     """Compare the tables with the topics that they are made from. Changes nothing.
 
     Log tables are compared with the logs up to where their job has read: every record is parsed again, and every column
-    of its row compared. Derived tables are made anew from their inputs, without Spark, and compared row by row. A
-    difference names the table, the row and the column. Ends with 1 when something differs.
+    of its row compared. Derived tables are made anew from their inputs and compared row by row. A difference names the
+    table, the row and the column. Ends with 1 when something differs.
 
     Example: fairlead shore verify --table readings
     """
@@ -47,8 +47,11 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
 
     place = open_shore(topology)
     check_tables(table or (), kept_tables(place.topology))
+    endpoint = place.endpoint
     with telling(quiet=as_json) as tell:
-        found = run_verify(place.topology, place.endpoint, place.folder, table, tell=tell)
+        tell("starting Spark")
+        with place.session(beside=True) as spark:
+            found = run_verify(spark, place.topology, endpoint, place.folder, table, tell=tell)
     body = {"ok": found.ok, "whole": found.whole, **msgspec.to_builtins(found)}
     emit(body, as_json=as_json, render=lambda: _show_verification(found))
     if not found.ok:
@@ -131,17 +134,20 @@ def backfill(
     Example: fairlead shore backfill --since 2026-03-01 --until 2026-03-02 --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from shore.delta.lake import Lake  # importing Spark's modules takes a second
     from shore.delta.lease import only_one
-    from shore.delta.table_errors import as_table_errors, check_tables
-    from shore.repair.backfill import Span, apply_backfill, plan_backfill  # importing Spark's modules takes a second
+    from shore.jobs.query import as_shore_errors
+    from shore.repair.backfill import Span, apply_backfill, plan_backfill
 
     place = open_shore(topology)
     check_tables(table or ())
     span = Span(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
-    with only_one(place.folder, place.paths), as_table_errors(place.paths):
+    endpoint = place.endpoint
+    with only_one(place.folder, place.paths), place.session() as spark, as_shore_errors(place.paths):
+        lake = Lake(spark, place.paths)
         with telling(quiet=as_json) as tell:
-            todo = plan_backfill(place.topology, place.endpoint, place.paths, span, table, tell=tell)
+            todo = plan_backfill(lake, place.topology, endpoint, span, table, tell=tell)
         rows = [
             {
                 "table": each.entry.name,
@@ -152,7 +158,7 @@ def backfill(
             }
             for each in todo.logs
         ]
-        rows += [{"table": each.entry.table, "differing": each.rows} for each in todo.derived]
+        rows += [{"table": each.table, "differing": each.rows} for each in todo.derived]
 
         def show(on: Console) -> None:
             _show_backfill(rows, on)
@@ -167,7 +173,7 @@ def backfill(
         written: dict[str, int] = {}
         if wanted:
             with telling(quiet=as_json) as tell:
-                written = apply_backfill(todo, place.endpoint, place.paths, tell=tell)
+                written = apply_backfill(todo, lake, place.topology, tell=tell)
 
     def render() -> None:
         if todo.empty:
@@ -201,8 +207,9 @@ def rebuild(
     Example: fairlead shore rebuild readings --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.delta.lease import only_one  # importing Spark's modules takes a second
-    from shore.delta.table_errors import as_table_errors
+    from shore.delta.lake import Lake  # importing Spark's modules takes a second
+    from shore.delta.lease import only_one
+    from shore.jobs.query import as_shore_errors
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild_job as run_rebuild
 
@@ -213,8 +220,14 @@ def rebuild(
     show = lines([f"The checkpoint of job {job} will be put aside and made anew, its tables completed."])
     done = None
     if consent.given(show):
-        with only_one(place.folder, place.paths), as_table_errors(place.paths), telling(quiet=as_json) as tell:
-            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.paths, tell=tell)
+        endpoint = place.endpoint
+        with (
+            only_one(place.folder, place.paths),
+            telling(quiet=as_json) as tell,
+            place.session() as spark,
+            as_shore_errors(place.paths),
+        ):
+            done = run_rebuild(job, JOBS, Lake(spark, place.paths), place.topology, endpoint, tell=tell)
 
     def render() -> None:
         if done is None:
