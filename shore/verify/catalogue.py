@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fairlead.names import parse_log
-from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
+from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships_duckdb, whole
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES, alerts_ashore
 from shore.tables.catalogue import job_of
@@ -111,8 +111,8 @@ DERIVED: tuple[Derived, ...] = (
     ),
     Derived("bookings", ("booking_changes",), bookings.everything),
     Derived("dock_movements", ("events", *_TOPOLOGY), dock_movements.everything, "event_date_time"),
-    Derived("port_calls", ("dock_movements", "positions", "sites"), ships.port_calls, "call_date_time"),
-    Derived("voyages", ("dock_movements", "positions", "sites"), ships.voyages, "leg_date_time"),
+    Derived("port_calls", ("dock_movements", "positions", "sites"), ships_duckdb.port_calls, "call_date_time"),
+    Derived("voyages", ("dock_movements", "positions", "sites"), ships_duckdb.voyages, "leg_date_time"),
     Derived(
         "containers_now",
         ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),

@@ -67,7 +67,7 @@ def check_reference(table: str, topology: Topology, paths: TablePaths) -> TableC
     except TableNotFoundError:
         return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
     if not rows.count_rows():
-        return TableCheck(table=table, kind="derived", same=None, notes=("job voyages has not run yet",))
+        return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
     with connection() as opened:
         found = compare(opened, table, rows, rows_of_topology(topology)[table], TABLES[table].key, tolerance=0.0)
     return TableCheck(
