@@ -1,4 +1,4 @@
-"""Tables ``port_calls`` and ``voyages`` on the driver, for ``fairlead shore verify``, ``backfill`` and ``rebuild``."""
+"""Tables ``port_calls``, ``voyages`` and ``ships_now`` on the driver: for ``fairlead shore verify``, ``backfill``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.delta.datasets import is_in, open_dataset
+from shore.delta.datasets import is_in, open_dataset, select
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.reference import SITES
+from shore.tables.ships_now import NEWEST, SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -32,6 +33,12 @@ def port_calls(paths: TablePaths) -> pa.Table:
 def voyages(paths: TablePaths) -> pa.Table:
     """Table ``voyages`` as it must be."""
     return _everything(paths)[1]
+
+
+def ships_now(paths: TablePaths) -> pa.Table:
+    """Table ``ships_now`` as it must be."""
+    positions, sites = open_dataset(paths, "positions"), stored(paths, SITES)
+    return select(NEWEST, SHIPS_NOW.plain_schema, positions=positions, sites=sites)
 
 
 def _everything(paths: TablePaths) -> tuple[pa.Table, pa.Table]:

@@ -113,6 +113,7 @@ DERIVED: tuple[Derived, ...] = (
     Derived("dock_movements", ("events", *_TOPOLOGY), dock_movements.everything, "event_date_time"),
     Derived("port_calls", ("dock_movements", "positions", "sites"), ships_duckdb.port_calls, "call_date_time"),
     Derived("voyages", ("dock_movements", "positions", "sites"), ships_duckdb.voyages, "leg_date_time"),
+    Derived("ships_now", ("positions", "sites"), ships_duckdb.ships_now),
     Derived(
         "containers_now",
         ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),

@@ -37,7 +37,7 @@ def paths(tmp_path: Path) -> TablePaths:
     for name in ("custody", "custody_entries", "sites", "owners"):
         TABLES[name].create(made.table(name))
     store(made, 0, *VOYAGE)
-    write_checkpoint(made, "operations", {"custody.tokyo": 9}, "{}")
+    write_checkpoint(made, "histories", {"custody.tokyo": 9}, "{}")
     return made
 
 
@@ -63,7 +63,7 @@ def test_equal_until_somebody_changes_a_row(paths: TablePaths, tmp_path: Path) -
 
 
 def test_what_a_job_has_not_done_cannot_be_compared(paths: TablePaths) -> None:
-    checkpoint = Path(paths.checkpoint("operations"))
+    checkpoint = Path(paths.checkpoint("histories"))
     shutil.copy(checkpoint / "offsets" / "0", checkpoint / "offsets" / "1")
     check = check_derived(CUSTODY, paths)
     assert (check.same, check.differing) == (None, 0)
@@ -87,7 +87,7 @@ def test_a_table_that_cannot_be_read_is_told_beside_the_others(paths: TablePaths
     check, other = found.tables
     assert (check.table, check.same, found.ok) == ("custody", False, False)
     assert "cannot be read" in check.notes[0]
-    assert "fairlead shore rebuild operations --yes" in check.notes[0]
+    assert "fairlead shore rebuild histories --yes" in check.notes[0]
     assert (other.table, other.same) == ("mkt", None)
 
 
@@ -145,7 +145,7 @@ def test_tables_of_every_kind_are_compared(tmp_path: Path) -> None:
     )
     batch = hours.Shore(str(tmp_path / "hours"))
     batch.take([hours.reading("BIGU0000016", minute, 9.0) for minute in range(0, 300, 5)])
-    for paths, names in ((fleet.paths, story.DERIVED), (batch.paths, hours.DERIVED)):
+    for paths, names in ((fleet.paths, (*story.MADE, *story.DERIVED)), (batch.paths, hours.DERIVED)):
         for made_of in DERIVED:
             if made_of.table not in names:
                 continue
