@@ -121,7 +121,7 @@ def test_the_topology_decides_who_is_believed(fleet: FleetLake) -> None:
     fleet.add(custody_entries=[ledger(1, VOYAGE[0]), ledger(2, yellow), ledger(3, VOYAGE[1])])
     assert fleet.rows("custody", "log") == [LOG, LOG, yellow.log]
     before = topology()
-    sold = Stream(insert_point=InsertPoint.MOVES, owners=("PINK",))
+    sold = Stream(insert_point=InsertPoint.MOVES, owners=("PINU",))
     fleet.follow(before.model_copy(update={"streams": before.streams | {"yellow": sold}}))
     assert fleet.rows("custody", "log") == [LOG, LOG]
     check(fleet)
