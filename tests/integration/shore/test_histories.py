@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.custody.history import chain
+from fairlead.records.custody import LedgerEntry
 from shore.jobs import bookings as bookings_duckdb
 from shore.jobs import custody as custody_duckdb
 from shore.jobs import histories, reference
@@ -223,7 +224,11 @@ def test_the_query_follows_its_inputs_and_another_topology(spark: SparkSession, 
 
 
 def test_a_chain_is_the_one_that_custody_shows(fleet: FleetLake) -> None:
-    entries = (*VOYAGE[:2], entry(18, 12, "tokyo", "SEIZURE"), came_back(18, 12, 30, by="tokyo"))
+    entries: tuple[LedgerEntry, ...] = (
+        *VOYAGE[:2],
+        entry(18, 12, "tokyo", "SEIZURE"),
+        came_back(18, 12, 30, by="tokyo"),
+    )
     fleet.add(custody_entries=[ledger(i, each) for i, each in enumerate(entries)])
     columns = ("term", "holder", "marker_offset", "to_offset", "lost")
     wanted = chain(LOG, entries).intervals

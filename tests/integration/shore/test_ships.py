@@ -139,7 +139,7 @@ def test_a_repeated_position_counts_once(fleet: FleetLake) -> None:
 
 
 def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLake) -> None:
-    more = {"course_over_ground": 90.0, "navigation_status": 0}
+    more: dict[str, Any] = {"course_over_ground": 90.0, "navigation_status": 0}
     fleet.add(positions=[position(1, 5, (10.0, 120.0), **more), position(2, 6, TOKYO, latitude=None)])
     newest = ("vessel", "device_date_time", "latitude", "speed_over_ground", "course_over_ground", "log_offset")
     assert fleet.rows("ships_now", *newest) == [("MV Duck Star", at(5), 10.0, 14.0, 90.0, 1)]
