@@ -35,7 +35,17 @@ PAGES: Final = {
     "containers": Page("Containers and custody", ("containers_now", "custody", "custody_entries")),
     "ships": Page(
         "Ships and ports",
-        ("port_calls", "voyages", "dock_movements", "events", "positions", "environment", "sites", "owners"),
+        (
+            "port_calls",
+            "voyages",
+            "ships_now",
+            "dock_movements",
+            "events",
+            "positions",
+            "environment",
+            "sites",
+            "owners",
+        ),
     ),
     "bookings": Page("Bookings and feeds", ("bookings", "booking_changes", "feeds", CUSTOMER)),
 }

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F
 from shore.delta.diff import EXTRA, MISSING, differences
 from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
-from shore.tables.model import Table
+from shore.tables.model import CHANGE_FEED, Table
 
 _AT_ONCE: Final = 4  # tables that are created side by side
 
@@ -44,7 +44,7 @@ def create_tables(spark: SparkSession, tables: Mapping[str, Table]) -> None:
 
 
 def create_table(spark: SparkSession, table: Table, location: str) -> None:
-    """Create one table, or add the columns that it lacks."""
+    """Create one table, or add the columns and the change data feed that it lacks."""
     schema = table.spark_schema
     if DeltaTable.isDeltaTable(spark, location):
         known = {field.name for field in spark.read.format("delta").load(location).schema.fields}
@@ -55,6 +55,9 @@ def create_table(spark: SparkSession, table: Table, location: str) -> None:
             )
             check_lease(location)
             spark.sql(f"alter table delta.`{location}` add columns ({added})")
+        if table.change_feed and not _has_change_feed(location):
+            check_lease(location)
+            spark.sql(f"alter table delta.`{location}` set tblproperties ('{CHANGE_FEED}' = 'true')")
         return
     if "://" not in location:
         Path(location).mkdir(parents=True, exist_ok=True)
@@ -185,6 +188,12 @@ def append_first(rows: DataFrame, location: str) -> int:
         return count
     finally:
         rows.unpersist()
+
+
+def _has_change_feed(location: str) -> bool:
+    from deltalake import DeltaTable as Reader  # as in ``is_empty``
+
+    return Reader(location).metadata().configuration.get(CHANGE_FEED) == "true"
 
 
 def is_empty(location: str) -> bool:

@@ -1,8 +1,5 @@
-"""Keeping table ``custody`` equal to the chains of all of ``custody_entries``: a part of job ``operations``.
-
-After a batch of entries is in ``custody_entries``, the intervals of the logs that they are about are made again from
-all their entries and replace what was there, in one commit. There is no state but the two tables, so a repeated batch,
-or a crash between the two writes (Spark then repeats the batch), ends with the same rows.
+"""Table ``custody`` on the driver, from ``custody_entries``: for ``fairlead shore verify`` and ``backfill``, and for
+jobs that do not read the table itself.
 """
 
 from __future__ import annotations
@@ -14,24 +11,12 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from shore.delta.datasets import is_in, open_dataset
-from shore.delta.write import ReplaceScope, replace_rows
 from shore.jobs import reference
 from shore.paths import TablePaths
 from shore.tables.custody import CUSTODY, believed_of, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
 from topologies.ledger_trust import Rules, history_rules
-
-
-def touched(entries: pa.Table) -> set[str]:
-    """The logs that rows of ``custody_entries`` are about."""
-    return {log for log in pc.unique(entries["entry_log"]).to_pylist() if log is not None}
-
-
-def rebuild(paths: TablePaths, logs: Collection[str]) -> None:
-    """Make the intervals of these logs again."""
-    if logs:
-        replace_rows(paths.table(CUSTODY.name), _of_logs(paths, logs), ReplaceScope("log", logs), key=CUSTODY.key)
 
 
 def of_boxes(paths: TablePaths, boxes: Collection[str]) -> pa.Table:

@@ -1,8 +1,7 @@
 """Job ``operations``: copies the small streams (alerts, events, ships, bookings, custody) into their tables.
 
 One query reads them all; a batch is bounded by the source's admission limit, so it is parsed on the driver and each
-table gets one commit, bound to (query, batch), which a repeated batch does not repeat. Entries of the ledgers of
-custody then renew the intervals of their logs (``shore.jobs.custody``).
+table gets one commit, bound to (query, batch), which a repeated batch does not repeat.
 """
 
 from __future__ import annotations
@@ -16,18 +15,16 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.records import decoder
 from shore.delta.write import append_once
-from shore.jobs import custody, reference
 from shore.jobs.model import JobContext, query_id
 from shore.paths import TablePaths
 from shore.source.parsing import read_strict
-from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, LogTable
+from shore.tables.operations import OPERATIONS, LogTable
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
 
 
 def query(context: JobContext) -> DataStreamWriter:
     paths = context.paths
-    reference.refresh(paths, context.topology)  # entries of ships are judged by it
     writer: DataStreamWriter = context.read_logs("operations", pattern=PATTERN).writeStream.foreachBatch(
         lambda batch, batch_id: write(batch, batch_id, paths)
     )
@@ -40,11 +37,8 @@ def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
     raw = batch.select("topic", "offset", "term", "timestamp", "value").toArrow()
     for operation in OPERATIONS:
         rows = rows_of(operation, raw)
-        if not rows.num_rows:
-            continue
-        append_once(paths.table(operation.table.name), rows, app=app, version=batch_id)
-        if operation.table is CUSTODY_ENTRIES:  # also when the rows were there: the batch may have broken off here
-            custody.rebuild(paths, custody.touched(rows))
+        if rows.num_rows:
+            append_once(paths.table(operation.table.name), rows, app=app, version=batch_id)
 
 
 def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:

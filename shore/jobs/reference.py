@@ -1,6 +1,8 @@
-"""Tables ``sites`` and ``owners`` follow the topology; what was made with others is then made again."""
+"""Tables ``sites`` and ``owners`` follow the topology; jobs follow them, and make again what was made with others."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
@@ -11,6 +13,19 @@ from shore.tables.model import Table
 from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
 from topologies.drawing.seachart import ports
 from topologies.model import Topology
+
+if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+    from shore.delta.lake import Lake
+
+
+def write(lake: Lake, topology: Topology) -> None:
+    """Make both tables equal to the topology; no commit where they are."""
+    from shore.delta.commit import replace_rows
+
+    fresh = rows_of_topology(topology)
+    for table in (SITES, OWNERS):
+        if not stored(lake.paths, table).equals(fresh[table.name]):
+            replace_rows(lake, table, lake.spark.createDataFrame(fresh[table.name]))
 
 
 def refresh(paths: TablePaths, topology: Topology) -> None:

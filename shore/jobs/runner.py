@@ -21,11 +21,24 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
+from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
 from shore.feeds.readers import kept_tables
-from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
+from shore.jobs import (
+    alerts,
+    alerts_now,
+    conditions,
+    feeds,
+    histories,
+    operations,
+    quality,
+    readings,
+    reference,
+    ships,
+    voyages,
+)
 from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
@@ -132,7 +145,7 @@ JOBS: dict[str, Job] = {
             readings.query,
             lambda topology: bool(topology.moving_streams),
         ),
-        Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
+        Job("operations", 1, tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
         Job(
             "alerts",
             1,
@@ -140,6 +153,22 @@ JOBS: dict[str, Job] = {
             "10 seconds",
             alerts.query,
             lambda topology: bool(topology.moving_streams),
+        ),
+        Job(
+            "histories",
+            2,
+            ("bookings", "custody"),
+            "30 seconds",
+            histories.query,
+            inputs=histories.INPUTS,
+        ),
+        Job(
+            "ships",
+            2,
+            ("dock_movements", "port_calls", "voyages", "ships_now"),
+            "60 seconds",
+            ships.query,
+            inputs=ships.INPUTS,
         ),
         # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
         Job(
@@ -171,18 +200,10 @@ JOBS: dict[str, Job] = {
         Job(
             "voyages",
             3,
-            ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+            ("containers_now",),
             "20 seconds",
             voyages.query,
-            inputs=(
-                "readings",
-                "booking_changes",
-                "events",
-                "positions",
-                "custody_entries",
-                "alerts",
-                "alerts_ashore",
-            ),
+            inputs=("readings", "booking_changes", "positions", "custody_entries", "alerts", "alerts_ashore"),
         ),
         # Days are read again as a whole: seldom.
         Job(
@@ -257,8 +278,6 @@ def run(
         try:
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
-            for table in TABLES.values():
-                table.create(paths.table(table.name))
         except FairleadError as error:
             reporter.fail(error)
             raise
@@ -268,6 +287,12 @@ def run(
         ):
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
+            try:
+                create_tables(spark, {paths.table(table.name): table for table in TABLES.values()})
+                reference.write(context.lake, topology)
+            except Exception as error:
+                reporter.fail(error)
+                raise
             _run_stages(context, site, chosen, once, reporter, stop)
         if lease is not None:
             lease.check()

@@ -1,33 +1,29 @@
-"""Job ``voyages``: the tables of bookings, docks, ships and boxes, from the log tables.
+"""Job ``voyages``: table ``containers_now``, from the log tables.
 
-One query follows all of its input tables. Of each batch it takes what the new rows are about (bookings, events, ships,
-boxes) and has those parts of each table made again: ``bookings``, ``dock_movements``, ``port_calls`` and ``voyages``,
-``containers_now``, in this order, since each follows from those before it. There is no state but the tables.
+One query follows all of its input tables. Of each batch it takes what the new rows are about (bookings, ships, boxes)
+and has those rows made again. There is no state but the tables.
 """
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import defaultdict
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.write import append_once, last_version
-from shore.jobs import bookings, containers_now, dock_movements, reference, ships
+from shore.jobs import containers_now, reference
 from shore.jobs.containers_now import READINGS, Touched
 from shore.jobs.model import JobContext, new_rows
 from shore.paths import TablePaths
-from shore.tables import TABLES
-from shore.tables.containers_now import NEWEST, OBSERVED
+from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, OBSERVED
 from shore.tables.model import TIME
 
-BOOKING, EVENT, POSITION, CUSTODY, ALERT, READING = "booking", "event", "position", "custody", "alert", "reading"
+BOOKING, POSITION, CUSTODY, ALERT, READING = "booking", "position", "custody", "alert", "reading"
 """What a row of a batch is about: its column ``kind``."""
 
 KEYS = pa.schema(
@@ -39,12 +35,6 @@ KEYS = pa.schema(
         pa.field("last", TIME),
     ]
 )
-_MADE: Final = {
-    "dock_movements": dock_movements.everything,
-    "port_calls": ships.port_calls,
-    "voyages": ships.voyages,
-    "containers_now": containers_now.everything,
-}  # in the order in which they follow from each other; all depend on the topology, too
 _APP: Final = "reference"
 _MOST_KEYS, _MOST_READINGS = "16m", "128m"  # of a table in one batch: the keys are held on the driver
 
@@ -79,7 +69,6 @@ def changes(spark: SparkSession, paths: TablePaths) -> DataFrame:
     found: DataFrame = spark.sql(OBSERVED, readings=rows("readings", _MOST_READINGS)).withColumn("kind", F.lit(READING))
     for other in (
         about("booking_changes", BOOKING, "booking_reference", box="equipment_reference"),
-        about("events", EVENT, "event_id"),
         about("positions", POSITION, "vessel_imo_number", moment="device_date_time").where("moment is not null"),
         about("custody_entries", CUSTODY, "entry_log"),
         about("alerts", ALERT, "equipment_reference"),
@@ -113,10 +102,6 @@ def update(paths: TablePaths, keys: pa.Table, newest: pa.Table) -> None:
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in keys.to_pylist():
         rows[row["kind"]].append(row)
-    bookings.update(paths, {row["key"] for row in rows[BOOKING]})
-    copies = dock_movements.update(paths, {row["key"] for row in rows[EVENT]})
-    spans = _spans(rows[POSITION], copies)
-    ships.update(paths, spans)
     touched = Touched(
         newest,
         held={row["key"].partition(".")[2] for row in rows[CUSTODY]},
@@ -128,24 +113,11 @@ def update(paths: TablePaths, keys: pa.Table, newest: pa.Table) -> None:
 
 
 def follow_topology(paths: TablePaths) -> None:
-    """Make all tables that depend on the topology anew when it is another one than when they were made."""
+    """Make the table anew when the topology is another one than when it was made."""
     table = paths.table("containers_now")
     version = reference.version(paths)
     if last_version(table, _APP) == version:
         return
-    for name, everything in _MADE.items():
-        rows = TABLES[name].sorted(everything(paths))
-        write_deltalake(DeltaTable(paths.table(name)), rows, mode="overwrite")
-    append_once(table, TABLES["containers_now"].plain_schema.empty_table(), app=_APP, version=version)
-
-
-def _spans(positions: list[dict[str, Any]], copies: pa.Table) -> dict[str, ships.Span]:
-    """Of each ship the first and the last time of what is new."""
-    times: dict[str, list[dt.datetime]] = defaultdict(list)
-    for row in positions:
-        times[row["key"]] += [row["first"], row["last"]]
-    moves = copies.filter(pc.is_valid(copies["transport_event_type_code"])) if copies.num_rows else copies
-    for row in moves.select(["vessel_imo_number", "event_date_time"]).to_pylist():
-        if row["vessel_imo_number"] is not None:
-            times[row["vessel_imo_number"]].append(row["event_date_time"])
-    return {ship: (min(found), max(found)) for ship, found in times.items()}
+    rows = CONTAINERS_NOW.sorted(containers_now.everything(paths))
+    write_deltalake(DeltaTable(table), rows, mode="overwrite")
+    append_once(table, CONTAINERS_NOW.plain_schema.empty_table(), app=_APP, version=version)

@@ -10,9 +10,14 @@ that no log is ever read out of its order.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT = pa.string()
 
@@ -41,7 +46,9 @@ BOOKINGS = Table(
     grain="One row per state of a booking for one container.",
     late="The states of a booking that a change is about are made again from booking_changes: a change that comes late "
     "from another office's log takes its place in the order, repeats change nothing.",
-    layout="Not partitioned: some short rows a container and journey.",
+    layout="Clustered by booking: some short rows a container and journey.",
+    cluster_by=("booking_reference",),
+    change_feed=True,
 )
 
 STATES = """
@@ -82,3 +89,9 @@ window booking as (
     partition by booking_reference, equipment_reference order by recorded nulls first, log, log_offset
 )
 """
+
+
+def bookings(booking_changes: DataFrame) -> DataFrame:
+    """The states that follow from changes, which must be all changes of each of their bookings."""
+    found: DataFrame = booking_changes.sparkSession.sql(STATES, booking_changes=booking_changes)
+    return found

@@ -18,6 +18,7 @@ from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import OWNERS, SITES
+from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
 TABLES: dict[str, Table] = {
@@ -42,6 +43,7 @@ TABLES: dict[str, Table] = {
         CONTAINERS_NOW,
         PORT_CALLS,
         VOYAGES,
+        SHIPS_NOW,
         DOCK_MOVEMENTS,
         QUALITY,
         FEEDS,
@@ -59,17 +61,18 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "environment",
         "booking_changes",
         "custody_entries",
-        "custody",
     ),
+    "histories": ("bookings", "custody"),
+    "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
     "conditions": ("conditions", "excursions", "excursion_parts", "mkt"),
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),
-    "voyages": ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+    "voyages": ("containers_now",),
     "quality": ("quality",),
 }
-"""The tables that each job keeps. ``sites`` and ``owners`` say what the topology says; job ``voyages`` writes them."""
-_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "voyages", "owners": "voyages"}
+"""The tables that each job keeps. ``sites`` and ``owners`` say what the topology says: every run writes them."""
+_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "ships", "owners": "ships"}
 
 
 def job_of(table: str) -> str:

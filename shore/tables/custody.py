@@ -1,10 +1,14 @@
-"""Table ``custody``: the chain of custody of every log, as intervals. Made of ``custody_entries`` by ``rows_of``."""
+"""Table ``custody``: the chain of custody of every log, as intervals. Made of ``custody_entries``.
+
+The entries of a log are judged (``topologies.ledger_trust``: which are believed) and chained
+(``fairlead.custody.history``) by one call of Python for each log, on executors. Neither needs entries of other logs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,7 +18,10 @@ from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
 from fairlead.records.custody import LedgerEntry, ledger_entries
 from shore.tables.model import TIME, Column, Table
-from topologies.ledger_trust import Rules, sift
+from topologies.ledger_trust import Rules, history_rules, sift
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT, _OFFSET = pa.string(), pa.int64()
 
@@ -50,8 +57,31 @@ CUSTODY = Table(
     grain="One row per term of a log. Terms that are not lost follow each other: each ends where the next begins.",
     late="The intervals of the logs that new entries are about are made again from custody_entries and replaced: the "
     "order in which ledgers come, and repeats, change nothing.",
-    layout="Not partitioned: a few short rows a container and voyage; sorted by log and term.",
+    layout="Clustered by log: a few short rows a container and voyage.",
+    cluster_by=("log",),
+    change_feed=True,
 )
+
+
+def custody(custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
+    """The intervals of the logs that entries are about.
+
+    Args:
+        custody_entries: All entries of each of its logs.
+        sites: All sites of the topology: which of them are ships decides who is believed.
+        owners: All owner codes: which logs are those of containers.
+
+    Until the topology is written (there are no sites), every entry is believed.
+    """
+    kinds = {row["site"]: row["kind"] for row in sites.select("site", "kind").collect()}
+    streams = {row["owner_code"]: row["stream"] for row in owners.select("owner_code", "stream").collect()}
+    rules = history_rules(kinds, streams) if kinds else None
+
+    def intervals(entries: pa.Table) -> pa.Table:
+        return rows_of_entries(entries.sort_by([("log", "ascending"), ("log_offset", "ascending")]), rules)
+
+    about = custody_entries.where("entry_log is not null").select("entry_log", *_NEEDED)
+    return about.groupBy("entry_log").applyInArrow(intervals, CUSTODY.spark_schema)
 
 
 def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:

@@ -11,8 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
+from shore.tables.bookings import BOOKINGS, bookings
+from shore.tables.custody import CUSTODY, custody
+from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
+from shore.tables.itineraries import port_calls, voyages
 from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.model import Table
+from shore.tables.port_calls import PORT_CALLS
+from shore.tables.ships_now import SHIPS_NOW, ships_now
+from shore.tables.voyages import VOYAGES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,7 +55,24 @@ class Derived:
     time: str | None = None
 
 
+_SAILED = ("dock_movements", "positions", "sites")
+
 DERIVED: tuple[Derived, ...] = (
-    Derived(ALERTS_ASHORE, ("readings",), lambda inputs, settings: alerts_ashore(inputs["readings"])),
+    Derived(ALERTS_ASHORE, ("readings",), lambda i, _: alerts_ashore(i["readings"])),
+    Derived(BOOKINGS, ("booking_changes",), lambda i, _: bookings(i["booking_changes"])),
+    Derived(
+        CUSTODY,
+        ("custody_entries", "sites", "owners"),
+        lambda i, _: custody(i["custody_entries"], i["sites"], i["owners"]),
+    ),
+    Derived(
+        DOCK_MOVEMENTS,
+        ("events", "sites", "owners"),
+        lambda i, _: dock_movements(i["events"], i["sites"], i["owners"]),
+        "event_date_time",
+    ),
+    Derived(PORT_CALLS, _SAILED, lambda i, _: port_calls(*(i[name] for name in _SAILED)), "call_date_time"),
+    Derived(VOYAGES, _SAILED, lambda i, _: voyages(*(i[name] for name in _SAILED)), "leg_date_time"),
+    Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
 )
 """In an order in which each table comes after its inputs."""

@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # whoever only reads tables needs no Spark
     from pyspark.sql.types import StructType
 
 _STATISTICS = "delta.dataSkippingStatsColumns"
+CHANGE_FEED = "delta.enableChangeDataFeed"
 CHECKPOINT_INTERVAL = "100"  # commits; a checkpoint costs Spark 3 to 6 CPU-s, reading 100 commits some milliseconds
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
@@ -90,7 +91,7 @@ class Table:
         if self.pruned_by:
             found[_STATISTICS] = ",".join(self.pruned_by)
         if self.change_feed:
-            found["delta.enableChangeDataFeed"] = "true"
+            found[CHANGE_FEED] = "true"
         return found
 
     def sorted(self, rows: pa.Table) -> pa.Table:

@@ -1,7 +1,7 @@
 """Tables ``sites`` and ``owners``: what the topology says about places, ships and boxes, for joins.
 
-Written anew from the topology whenever shore starts and they differ from it (``shore.jobs.reference``). The tables that
-depend on them are then made again as a whole.
+They are made equal to the topology whenever shore starts (``shore.jobs.reference``). The jobs whose tables depend on
+them follow their changes, and make those tables again as a whole.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SITES = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 OWNERS = Table(
@@ -48,6 +49,7 @@ OWNERS = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 

@@ -1,4 +1,4 @@
-"""Table ``voyages``: the ship's log with its stops, leg by leg. ``shore.sailing`` works it out."""
+"""Table ``voyages``: the ship's log with its stops, leg by leg. ``shore.tables.itineraries`` makes it."""
 
 from __future__ import annotations
 

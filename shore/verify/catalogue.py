@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from shore.delta.lake import Lake
-from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
+from shore.jobs import alerts_now, containers_now, quality, whole
 from shore.paths import CUSTOMERS, TablePaths
 from shore.source.options import parse_options
 from shore.tables import TABLES, alerts_ashore, graph
@@ -67,7 +67,6 @@ _TOPOLOGY: Final = ("sites", "owners")
 
 # Tables whose function of DataFrames is not in the graph yet: inputs, time, and how DuckDB makes the table.
 BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[TablePaths], pa.Table]]]] = {
-    "custody": (("custody_entries", *_TOPOLOGY), None, custody.everything),
     "conditions": (("readings",), "window_end", whole.conditions),
     "excursions": (("readings",), "start_date_time", whole.excursions),
     "excursion_parts": (("readings",), "part_start", whole.excursion_parts),
@@ -77,10 +76,6 @@ BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[Table
         None,
         alerts_now.everything,
     ),
-    "bookings": (("booking_changes",), None, bookings.everything),
-    "dock_movements": (("events", *_TOPOLOGY), "event_date_time", dock_movements.everything),
-    "port_calls": (("dock_movements", "positions", "sites"), "call_date_time", ships.port_calls),
-    "voyages": (("dock_movements", "positions", "sites"), "leg_date_time", ships.voyages),
     "containers_now": (
         ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
         None,

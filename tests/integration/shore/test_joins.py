@@ -9,11 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from shore import joins
-from shore.jobs import custody
 from shore.read import sql
 from shore.tables import TABLES
 from tests.support.ledgers import entry
-from tests.unit.shore.fleet import BOX, Fleet, alert, at, change, ledger, position, reading
+from tests.unit.shore.fleet import Fleet, alert, at, change, ledger, position, reading
+from tests.unit.shore.raw_records import make_custody
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
@@ -45,7 +45,7 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) ->
         ],
         alerts=[alert(i, 9 + i) for i in range(6)],
     )
-    custody.rebuild(fleet.paths, {f"containers.{BOX}"})
+    make_custody(fleet.paths)
     for name, function in FUNCTIONS.items():
         there = function(spark, fleet.paths).toArrow()
         here = sql(tmp_path, f"select * from {name}")  # noqa: S608  # our own names

@@ -1,4 +1,4 @@
-"""Log tables filled without Kafka or Spark, batch by batch, and the tables that job ``voyages`` makes of them."""
+"""Log tables filled without Kafka or Spark, batch by batch, and the tables that follow from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
 from shore.delta.datasets import select
-from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
+from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships_duckdb, voyages
 from shore.jobs.containers_now import READINGS
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -46,11 +46,14 @@ INPUTS = (
     "booking_changes",
     "custody_entries",
 )
-DERIVED = {
+MADE = {
     "bookings": bookings.everything,
     "dock_movements": dock_movements.everything,
-    "port_calls": ships.port_calls,
-    "voyages": ships.voyages,
+    "port_calls": ships_duckdb.port_calls,
+    "voyages": ships_duckdb.voyages,
+}
+"""Tables of jobs that need Spark, in the order in which they follow from each other; made anew with each batch."""
+DERIVED = {
     "containers_now": containers_now.everything,
     "quality": quality.everything,
 }
@@ -85,7 +88,7 @@ def _empty() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     paths = TablePaths.of(folder)
-    for name in (*INPUTS, *DERIVED, "sites", "owners"):
+    for name in (*INPUTS, *MADE, *DERIVED, "sites", "owners"):
         TABLES[name].create(paths.table(name))
     reference.refresh(paths, topology())
     voyages.follow_topology(paths)
@@ -106,7 +109,9 @@ class Fleet:
             write_deltalake(self.paths.table(name), content, mode="append")
 
     def update(self, rows: Rows) -> None:
-        """Tell the job of rows that are in the tables."""
+        """Tell the jobs of rows that are in the tables."""
+        for name, everything in MADE.items():
+            write_deltalake(self.paths.table(name), everything(self.paths), mode="overwrite")
         readings = pa.Table.from_pylist([dict(r) for r in rows.get("readings", ())], schema=TABLES["readings"].schema)
         observed = select(OBSERVED, READINGS, readings=readings)
         voyages.update(self.paths, keys_of(rows), select(NEWEST, READINGS, observed=observed))
@@ -149,7 +154,6 @@ def keys_of(rows: Rows) -> pa.Table:
     """What ``shore.jobs.voyages.keys_of`` finds in a batch."""
     found = [
         *(("booking", r["booking_reference"], r["equipment_reference"], None) for r in rows.get("booking_changes", ())),
-        *(("event", r["event_id"], None, None) for r in rows.get("events", ())),
         *(("position", r["vessel_imo_number"], None, r["device_date_time"]) for r in rows.get("positions", ())),
         *(("custody", r["entry_log"], None, None) for r in rows.get("custody_entries", ())),
         *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts", ())),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import BOX, OTHER, Fleet, alert, at, change, ledger, position, reading
+from tests.unit.shore.raw_records import make_custody
 
 LOG = f"containers.{BOX}"
 
@@ -25,7 +25,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 def held(fleet: Fleet, *entries: Any) -> None:
     fleet.add(custody_entries=[ledger(i, each) for i, each in enumerate(entries)])
-    custody.rebuild(fleet.paths, {each.log for each in entries})
+    make_custody(fleet.paths)
 
 
 def ask(fleet: Fleet, query: str) -> list[tuple[Any, ...]]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
 from tests.support.ledgers import entry
@@ -27,6 +26,7 @@ from tests.unit.shore.fleet import (
     position,
     reading,
 )
+from tests.unit.shore.raw_records import make_custody
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.partition("## Docks, ships and boxes")[2].partition("\n## ")[0]
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(("custody_entries", ledger(i, each)) for i, each in enumerate(entries)),
     ]
     fleet.add(**merged(told))
-    custody.rebuild(fleet.paths, {each.log for each in entries})
+    make_custody(fleet.paths)
     return fleet.folder
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from fairlead.names import parse_log
 from fairlead.records.custody import ledger_entries
 from shore.alerts.machine import advance
-from shore.jobs import alerts_now, custody, reference
+from shore.jobs import alerts_now, reference
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import table_of
@@ -29,6 +29,7 @@ from tests.support.ledgers import entry
 from tests.support.tables import fill
 from tests.unit.shore.alerts.logs import BOX, LOG, every, reading
 from tests.unit.shore.fleet import STAR, T0, alert, at, change, ledger, topology
+from tests.unit.shore.raw_records import make_custody
 from topologies.model import Site, SiteKind
 
 OTHER = "BIGU0000021"
@@ -62,12 +63,12 @@ class World:
         fill(self.folder, rows)
         logs = {row["entry_log"] for row in rows.get("custody_entries", ())}
         if custody_first:
-            custody.rebuild(self.paths, logs)
+            make_custody(self.paths)
         boxes = {
             row["equipment_reference"] for table, found in rows.items() if table != "custody_entries" for row in found
         }
         alerts_now.update(self.paths, boxes, logs)
-        custody.rebuild(self.paths, logs)
+        make_custody(self.paths)
 
     def rows(self) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._sorted(DeltaTable(self.paths.table("alerts_now")).to_pyarrow_table())

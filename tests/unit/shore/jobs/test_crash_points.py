@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.delta.write import append_once
-from shore.jobs import custody, operations
+from shore.jobs import operations
 from shore.paths import TablePaths
 from shore.read import table
 from shore.tables import TABLES
@@ -44,7 +44,6 @@ def test_operations(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
     for operation in OPERATIONS:
         TABLES[operation.table.name].create(paths.table(operation.table.name))
-    TABLES["custody"].create(paths.table("custody"))
     sent = 0
 
     def batch(number: int) -> Callable[[], None]:
@@ -63,11 +62,8 @@ def test_operations(tmp_path: Path) -> None:
             for key in table(tmp_path, operation.table.name).to_table(columns=["log", "log_offset"]).to_pylist()
         ]
         assert len(keys) == len({tuple(key.values()) for key in keys}) == sent
-        order = [("log", "ascending"), ("term", "ascending")]
-        stored = table(tmp_path, "custody").to_table().sort_by(order)
-        assert stored.equals(custody.everything(paths).sort_by(order))
 
-    assert crash_everywhere(batch, check) == len(OPERATIONS) + 1
+    assert crash_everywhere(batch, check) == len(OPERATIONS)
 
 
 def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
@@ -83,7 +79,7 @@ def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
     assert crash_everywhere(batch, shore.check) >= len(hours.DERIVED)
 
 
-def test_voyages_bookings_and_boxes(tmp_path: Path) -> None:
+def test_boxes_and_devices(tmp_path: Path) -> None:
     fleet = story.Fleet(tmp_path)
 
     def batch(number: int) -> Callable[[], None]:
@@ -92,10 +88,6 @@ def test_voyages_bookings_and_boxes(tmp_path: Path) -> None:
         rows: dict[str, list[dict[str, Any]]] = {
             "readings": [story.reading(number * 10, hour), story.reading(number * 10 + 1, hour - 5, story.OTHER)],
             "booking_changes": [story.change(number, hour, status="COMPLETED" if number % 2 else "CONFIRMED")],
-            "events": [
-                story.docked(number * 10, hour, "DEPA" if number % 2 else "ARRI"),
-                story.event(number * 10 + 1, hour - 1, "DISC" if number % 2 else "LOAD", vessel_imo_number=story.STAR),
-            ],
             "positions": [story.position(number, hour + 0.5, place, speed=0.0 if number % 2 else 14.0)],
             "alerts": [story.alert(number, hour, alert_id=f"a{number}")],
         }
