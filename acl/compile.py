@@ -562,7 +562,7 @@ def _follow(user: str, link: Link, operation: Operation, why: str) -> Iterator[R
         extent = pattern_of_glob(pattern)
         if extent is None:
             raise ConfigurationError(
-                f"link {link.name}: no Kafka rule can say which groups {pattern!r} means",
+                f"link {link.name}: Kafka's ACLs cannot express the groups {pattern!r}",
                 hint="use a group's name, or the beginning of names and one * at the end: billing, billing-*",
                 link=link.name,
                 pattern=pattern,

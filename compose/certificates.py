@@ -12,7 +12,7 @@ from fairlead.certs.trust import KeyPair
 from fairlead.errors import RefusedError
 from fairlead.local.files import write_file
 
-RENEW_DAYS: Final = 60  # a certificate with fewer days left is renewed at the next rendering
+RENEW_DAYS: Final = 60  # the next rendering renews a certificate with fewer days left
 
 
 def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
@@ -40,8 +40,8 @@ def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     elif facts(authority.certificate).serial not in {each.serial for each in all_facts(trusted.read_bytes())}:
         raise RefusedError(
             f"certificates in {shown} are missing or have fewer than {RENEW_DAYS} days left: {', '.join(wanted)}; "
-            "ca.pem there is not the project's authority, so that others by it would not be trusted",
-            hint=f"put new ones of your authority there; or remove {shown}, and all are made by the project's",
+            "the project's authority cannot renew them, because clients trust another one (ca.pem)",
+            hint=f"put new ones of your authority there; or remove {shown}: the project's authority then issues all",
             hosts=wanted,
         )
     for host in wanted:

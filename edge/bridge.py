@@ -268,12 +268,12 @@ class Bridge:
                 while busy := [writer for writer in writers.all() if writer.busy]:
                     await asyncio.gather(*(writer.idle() for writer in busy))
         except TimeoutError:
-            log.warning("%s: stopped with messages under way; the MQTT broker keeps them", self.site)
+            log.warning("%s: stopped with unacknowledged messages; the MQTT broker keeps them", self.site)
 
     async def _announce(self, session: MqttSession) -> None:
         await session.connected.wait()
         self.ready.set()
-        log.info("%s: the bridge takes messages; it holds %d logs", self.site, self._holdings.counts()["held"])
+        log.info("%s: the bridge is ready; this site holds %d logs", self.site, self._holdings.counts()["held"])
 
     async def _write_snapshots(self) -> None:
         while True:
@@ -291,7 +291,7 @@ class Bridge:
         if isinstance(error, WireError):
             failure = FixedLogError(
                 f"the bridge of {self.site} cannot append to one of its own logs: {error.what}",
-                hint="nothing is lost: the MQTT broker keeps what is not acknowledged; mend the log and start again",
+                hint="repair the log and restart the bridge; the MQTT broker keeps unacknowledged messages",
                 **error.fields,
             )
             failure.__cause__ = error

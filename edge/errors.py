@@ -16,7 +16,7 @@ class NotHolderError(RefusedError):
         where = f"{holder} holds it" if holder else "no site holds it"
         super().__init__(
             f"{site} cannot {doing}: it does not hold {log} ({where})",
-            hint="publish the event at the site that holds the box; if that site is lost, its log must be seized",
+            hint="publish the event at the site that holds the box; if it is lost: fairlead custody seize",
             log=log,
             site=site,
             holder=holder,

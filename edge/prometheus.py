@@ -14,21 +14,21 @@ _COUNTED: Final = (
     ("received", "received", "Messages from the MQTT broker."),
     ("acknowledged", "acked", "Messages acknowledged to the MQTT broker: they are stored."),
     ("appended", "appended", "Messages of all kinds appended to their own log."),
-    ("readings", "readings", "Readings of containers among them."),
+    ("readings", "readings", "Containers' readings appended to their own log."),
     ("repeats", "repeats", "Messages that were stored already."),
-    ("strays", "strays", "Readings kept because their log is elsewhere."),
-    ("alerts", "alerts", "States of alerts raised."),
-    ("mqtt_dropped", "mqtt_dropped", "Messages that the MQTT broker says it has dropped."),
+    ("strays", "strays", "Readings kept as strays because another site holds their log."),
+    ("alerts", "alerts", "Alert states raised."),
+    ("mqtt_dropped", "mqtt_dropped", "Messages that the MQTT broker reports as dropped."),
     ("flood_dropped", "flood_dropped", "Messages dropped because their device publishes far more than its limit."),
     ("strays_gone", "strays_gone", "Strays that retention deleted here before they were drained."),
-    ("entries_refused", "entries_refused", "Entries of ledgers that are not believed."),
-    ("mqtt_sessions_lost", "mqtt_sessions_lost", "How often the MQTT broker has forgotten the bridge's session."),
+    ("entries_refused", "entries_refused", "Ledger entries that are not believed."),
+    ("mqtt_sessions_lost", "mqtt_sessions_lost", "Times that the MQTT broker lost the bridge's session."),
 )
 _GAUGES: Final = (
-    ("ready", "ready", "1 while the bridge takes messages."),
+    ("ready", "ready", "1 while the bridge accepts messages."),
     ("mqtt_connected", "mqtt_connected", "1 while its session at the MQTT broker is connected."),
     ("kafka_connected", "kafka_connected", "1 while it has a connection to the site's Kafka."),
-    ("waiting_messages", "unacked", "Messages taken and not stored yet."),
+    ("waiting_messages", "unacked", "Messages received and not stored yet."),
     ("waiting_strays", "strays_waiting", "Readings that wait for custody of their log."),
     ("waiting_events", "events_waiting", "Events that wait for custody."),
     ("start_time_seconds", "started", "When the bridge was started, Unix time."),
@@ -68,14 +68,14 @@ def start_metrics(bridges: Sequence[Watched], port: int, address: str = ADDRESS)
 
 def _by_kind(taken: Sequence[Snapshot]) -> Iterator[Metric]:
     letters = CounterMetricFamily(
-        "fairlead_bridge_dead_letters", "Messages that could not be used.", labels=["site", "reason"]
+        "fairlead_bridge_dead_letters", "Messages kept as dead letters.", labels=["site", "reason"]
     )
     logs = GaugeMetricFamily("fairlead_bridge_logs", "Containers' logs by custody.", labels=["site", "custody"])
     alerts = GaugeMetricFamily(
-        "fairlead_bridge_site_alerts", "Alerts about the site itself that are open.", labels=["site", "kind"]
+        "fairlead_bridge_site_alerts", "Open alerts about the site itself.", labels=["site", "kind"]
     )
     append = SummaryMetricFamily(
-        "fairlead_bridge_append_seconds", "From the sending of a request of appends to its answer.", labels=["site"]
+        "fairlead_bridge_append_seconds", "Seconds from sending appends to the broker's answer.", labels=["site"]
     )
     for each in taken:
         site = str(each["site"])

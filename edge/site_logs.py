@@ -49,7 +49,7 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
     needed = {"events", "alerts", "custody", "strays", "deadletters", "ships" if at_sea else "bookings"}
     if missing := sorted(needed - topology.streams.keys()):
         raise ConfigurationError(
-            f"no bridge can work at {site}: topology {topology.name!r} has no stream {', '.join(missing)}",
+            f"a bridge cannot run at {site}: topology {topology.name!r} has no stream {', '.join(missing)}",
             hint="bridges are for topologies with ships or ports; declare the streams, or write to the logs directly",
             site=site,
             missing=missing,

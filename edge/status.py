@@ -68,7 +68,7 @@ ALARMS: Final = (
         "fairlead_bridge_mqtt_sessions_lost_total",
         "FairleadMqttLost",
         lambda metrics: int(metrics.get("mqtt_sessions_lost", 0)),
-        "the MQTT broker has forgotten the bridge's session {count:,} times: what it had queued may be lost",
+        "the MQTT broker has lost the bridge's session {count:,} times; queued messages may be lost",
         "persistence must be true in its configuration, and its folder must be kept",
     ),
     Alarm(
@@ -84,16 +84,16 @@ ALARMS: Final = (
         "fairlead_bridge_dead_letters_total",
         "FairleadBridgeLettersKept",
         lambda metrics: int(metrics.get("dead_letters", 0)),
-        "{count:,} messages could not be used: they are dead letters, in no other log and in no table",
-        "fairlead bridge replay --site SITE --dry-run says why; set the cause right and replay them",
+        "{count:,} messages could not be used: they are dead letters, and no other log or table has them",
+        "fairlead bridge replay --site SITE --dry-run shows why; remove the cause, then replay them",
     ),
     Alarm(
         "strays-gone",
         "fairlead_bridge_strays_gone_total",
         "FairleadBridgeStraysGone",
         lambda metrics: int(metrics.get("strays_gone", 0)),
-        "{count:,} strays had been deleted by retention here before they were drained: they are not in their logs",
-        "the site that kept them has them still, in its log of strays; a longer retention for strays here prevents it",
+        "{count:,} strays were deleted by retention here before they were drained: their logs lack them",
+        "the site that kept them still has them in its strays log; a longer retention for strays here prevents this",
     ),
     Alarm(
         "logs-broken",
@@ -101,15 +101,15 @@ ALARMS: Final = (
         "FairleadBridgeLogsBroken",
         lambda metrics: int(metrics.get("custody", {}).get("broken", 0)),
         "{count:,} containers' logs refuse what the bridge appends: another program has written to them",
-        "one bridge only may run for the site; fairlead acl audit NUMBER shows who else may write; then restart it",
+        "run only one bridge for the site; fairlead acl audit NUMBER shows who else can write; then restart the bridge",
     ),
     Alarm(
         "site-alerts",
         "fairlead_bridge_site_alerts",
         "FairleadBridgeSiteAlerts",
         lambda metrics: sum(metrics.get("site_alerts", {}).values()),
-        "{count:,} alerts about this site are open: readings or events do not get into their logs",
-        "fairlead alert list says which; fairlead custody strays what waits for which log",
+        "{count:,} alerts about this site are open: readings or events do not reach their logs",
+        "fairlead alert list shows them; fairlead custody strays shows what waits for which log",
     ),
 )
 """All alarms of bridges. Each is a line of ``fairlead status``, and makes ``fairlead status --check`` exit with 1."""

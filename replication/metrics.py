@@ -53,12 +53,12 @@ def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:
     queued = GaugeMetricFamily(
         "fairlead_memory_queued_bytes", "Fetched batches that wait for the target.", labels=["site"]
     )
-    limit = GaugeMetricFamily("fairlead_memory_limit_bytes", "How much may wait.", labels=["site"])
+    limit = GaugeMetricFamily("fairlead_memory_limit_bytes", "Largest size of batches that may wait.", labels=["site"])
     started = GaugeMetricFamily(
         "fairlead_replicator_start_time_seconds", "When the replicator was started, Unix time.", labels=["site"]
     )
     refused = CounterMetricFamily(
-        "fairlead_ledger_entries_refused", "Entries of ledgers that are not believed.", labels=["site"]
+        "fairlead_ledger_entries_refused", "Ledger entries that are not believed.", labels=["site"]
     )
     for each in taken:
         site = [str(each["site"])]
@@ -84,7 +84,7 @@ def _certificates(taken: Sequence[Snapshot]) -> Iterator[Metric]:
                 ends[site] = min(end, ends.get(site, end))
     family = GaugeMetricFamily(
         "fairlead_certificate_expiry_time_seconds",
-        "When the certificate that the site's Kafka shows expires, Unix time.",
+        "When the certificate of the site's Kafka expires, Unix time.",
         labels=["site"],
     )
     for site, end in ends.items():
@@ -96,7 +96,7 @@ _COUNTED: Final = (
     ("records", "Records appended to the target, markers and fillers included."),
     ("batches", "Record batches appended to the target."),
     ("bytes", "Bytes of batches appended to the target."),
-    ("fetched_bytes", "Bytes of batches that came over the link, with what was there already."),
+    ("fetched_bytes", "Bytes of batches fetched over the link, including repeats."),
 )
 
 
@@ -108,7 +108,7 @@ def _links(taken: Sequence[Snapshot]) -> Iterator[Metric]:
             family.add_metric([str(link["name"])], link[name])
         yield family
     lag = GaugeMetricFamily(
-        "fairlead_link_lag_records", "Records still to come; absent while the link is not up.", labels=["link"]
+        "fairlead_link_lag_records", "Records that the target lacks; absent while the link is not up.", labels=["link"]
     )
     state = GaugeMetricFamily("fairlead_link_state", "1 for the state that the link is in.", labels=["link", "state"])
     followed = GaugeMetricFamily("fairlead_link_followed_logs", "Logs that are fetched here.", labels=["link"])
@@ -123,12 +123,10 @@ def _links(taken: Sequence[Snapshot]) -> Iterator[Metric]:
 
 
 def _logs(taken: Sequence[Snapshot]) -> Iterator[Metric]:
-    counts = GaugeMetricFamily(
-        "fairlead_logs", "Logs by state, those that are mirrored left out.", labels=["site", "state"]
-    )
+    counts = GaugeMetricFamily("fairlead_logs", "Logs by state, without mirrored ones.", labels=["site", "state"])
     since = GaugeMetricFamily(
         "fairlead_log_state_since_seconds",
-        "When a log that is not mirrored got into its state, Unix time.",
+        "When a log that is not mirrored entered its state, Unix time.",
         labels=["site", "log", "state"],
     )
     for each in taken:
@@ -150,8 +148,8 @@ _PATIENCE: Final = 5.0  # seconds for all sites; Prometheus gives up after ten
 _GAUGES: Final = (
     ("brokers", "Brokers that are up."),
     ("partitions", "Partitions that the replicator may see."),
-    ("under_replicated_partitions", "Those of which fewer copies are in sync than there are."),
-    ("offline_partitions", "Those without a leader."),
+    ("under_replicated_partitions", "Partitions with fewer in-sync replicas than replicas."),
+    ("offline_partitions", "Partitions without a leader."),
 )
 
 

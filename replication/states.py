@@ -38,28 +38,28 @@ class LinkState(StrEnum):
 
 
 _RESOLVE = "'fairlead link resolve LOG --site SITE"
-_KEEPS = "which keeps this version under another name and has the log made again"
+_KEEPS = "which keeps this version under another name and copies the log again"
 
 REMEDY: dict[LogState, str] = {
     LogState.MIRRORING: "",
     LogState.BEHIND_RETENTION: f"{_RESOLVE} --skip' marks the lost offsets and goes on; or --refill, {_KEEPS}; or let "
     "a site that still has them be a source, then --retry",
-    LogState.SOURCE_TRUNCATED: "find out why the holder lost records: this site still has them; then "
+    LogState.SOURCE_TRUNCATED: "find out why the holder lost records that this site still has; then "
     f"{_RESOLVE} --refill', {_KEEPS}; or --retry when the holder has them again",
     LogState.SOURCE_RECREATED: f"{_RESOLVE} --refill', {_KEEPS}; or --retry to see whether the new topic begins as the "
     "old one did",
     LogState.DIVERGED: "see where with 'fairlead audit' of both sites; where the source is right: "
     f"{_RESOLVE} --refill', {_KEEPS}; or --retry when the source has been put right",
-    LogState.REBUILDING: "nothing: it is made anew as soon as a source has the log as it is now, and what was only "
-    f"here is among this site's strays; when no source ever will: {_RESOLVE} --refill', {_KEEPS}; or --retry "
-    "to look at it anew",
+    LogState.REBUILDING: "none needed: the replicator rebuilds the copy as soon as a source has the log's current "
+    f"version, and readings that only this site has are among its strays; if no source ever will: {_RESOLVE} "
+    f"--refill', {_KEEPS}; or --retry to check it again",
     LogState.MISPLACED: "another client writes to this replica: look for it with 'fairlead acl drift'; then "
     f"{_RESOLVE} --refill', {_KEEPS}",
     LogState.QUARANTINED: f"remove the cause, then {_RESOLVE} --retry'; or --skip, which keeps the batch's bytes and "
     "marks its offsets",
-    LogState.UNAVAILABLE: "it is tried again by itself; when it lasts, see the replicator's rights with 'fairlead acl "
-    f"drift', then {_RESOLVE} --retry'",
-    LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' where the whole link or stream is paused",
+    LogState.UNAVAILABLE: "the replicator retries by itself; if it lasts, check the replicator's rights with "
+    f"'fairlead acl drift', then {_RESOLVE} --retry'",
+    LogState.PAUSED: f"{_RESOLVE}', or 'fairlead link resume' if the whole link or stream is paused",
 }
 """The remedy for each state, with placeholders that ``remedy`` replaces by the log and the site."""
 

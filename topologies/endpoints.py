@@ -130,10 +130,10 @@ class EndpointResolver:
             return written
         if not value:
             raise ConfigurationError(
-                f"{site} is outside this machine and the password of its user {user!r} is not known",
+                f"{site} is outside this machine, and the password of its user {user!r} is not set",
                 hint=f"set the environment variable {variable}, or secrets: {{{site}: {{{user}: ...}}}} in "
-                f"{self._topology.name}.local.yaml, or write it to {site}.{user} in the folder that {SECRETS_FOLDER} "
-                "names",
+                f"{self._topology.name}.local.yaml, or write it to the file {site}.{user} in the folder that "
+                f"{SECRETS_FOLDER} names",
                 site=site,
                 user=user,
                 variable=variable,
@@ -155,10 +155,10 @@ class EndpointResolver:
         except FileNotFoundError:
             return None
         except (OSError, UnicodeDecodeError) as error:
-            what = error.strerror if isinstance(error, OSError) else "it is no text"
+            what = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise ConfigurationError(
                 f"{file}, which holds a password, cannot be read: {what}",
-                hint="give its owner, or the user of this program, the right to read it",
+                hint="give the user of this program the right to read it",
                 file=str(file),
             ) from None
 

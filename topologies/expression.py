@@ -229,8 +229,8 @@ class _Parser:
             if operator and token.text != operator:
                 raise self._error(
                     token,
-                    "& and | are mixed without parentheses, which of them binds stronger is not defined",
-                    "put parentheses round one side, for example: (u:a & g:b) | u:c",
+                    "& and | are mixed without parentheses, and neither has precedence",
+                    "put one side in parentheses, for example: (u:a & g:b) | u:c",
                 )
             operator = token.text
             self._at += 1
@@ -240,7 +240,7 @@ class _Parser:
     def expect_end(self) -> None:
         token = self._next()
         if token.text == ")":
-            raise self._error(token, "this ) closes nothing", "take it away, or open a ( before")
+            raise self._error(token, "this ) has no (", "remove it, or add a ( before")
         if token.text:
             raise self._expected_operator(token)
 
@@ -271,9 +271,9 @@ class _Parser:
         prefix, colon, name = token.text.partition(":")
         if not colon:
             if operator := _OPERATOR_WORDS.get(prefix.lower()):
-                raise self._error(token, f"{prefix!r} is no operator here", f"write {operator}")
+                raise self._error(token, f"{prefix!r} is not an operator", f"write {operator}")
             raise self._error(
-                token, f"{prefix!r} alone says nothing", f"write u:{prefix} for a user, g: for a group, r: for a role"
+                token, f"{prefix!r} has no prefix", f"write u:{prefix} for a user, g: for a group, r: for a role"
             )
         try:
             kind = Kind(prefix)
@@ -287,7 +287,7 @@ class _Parser:
             raise self._error(token, f"unknown prefix {prefix + ':'!r}", hint) from None
         if not name:
             raise self._error(token, f"a name must follow {prefix}: directly", f"for example {prefix}:ducks")
-        for bad, why in ((":", "a name has no colon"), ("*", "a name has no *; everybody is p, alone")):
+        for bad, why in ((":", "a name has no colon"), ("*", "a name has no *; write p alone for everybody")):
             if bad in name:
                 position = token.position + len(prefix) + 1 + name.index(bad)
                 raise ExpressionError(self._text, position, why, _EXAMPLE)

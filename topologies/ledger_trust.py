@@ -124,7 +124,7 @@ class Rules:
             return Doubt("the topology has no such site")
         author = _author(entry)
         if author != site:
-            return Doubt(f"it says that {author} wrote it, and this is the ledger of {site}")
+            return Doubt(f"it names {author} as its author, but this is the ledger of {site}")
         if isinstance(entry, RefusalEntry):
             return None
         if not self._is_box_log(entry.log):
@@ -132,9 +132,9 @@ class Rules:
         match entry:
             case ReturnEntry():
                 own = STRAYS_PREFIX + site
-                return None if entry.strays_log == own else Doubt(f"what returns to {site} is kept in {own} only")
+                return None if entry.strays_log == own else Doubt(f"{site} keeps returned readings only in {own}")
             case ClaimEntry():
-                return Doubt("no box comes in from outside at a ship") if self._sites.get(site) else None
+                return Doubt("a box cannot enter the system at a ship") if self._sites.get(site) else None
             case CustodyEntry():
                 return self._of_grant(site, entry, view, aboard)
 
@@ -142,33 +142,33 @@ class Rules:
         newest = view.grant(entry.log)
         at_sea = self._sites.get(site, False)
         if not _fits_marker(entry, closely=at_sea):
-            return Doubt("the marker that it quotes says something else")
+            return Doubt("the marker that it quotes does not match it")
         if entry.drained_since is not None and entry.drained_since > entry.marker_offset:
-            return Doubt(f"it says that strays are drained from offset {entry.drained_since} on, behind its own marker")
+            return Doubt(f"its drained_since, offset {entry.drained_since}, is after its own marker")
         if entry.event == "SEIZURE":
             if entry.to_site != site:
-                return Doubt(f"a site seizes for itself, not for {entry.to_site}")
+                return Doubt(f"a site can seize a log only for itself, not for {entry.to_site}")
             if at_sea and (entry.term - SEIZING_TERMS, site) not in aboard.get(entry.log, ()):
                 before = newest is None or newest.term != entry.term - SEIZING_TERMS
-                return Doubt("a ship seizes only what was given to it in the newest term", waits=before)
+                return Doubt("a ship can seize only a log that it got in the newest term", waits=before)
             return self._of_positions(site, entry, None)
         if entry.term == 1:
             if at_sea:
                 return Doubt("a ship cannot open the log of a box")
             if entry.from_site is not None or entry.to_site != site:
-                return Doubt("a site opens a log for itself")
+                return Doubt("a site can open a log only for itself")
             return self._of_positions(site, entry, None)
         comes_in = entry.from_site is None and entry.event == "GTIN" and entry.to_site == site
         if entry.from_site != site and not comes_in:
-            return Doubt(f"it gives away what it says {entry.from_site} held")
+            return Doubt(f"it gives away a log that, by its own words, {entry.from_site} held")
         if newest is None or entry.term > newest.term + 1:
             if not at_sea:
                 return self._of_positions(site, entry, None)
             known = f"term {newest.term} is the newest known" if newest is not None else "no term is known"
-            return Doubt(f"nothing says that {site} held the term before ({known})", waits=True)
+            return Doubt(f"no entry shows that {site} held the previous term ({known})", waits=True)
         if entry.term == newest.term + 1:
             if not self._may_pass_on(site, entry, newest, view):
-                return Doubt(f"{newest.to_site or 'nobody'} held the log in the term before, not {site}")
+                return Doubt(f"{newest.to_site or 'nobody'} held the log in the previous term, not {site}")
             return self._of_positions(site, entry, newest)
         if at_sea and entry.term == newest.term and newest.granted_by != site:
             return Doubt(f"{newest.granted_by} has opened that term")
@@ -188,12 +188,12 @@ class Rules:
         for log, position in entry.drained.items():
             keeper = log.removeprefix(STRAYS_PREFIX)
             if keeper == log:
-                return Doubt(f"{log} is no log of strays")
+                return Doubt(f"{log} is not a strays log")
             if self._strays_at is None or (newest is None and entry.term > 1):
                 continue  # it may repeat positions of an earlier term, which is unknown here
             if position > (newest.drained.get(log, 0) if newest is not None else 0):
                 if site not in self._strays_at.get(keeper, ()):
-                    return Doubt(f"it says that {log} is drained up to {position}, which {site} does not have")
+                    return Doubt(f"it says that {log} is drained up to {position}, but {site} has no copy of {log}")
         return None
 
 

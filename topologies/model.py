@@ -121,8 +121,8 @@ class Permissions(Model):
 def _check_key_pattern(value: str) -> str:
     if KEY_PATTERN.fullmatch(value) is None:
         raise ValueError(
-            "expected a log's key, or the beginning of keys and one * at the end (REDU123*): Kafka's rules can say "
-            "nothing else, and what all keys have stands in permissions"
+            "expected a log's key, or the beginning of keys with one * at the end (REDU123*), as in Kafka's ACLs; "
+            "rights on all keys go into permissions"
         )
     return value
 

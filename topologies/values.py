@@ -137,9 +137,9 @@ Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
 _SETTING = re.compile(r"spark\.[A-Za-z0-9_.-]+")
 _SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)  # like the default of spark.redaction.regex
 _SHORES_OWN = {
-    "spark.master": "expected another setting: the master is shore's key 'master'",
-    "spark.jars": "expected another setting: shore brings its own jars; more go into shore's key 'packages'",
-    "spark.jars.packages": "expected another setting: packages go into shore's key 'packages'",
+    "spark.master": "expected another setting: set the master with shore's key 'master'",
+    "spark.jars": "expected another setting: shore has its own jars; add more with shore's key 'packages'",
+    "spark.jars.packages": "expected another setting: add packages with shore's key 'packages'",
 }
 
 
@@ -150,8 +150,8 @@ def _setting_name(name: str) -> str:
         raise ValueError(_SHORES_OWN[name])
     if _SECRET.search(name):
         raise ValueError(
-            "expected no secret: a topology holds none; give it in the environment of the processes that run Spark, "
-            "or by a credentials provider"
+            "expected no secret, because a topology holds none: set it in the environment of the processes that run "
+            "Spark, or use a credentials provider"
         )
     return name
 

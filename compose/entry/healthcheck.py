@@ -37,7 +37,7 @@ def mqtt(port: int, *, tls: bool) -> str:
     with _connected(port, tls=tls) as connection:
         connection.sendall(_CONNECT)
         answer = connection.recv(4)
-    return "" if answer[:1] == b"\x20" else "it does not answer a log-in"
+    return "" if answer[:1] == b"\x20" else "it does not answer a login"
 
 
 def page(port: int) -> str:

@@ -1,9 +1,9 @@
-"""The ship's own position out of AIS sentences: what its transponder reports, at the pace of the ship's log. Pure.
+"""Decode the ship's own position from AIS sentences, thinned to one position a minute. Pure.
 
-In: lines of NMEA 0183 (``!AIVDO``, ``!AIVDM``), decoded by pyais. Out: ``Position``, null for what is not available.
-The pilot plug of a transponder gives own reports as VDO. A receiver gives the reports of all ships as VDM: the ship's
-own are those of the MMSI whose static report (message 5) names the ship's IMO number. Reports of other ships, base
-stations and buoys are passed over.
+In: lines of NMEA 0183 (``!AIVDO``, ``!AIVDM``), decoded by pyais. Out: ``Position``, with null for values that are not
+available. The pilot plug of a transponder sends its own ship's reports as VDO. A receiver sends the reports of all
+ships as VDM: the own ship's are those of the MMSI whose static report (message 5) has the ship's IMO number. Reports of
+other ships, base stations and buoys are ignored.
 
 AIS has a value for "not available" of each quantity (ITU-R M.1371): latitude 91, longitude 181
 (``edge.alerts.ship.known``), course 360.0, heading 511, speed 102.3 knots.
@@ -28,7 +28,8 @@ NO_SPEED: Final = 102.3  # knots; 102.2 stands for "or more"
 NO_COURSE: Final = 360.0
 
 EVERY_MS: Final = 60_000
-"""A transponder reports every 2 to 10 s under way (ITU-R M.1371); one a minute, and each change of status, is kept."""
+"""A transponder reports every 2 to 10 s under way (ITU-R M.1371); the decoder keeps one a minute and every change of
+status."""
 _POSITIONS: Final = frozenset({1, 2, 3, 18, 19})  # class A, class B
 _STATIC: Final = 5
 _NOT_DEFINED: Final = 15  # navigation status; class B has none
@@ -36,7 +37,7 @@ _LONGEST_LINE: Final = 512
 
 
 def place(latitude: float | None, longitude: float | None) -> GeoLocation | None:
-    """The place, or None when it is none."""
+    """The location; None if the values mean "not available" or are out of range."""
     if latitude is None or longitude is None:
         return None
     return known(GeoLocation(latitude=latitude, longitude=longitude))
@@ -55,7 +56,7 @@ def heading(degrees: int | None) -> int | None:
 
 
 def without_sentinels(position: Position) -> Position:
-    """The position with null for all that is not available; the same object when nothing had to change."""
+    """The position with null for values that mean "not available"; the same object if it has none."""
     location = position.geo_location
     here = known(location)
     speed_now, course_now = speed(position.speed_over_ground), course(position.course_over_ground)
@@ -69,7 +70,7 @@ def without_sentinels(position: Position) -> Position:
 
 
 def payload_without_sentinels(payload: bytes, position: Position) -> bytes:
-    """The published JSON with null where ``position``, cleaned, has null; fields that we do not know are kept."""
+    """The published JSON with null where ``position`` (after ``without_sentinels``) has null; unknown fields stay."""
     body: dict[str, Any] = msgspec.json.decode(payload)
     cleaned: dict[str, Any] = msgspec.to_builtins(position)
     for name in ("geoLocation", "speedOverGround", "courseOverGround", "heading"):
@@ -79,12 +80,12 @@ def payload_without_sentinels(payload: bytes, position: Position) -> bytes:
 
 
 class AisDecoder:
-    """Sentences of one ship's receiver into positions.
+    """Decodes the sentences of one ship's receiver.
 
     Args:
         imo: The ship's IMO number.
-        boot: Counts the starts of this decoder and grows; with a sequence it names each report for ever.
-        counts: What became of the sentences: ``taken``, ``thinned``, ``others`` (not this ship, or no position),
+        boot: A number that grows with each start of the decoder; with the sequence it identifies a report for ever.
+        counts: Sentences by result: ``taken``, ``thinned``, ``others`` (another ship, or not a position),
             ``damaged``.
     """
 
@@ -100,7 +101,7 @@ class AisDecoder:
         self.counts: Counter[str] = Counter()
 
     def decode_line(self, line: bytes, now_ms: int) -> Position | None:
-        """A line as received, and the site's wall time; the position when it is this ship's and due."""
+        """Decode a line received at ``now_ms`` (the site's clock). Return the position if it is this ship's and due."""
         if len(line) > _LONGEST_LINE:
             self.counts["damaged"] += 1
             return None
@@ -108,12 +109,12 @@ class AisDecoder:
             self._parts.put_line(line.strip(b"\0\r\n \t"))
             sentence = self._parts.get_or_none()
             if not isinstance(sentence, AISSentence):
-                return None  # no AIS at all, or the first part of a long message
+                return None  # not AIS, or the first part of a long message
             if not sentence.is_valid:
                 self.counts["damaged"] += 1
                 return None
             said: dict[str, Any] = sentence.decode().asdict()
-            mmsi, kind = int(said["mmsi"]), int(said["msg_type"])  # of a message that is cut short they are None
+            mmsi, kind = int(said["mmsi"]), int(said["msg_type"])  # None in a message that was cut short
         except (AISBaseException, ValueError, IndexError, KeyError, TypeError):
             self.counts["damaged"] += 1
             return None
@@ -138,7 +139,7 @@ class AisDecoder:
         return position
 
     def _position(self, said: dict[str, Any], mmsi: int, status: int, now_ms: int) -> Position:
-        # AIS gives the second of the minute only; the sentence arrives within it.
+        # AIS has only the second of the minute; the sentence arrives within that minute.
         return Position(
             vessel_imo_number=self._imo,
             device=Device(

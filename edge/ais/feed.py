@@ -1,4 +1,4 @@
-"""Where AIS sentences come from: an NMEA server on TCP, or datagrams on UDP; read until cancelled."""
+"""Read AIS sentences from an NMEA server over TCP, or from UDP datagrams, until cancelled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_WAITING = 1_000
 
 
 class AisSource(NamedTuple):
-    """``tcp``: a server to connect to. ``udp``: an address of this machine to listen at."""
+    """An NMEA server to connect to (``tcp``), or an address of this machine to listen on (``udp``)."""
 
     scheme: Literal["tcp", "udp"]
     host: str
@@ -37,26 +37,27 @@ class AisSource(NamedTuple):
 
 
 def parse_source(text: str) -> AisSource:
-    """``tcp://host:port`` or ``udp://[host]:port``.
+    """Parse ``tcp://host:port`` or ``udp://[host]:port``.
 
     Raises:
-        ConfigurationError: it is neither.
+        ConfigurationError: the text has neither form.
     """
     match = _SOURCE.fullmatch(text)
     if match is None or not 1 <= int(match[3]) <= 65535 or (match[1] == "tcp" and not match[2]):
         raise ConfigurationError(
-            f"{text!r} is no source of AIS sentences",
+            f"{text!r} is not a source of AIS sentences",
             hint="tcp://HOST:PORT for an NMEA server, udp://:PORT to listen for datagrams (the usual port is 10110)",
         )
     return AisSource("tcp" if match[1] == "tcp" else "udp", match[2].strip("[]"), int(match[3]))
 
 
 def ship_feed(source: AisSource, imo: str, take: Callable[[Delivery], None], waiting: Sized) -> AisFeed:
-    """A feed whose positions go the way of those that the ship's devices publish.
+    """A feed that hands positions to the bridge's router, as if the ship's devices had published them.
 
     Args:
         take: The bridge's router.
-        waiting: What waits to be stored; beyond ``MOST_WAITING`` nothing is added, because Kafka is away.
+        waiting: The messages that wait to be stored. While there are ``MOST_WAITING`` or more, because Kafka does not
+            answer, the feed drops positions.
     """
     topic = f"{ROOT}/ships/{imo}/position"
 
@@ -70,8 +71,8 @@ class AisFeed:
     """Reads one source for one ship.
 
     Args:
-        take: Given each position as JSON, as the ship's own devices would publish it.
-        room: Whether another one can be taken; if not, it is dropped: nobody sends it again.
+        take: Called with each position as JSON.
+        room: Whether ``take`` may be called now; if not, the position is dropped.
     """
 
     def __init__(
@@ -86,18 +87,18 @@ class AisFeed:
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of the sentences; see ``AisDecoder``."""
+        """Sentences by result (see ``AisDecoder``), and the positions that were dropped."""
         return {**self._decoder.counts, "thrown away": self.thrown_away}
 
     async def run(self) -> None:
-        """Read until cancelled; a source that is away is tried again, and so is one that falls silent."""
+        """Read until cancelled. Reconnect when the source is away or sends nothing for ``_SILENT`` seconds."""
         delay = _FIRST_DELAY
         while True:
             try:
                 await (self._tcp() if self._source.scheme == "tcp" else self._udp())
                 reason = "the connection was closed"
             except (OSError, TimeoutError) as error:
-                reason = str(error) or f"nothing came for {_SILENT:.0f} s"
+                reason = str(error) or f"no data for {_SILENT:.0f} s"
             if self.connected.is_set():
                 delay = _FIRST_DELAY
             self.connected.clear()
@@ -122,7 +123,7 @@ class AisFeed:
             except asyncio.IncompleteReadError as error:
                 return error.partial
             except asyncio.LimitOverrunError as error:
-                await reader.readexactly(error.consumed)  # no sentence is so long; go on behind it
+                await reader.readexactly(error.consumed)  # no sentence is so long: skip it
                 return b"\n"
 
     async def _udp(self) -> None:
@@ -139,7 +140,7 @@ class AisFeed:
             transport.close()
 
     def line_came(self, line: bytes) -> None:
-        """Take one sentence as received."""
+        """Decode one sentence, and pass on the position if it has one."""
         position = self._decoder.decode_line(line, time.time_ns() // 1_000_000)
         if position is None:
             return
@@ -155,7 +156,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._lost = lost
 
     def datagram_received(self, data: bytes, addr: tuple[str | int, ...]) -> None:
-        for line in data.splitlines():  # IEC 61162-450 puts several into one
+        for line in data.splitlines():  # IEC 61162-450: several sentences in one datagram
             self._on_message(line)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -271,7 +271,7 @@ class AlertEngine:
 
     def _failed(self, rule: AlertRule, what: str) -> None:
         self.failures += 1
-        log.exception("%s: rule %s cannot judge %s; the others go on", self._site, rule.kind, what)
+        log.exception("%s: rule %s failed on %s; the other rules continue", self._site, rule.kind, what)
 
     def _add_reading(
         self, message: ReadingMessage, log: str, received_ms: int, ship_ms: int

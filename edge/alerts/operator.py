@@ -65,14 +65,14 @@ async def make_report(
     if not found:
         ids = sorted({alert.alert_id for alert in overboard})
         raise ConfigurationError(
-            f"no overboard alert is {wanted!r} here",
-            hint=f"there are: {', '.join(ids[:_NAMED]) or '(none)'}; another site may know more (--site)",
+            f"no overboard alert {wanted!r} here",
+            hint=f"known: {', '.join(ids[:_NAMED]) or '(none)'}; another site may know more (--site)",
             alerts=ids,
         )
     newest = found[-1]
     if newest.state == "CLEARED":
         raise ConfigurationError(
-            f"alert {newest.alert_id} has been cleared: the container is not lost",
+            f"alert {newest.alert_id} was cleared: the container is not lost",
             hint="fairlead alert list --all shows how it ended",
         )
     opened = next(alert for alert in found if alert.alert_id == newest.alert_id)
@@ -146,9 +146,7 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
         if len(found) != 1:
             some = [each.alert_id for each in found] or [a.alert_id for a in newest.values() if a.state != "CLEARED"]
             raise ConfigurationError(
-                f"{len(found)} open alerts of {wanted!r} are known at {site}"
-                if found
-                else f"no alert is {wanted!r} here",
+                f"{site} knows {len(found)} open alerts of {wanted!r}" if found else f"no open alert {wanted!r} here",
                 hint=f"give the id of one: {', '.join(sorted(some)[:_NAMED]) or '(none is open)'}",
                 alerts=sorted(some),
             )
@@ -156,7 +154,7 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
     if named.state == "CLEARED":
         why = "; ".join(each.detail for each in named.evidence[:1] if each.detail)
         raise RefusedError(
-            f"alert {named.alert_id} is over already" + (f": {why}" if why else ""), alert=named.alert_id
+            f"alert {named.alert_id} was cleared already" + (f": {why}" if why else ""), alert=named.alert_id
         )
     if named.raised_at != site:
         raise RefusedError(
@@ -167,8 +165,8 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
         )
     if named.kind in SITE_KINDS:
         raise RefusedError(
-            f"alert {named.alert_id} ends when its cause is gone, and only then",
-            hint="fairlead custody strays tells what waits for what; docs/alerts.md says what ends each kind of alert",
+            f"alert {named.alert_id} ends only when its cause is gone",
+            hint="fairlead custody strays shows what waits for which log; docs/alerts.md, what ends each kind of alert",
             alert=named.alert_id,
         )
     return named
@@ -216,8 +214,8 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
             return newest
         if time.monotonic() > until:
             raise UnavailableError(
-                f"the order is written at {endpoint.site}, but its bridge has not answered within {wait:g} s; it "
-                "stands, and will be carried out when the bridge runs",
+                f"the order is written at {endpoint.site}, but its bridge has not answered within {wait:g} s; the "
+                "bridge carries it out when it runs",
                 hint=f"fairlead status; fairlead bridge --site {endpoint.site}",
                 order_id=order.order_id,
                 site=endpoint.site,

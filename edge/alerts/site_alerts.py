@@ -175,7 +175,7 @@ def strays_waiting(writers: WriterRegistry, *, limit: float = LIMIT) -> AlertSou
         "WARNING",
         "age",
         partial(_waiting_too_long, writers, limit),
-        "what waited is in its log",
+        "all waiting records are in their log",
     )
 
 

@@ -54,7 +54,7 @@ async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings
         writers.alerts.append_alerts(engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
     writers.alerts.append_alerts(engine.settle(aboard, _now()))
     log.info(
-        "%s: the alert engine has read %d containers again, %d readings, in %.1f s",
+        "%s: the alert engine has read %d containers (%d readings) again in %.1f s",
         holdings.site,
         len(aboard),
         seen,
@@ -106,7 +106,7 @@ async def _tail(topic: str, tails: TailReader, depth: int) -> LogTail | None:
     try:
         return await tails.read(topic, depth)
     except BrokerError as error:
-        log.warning("%s cannot be read, the alert engine begins anew there: %s", topic, error)
+        log.warning("%s: cannot read the tail; the alert engine starts without history there: %s", topic, error)
         return None
 
 

@@ -129,7 +129,7 @@ class BlockedLogs:
         for writer in stuck:
             if isinstance(writer, ContainerWriter) and not writer.blocked:
                 log.error(
-                    "%s has taken nothing for %.0f s; its messages are kept in %s until it does",
+                    "%s: no append has succeeded for %.0f s; its messages are kept in %s until one does",
                     writer.log,
                     self._waits.seconds_of(writer),
                     self._writers.strays.log,
@@ -160,7 +160,7 @@ class BlockedLogs:
     def source(self) -> AlertSource:
         """Return the source of alerts: one per log blocked for ``ALERT_SECONDS``, until its strays are in the log."""
         return AlertSource(
-            LOG_BLOCKED, "blocked", "ALARM", "no-progress", self._conditions, "the log takes messages again"
+            LOG_BLOCKED, "blocked", "ALARM", "no-progress", self._conditions, "appends to the log succeed again"
         )
 
     def _conditions(self, now_ms: int, opened: Mapping[str, Alert]) -> Iterator[SiteCondition]:
@@ -177,7 +177,7 @@ class BlockedLogs:
         if rest := late[room:]:
             since_ms = min(self.since_ms[topic] for topic in rest)
             yield SiteCondition(
-                "others", since_ms, f"{len(rest)} more logs, {', '.join(rest[:5])} among them, take nothing"
+                "others", since_ms, f"appends fail to {len(rest)} more logs, among them {', '.join(rest[:5])}"
             )
 
     def _number(self, topic: str) -> str:
@@ -188,5 +188,5 @@ class BlockedLogs:
         if (uncreated := self._uncreated.get(topic)) is not None:
             return f"{topic} cannot be created: {uncreated.error.what}; {kept}"
         if topic in self._writers.fixed_logs:
-            return f"{topic}, one of the site's own logs, takes nothing: its messages wait, and those behind them"
-        return f"{topic} takes nothing; {kept}"
+            return f"appends fail to {topic}, one of the site's own logs: its messages and all later ones wait"
+        return f"appends fail to {topic}; {kept}"

@@ -193,7 +193,7 @@ class CustodyEventHandler:
             published = NewRecord(stray.payload, record.key, record.headers, timestamp_ms=time_ms(record))
             return message, published, stray.mqtt_topic
         where = waiting.offset, self._writers.strays.log
-        log.error("%s: the event at offset %d of %s cannot be read any more", self._site, *where)
+        log.error("%s: the waiting event at offset %d of %s is no longer readable", self._site, *where)
         return None
 
 
@@ -258,7 +258,7 @@ class OrderHandler:
             raise UnknownNameError("log's stream", order.log, self._topology.streams)
         if stream.insert_point is not InsertPoint.MOVES:
             raise RefusedError(
-                f"logs of stream {name.stream} do not move: who appends follows from their name", log=order.log
+                f"logs of stream {name.stream} do not move: their name decides which site appends", log=order.log
             )
         site = self._topology.sites.get(order.to_site)
         able = [each for each, spec in self._topology.sites.items() if spec.kind is not SiteKind.CUSTOMER]
@@ -268,8 +268,8 @@ class OrderHandler:
         at_sea = self._topology.sites[self._site].kind is SiteKind.SHIP
         if order.kind == "seize" and at_sea and grant is not None and grant.to_site != self._site:
             raise RefusedError(
-                f"{self._site} is a ship, and {order.log} was given to {grant.to_site}: no site would believe it",
-                hint="seize it ashore and grant it",
+                f"{self._site} is a ship, and {order.log} was given to {grant.to_site}: no site would accept this",
+                hint="seize it at a site ashore, then grant it to the ship",
                 log=order.log,
             )
         if order.kind == "grant" and order.to_site == self._site:

@@ -121,8 +121,8 @@ class CustodyManager:
         for holder, logs in self._holdings.view.holders().items():
             if holder not in self._topology.sites:
                 log.error(
-                    "%s: %d logs are held by %s, which the topology does not have, for example %s; give them to a site "
-                    "with 'fairlead custody seize'",
+                    "%s: %d logs are held by %s, which the topology does not have, for example %s; seize them with "
+                    "'fairlead custody seize'",
                     self._site,
                     len(logs),
                     holder,

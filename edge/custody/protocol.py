@@ -598,12 +598,12 @@ class CustodyProtocol:
     def _check_term(self, order: Transfer, term: int | None) -> None:
         grant = self.view.grant(order.log)
         if grant is None:
-            raise RefusedError(f"no ledger at {self.site} knows {order.log}: it was never opened", log=order.log)
+            raise RefusedError(f"no ledger at {self.site} has {order.log}: it was never opened", log=order.log)
         if term is not None and term != grant.term:
             raise RefusedError(
-                f"{order.log} has moved since the order was given: it was in term {term}, it is in term {grant.term}, "
+                f"{order.log} has moved since the order was given: from term {term} to term {grant.term}, "
                 f"held by {grant.to_site}",
-                hint="check with 'fairlead custody show', and give the order again if it is still right",
+                hint="check with 'fairlead custody show', and repeat the order if it is still right",
                 log=order.log,
             )
 
@@ -624,7 +624,7 @@ class CustodyProtocol:
             yield GiveUpLog(topic, error)
             raise LostCustodyError(
                 f"{self.site} cannot open the next term of {topic}: {error.what}",
-                hint="the log was continued elsewhere; compare the copies with 'fairlead audit'",
+                hint="another site has appended to the log; compare the copies with 'fairlead audit'",
                 log=topic,
             ) from error
 
@@ -633,8 +633,8 @@ class CustodyProtocol:
         yield CreateLog(topic)
         if (yield ReadPosition(topic)) is not None:
             raise ReplicaBehindError(
-                f"{self.site} cannot open {topic}: its copy has records, and no ledger here says who holds it",
-                hint="it goes on as soon as the holder's ledger is replicated here: fairlead status",
+                f"{self.site} cannot open {topic}: its copy has records, and no ledger here names its holder",
+                hint="the bridge continues as soon as the holder's ledger has arrived here: fairlead status",
                 log=topic,
             )
         marker = self._new_marker(transfer, term=1, previous=None)
@@ -669,7 +669,7 @@ class CustodyProtocol:
             raise ReplicaBehindError(
                 f"{self.site} cannot open {topic} again: its copy does not end where the box left the system "
                 f"({error.what})",
-                hint="it is done as soon as the copy is complete",
+                hint="the bridge opens it as soon as the copy is complete",
                 log=topic,
             ) from error
         marker = self._new_marker(transfer, term=grant.term + 1, previous=grant)
@@ -685,9 +685,8 @@ class CustodyProtocol:
         # Check again after draining: a broker accepts the marker of a new term at any end, so only this stops it.
         if self.holdings.state(topic) is not CustodyState.HELD or grant.to_site != self.site:
             raise LostCustodyError(
-                f"{self.site} cannot grant {topic} now: while its strays were brought in, the log could no longer be "
-                "appended to here",
-                hint="an event is tried again by itself; give an order again, see 'fairlead custody show'",
+                f"{self.site} cannot grant {topic} now: it lost the log while it appended the log's strays",
+                hint="the bridge repeats an event by itself; repeat an order: fairlead custody show",
                 log=topic,
             )
         position: LogPosition | None = yield ReadPosition(topic)
@@ -718,9 +717,9 @@ class CustodyProtocol:
         stale: StaleTail | None = yield FindStaleTail(topic)
         if stale is not None:
             raise SeizureError(
-                f"the copy of {topic} at {self.site} goes on from offset {stale.cut} in a term that an earlier "
-                "seizure has ended",
-                hint="wait until the copy has been made anew: fairlead status",
+                f"the copy of {topic} at {self.site} has records from offset {stale.cut} on that an earlier seizure "
+                "cut off",
+                hint="wait until the copy is rebuilt: fairlead status",
                 log=topic,
             )
         opened = max(grant.term, position.term) + SEIZING_TERMS
@@ -747,7 +746,7 @@ class CustodyProtocol:
                 return  # another bridge of this site stored the marker, and may end before it writes the entry
             raise LostCustodyError(
                 f"{self.site} could not seize {topic}: its copy has just grown ({error.what})",
-                hint="give the order again",
+                hint="repeat the order",
                 log=topic,
             ) from error
         yield ForgetLog(topic)
@@ -770,7 +769,7 @@ class CustodyProtocol:
             return False
         if last.to_site != self.site:  # the marker's offset in a copy may differ; that site's entry has the true one
             raise SeizureError(
-                f"{last.to_site} has seized {topic} (term {last.term}), and its ledger is not here yet",
+                f"{last.to_site} has seized {topic} (term {last.term}), and its ledger has not arrived here yet",
                 hint=f"wait for the ledger of {last.to_site}: fairlead custody show {topic}",
                 log=topic,
             )
@@ -783,7 +782,7 @@ class CustodyProtocol:
         """Return the newest grant of a log. Raises SeizureError if the log was never opened or this site holds it."""
         grant = self.view.grant(topic)
         if grant is None:
-            raise SeizureError(f"no ledger at {self.site} knows {topic}: it was never opened", log=topic)
+            raise SeizureError(f"no ledger at {self.site} has {topic}: it was never opened", log=topic)
         if self.holdings.state(topic) is CustodyState.HELD:
             raise SeizureError(f"{self.site} holds {topic} already", log=topic)
         return grant
@@ -801,14 +800,14 @@ class CustodyProtocol:
             if error.retriable and error.code != UNKNOWN_TOPIC_OR_PARTITION:
                 raise  # try again: a marker of this order may be stored already
             raise SeizureError(
-                f"{self.site} has no copy of {topic} that it could go on from: {error.what}",
-                hint="seize it at a site that has one, see 'fairlead custody show'",
+                f"{self.site} has no copy of {topic} that it could continue: {error.what}",
+                hint="seize it at a site that has one: fairlead custody show",
                 log=topic,
             ) from error
         if position is None or position.term < 1:
             raise SeizureError(
-                f"the copy of {topic} at {self.site} holds no record of any term",
-                hint="seize it at a site that has one, see 'fairlead custody show'",
+                f"the copy of {topic} at {self.site} has no record of any term",
+                hint="seize it at a site that has one: fairlead custody show",
                 log=topic,
             )
         stored: StoredMarker | None = yield ReadMarker(topic, position.marker)
@@ -832,9 +831,9 @@ class CustodyProtocol:
             case CustodyState.INCOMING:
                 marker = self.view.marker(topic)
                 raise ReplicaBehindError(
-                    f"{self.site} is behind: custody of {topic} is its own after the marker at offset {marker}, "
-                    "and its copy does not reach that yet",
-                    hint="give the order again when 'fairlead status' shows the copy complete",
+                    f"{self.site} is behind: it has custody of {topic} after the marker at offset {marker}, "
+                    "which its copy does not have yet",
+                    hint="repeat the order when 'fairlead status' shows that the copy is complete",
                     log=topic,
                     marker=marker,
                 )
@@ -963,7 +962,7 @@ class CustodyProtocol:
                 LostCustodyError(
                     f"{topic} is in term {position.term}, the ledger knows term {self.view.term(topic)}, and the "
                     f"term's marker is no longer here: {self.site} keeps its readings as strays",
-                    hint="wait for the other site's ledger to be replicated here",
+                    hint="wait until the other site's ledger has arrived here",
                 ),
             )
             return 0
@@ -1075,7 +1074,7 @@ class CustodyProtocol:
             case Fenced() | Misplaced() | FatalBrokerError():
                 self.holdings.mark_broken(grant.log)
                 log.error(
-                    "%s: given to this site in term %d, but cannot be taken over: %s", grant.log, grant.term, result
+                    "%s: cannot take over the log, given to this site in term %d: %s", grant.log, grant.term, result
                 )
                 return False
             case FairleadError():

@@ -72,8 +72,8 @@ class Receiver:
         await self._follower.catch_up()
         for topic, start in self.truncated.items():
             log.error(
-                "%s: the ledger %s has lost its first %d entries; what they said is read from the markers in the logs "
-                "that are here. Its retention must be forever",
+                "%s: the ledger %s has lost its first %d entries; the bridge uses the markers in the logs instead. "
+                "Set the ledger's retention to forever",
                 self._holdings.site,
                 topic,
                 start,
@@ -97,7 +97,7 @@ class Receiver:
         try:
             entry = ledger_entries.decode(record.value)
         except UNREADABLE as error:
-            log.error("the ledger %s has a record at offset %d that is no entry: %s", topic, record.offset, error)
+            log.error("%s@%d is not a ledger entry: %s", topic, record.offset, error)
             return
         for told in self._believer.hear(Told(topic, record.offset, entry)):
             if isinstance(told.entry, CustodyEntry):
@@ -112,8 +112,8 @@ class Receiver:
     def _apply(self, topic: str, entry: CustodyEntry, *, at_start: bool, waited: bool) -> None:
         if entry.event_date_time > dt.datetime.now(dt.UTC) + FUTURE:
             log.error(
-                "%s has an entry from the future: term %d of %s, %s; which term is newer does not depend on clocks, so "
-                "it holds, but its time is not believed",
+                "%s has an entry from the future: term %d of %s, %s; the entry counts, because terms decide which is "
+                "newer, but its time is ignored",
                 topic,
                 entry.term,
                 entry.log,
@@ -124,16 +124,18 @@ class Receiver:
             return
         if topic == self._own and not waited:
             raise SecondBridgeError(
-                f"another bridge of {self._holdings.site} works: it granted {entry.log} to {entry.to_site} (term "
+                f"another bridge of {self._holdings.site} is running: it granted {entry.log} to {entry.to_site} (term "
                 f"{entry.term})",
-                hint="one bridge per site; this one stops, nothing is lost by it",
+                hint="run one bridge per site; this one stops without losing messages",
                 site=self._holdings.site,
                 log=entry.log,
             )
         if news.now is CustodyState.INCOMING:
             self._incoming.set()
         elif news.before is CustodyState.HELD and news.now is CustodyState.ELSEWHERE:
-            log.error("%s: the ledger gives term %d to %s, not granted here", entry.log, entry.term, entry.to_site)
+            log.error(
+                "%s: the ledger gives term %d to %s without a grant of this site", entry.log, entry.term, entry.to_site
+            )
             self._writers.box(entry.log).unload()
 
     # -- taking over
@@ -146,7 +148,7 @@ class Receiver:
                 self._incoming.clear()
                 await self._incoming.wait()
                 delay = _SOONEST
-            ready = await retry_transient(self._complete_copies, "looking at incoming logs")
+            ready = await retry_transient(self._complete_copies, "checking incoming logs")
             before = len(self._holdings.incoming)
             await self._adopt(ready)
             # The replicator writes the copies, in another process, so their ends must be polled. Polling very many of

@@ -123,10 +123,10 @@ class CrashRecovery:
                 self._protocol.recheck(topic, mend=partial(self._may_mend, retriable=retriable))
             )
         except FairleadError as error:
-            log.warning("%s: cannot find out what became of %s: %s", self._site, topic, error)
+            log.warning("%s: cannot determine the holder of %s: %s", self._site, topic, error)
             return not (error.retriable or isinstance(error, Conflict))  # Conflict: an append is still in flight
         if held:
-            log.warning("%s: %s is whole, and goes on", self._site, topic)
+            log.warning("%s: %s is intact; appending continues", self._site, topic)
             self._writers.box(topic).taken_over()
         return True
 
@@ -183,8 +183,8 @@ class DivergenceSalvage:
         entry = await self._term_writer.run(self._protocol.return_tail(topic))
         if entry is not None:
             log.error(
-                "%s: %s was seized (term %d); this site's copy from offset %d to %d is no part of the log. Its %d "
-                "readings from there are kept in %s, and the copy is made anew",
+                "%s: %s was seized (term %d), which cuts off this site's copy from offset %d to %d. Its %d readings "
+                "there are kept in %s, and the replicator rebuilds the copy",
                 entry.returned_by,
                 topic,
                 entry.term,

@@ -192,7 +192,7 @@ class TermWriter:
             before = self.uncreated[log] = Uncreated(since_ms, trouble, time.monotonic() + delay, delay)
         raise LogNotCreatedError(
             f"{self.protocol.site} cannot open {log}: {before.error.what}",
-            hint=before.error.hint or "see the brokers' own log files; the bridge tries again until it succeeds",
+            hint=before.error.hint or "see the brokers' log files; the bridge retries until it succeeds",
             log=log,
         )
 

@@ -99,7 +99,7 @@ class DeviceLimits:
         """Return the detail text for the dead letters of a topic."""
         return (
             f"more than {BURST_MESSAGES:,} messages or {BURST_BYTES >> 20} MiB came on {topic} in a short time; from "
-            f"then on it may have {MESSAGES_PER_SECOND:g} messages and {BYTES_PER_SECOND >> 10} KiB a second"
+            f"then on its limit is {MESSAGES_PER_SECOND:g} messages and {BYTES_PER_SECOND >> 10} KiB a second"
         )
 
     def _over(self, topic: str, payload: bytes, now_ms: int) -> Limit:
@@ -128,7 +128,7 @@ class DeviceLimits:
         Both are cleared after 10 minutes without a message over the limit.
         """
         return AlertSource(
-            DEVICE_FLOOD, "flood", "ALARM", "rate", self._conditions, "nothing has come over the limit for 10 minutes"
+            DEVICE_FLOOD, "flood", "ALARM", "rate", self._conditions, "no message was over the limit for 10 minutes"
         )
 
     def _conditions(self, now_ms: int, _open: Mapping[str, Alert]) -> Iterator[SiteCondition]:

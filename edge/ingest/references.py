@@ -72,7 +72,7 @@ class BookingReferences:
     def source(self) -> AlertSource:
         """Return the source of alerts: one per reference that was reused here, until a day after the last attempt."""
         return AlertSource(
-            BOOKING_REUSED, "booking", "ALARM", "reference", self._conditions, "nobody has tried again for a day"
+            BOOKING_REUSED, "booking", "ALARM", "reference", self._conditions, "no further attempt for a day"
         )
 
     def _conditions(self, now_ms: int, opened: Mapping[str, Alert]) -> Iterator[SiteCondition]:

@@ -242,9 +242,9 @@ def remember(endpoint: KafkaEndpoint, log: str, offsets: Iterable[int], by: str)
     landed = append_records(endpoint, REPLAYS, records, client_id="fairlead-replay")
     if len(landed) < len(records):
         raise UnavailableError(
-            f"{endpoint.site}'s Kafka did not confirm what was replayed",
-            hint="these messages went to the bridge; the same command would send up to "
-            f"{len(records)} of them once more, which the bridge recognises",
+            f"{endpoint.site}'s Kafka did not confirm the list of replayed messages",
+            hint="the bridge has the messages; repeating the command sends up to "
+            f"{len(records)} of them again, and the bridge drops the repeats",
             site=endpoint.site,
         )
 
@@ -328,7 +328,7 @@ class Publisher:
         where = f"{self._endpoint.site} at {self._endpoint.host}:{self._endpoint.port}"
         return UnavailableError(
             f"the MQTT broker of {where} does not answer: {why}",
-            hint="is the site up? see 'fairlead status'; the same command goes on from here",
+            hint="check that the site is up (fairlead status), then repeat the command, which continues here",
             site=self._endpoint.site,
         )
 
@@ -336,7 +336,7 @@ class Publisher:
         site = self._endpoint.site
         if reason.value == _UNHEARD:
             return RefusedError(
-                f"nobody listens at the MQTT broker of {site}: no bridge has ever worked there",
+                f"the MQTT broker of {site} has no subscriber: no bridge has ever run there",
                 hint=f"start one: fairlead bridge --site {site}",
                 site=site,
             )

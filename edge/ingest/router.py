@@ -185,7 +185,7 @@ class MessageRouter:
         if grown > 0:
             self._metrics.mqtt_dropped += grown
             log.error(
-                "%s: THE MQTT BROKER HAS DROPPED %d MESSAGES (%d since it started): its queue limits are too small",
+                "%s: THE MQTT BROKER DROPPED %d MESSAGES (%d since its start): its queue limits are too small",
                 self._site,
                 grown,
                 dropped,

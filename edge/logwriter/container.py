@@ -354,6 +354,4 @@ class ContainerWriter(DedupWriter):
         self._holdings.mark_broken(self.log)
         self.unload()
         self._broken.add(self.log, error)
-        log.error(
-            "%s: this site can no longer append (%s); its readings are kept in %s", self.log, error, self._strays.log
-        )
+        log.error("%s: this site cannot append any more (%s); readings go to %s", self.log, error, self._strays.log)

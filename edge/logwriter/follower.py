@@ -113,7 +113,7 @@ class LogFollower:
             if error.code == OFFSET_OUT_OF_RANGE:
                 log.error("%s: records before offset %d are gone: %s", error.log, start, error)
             else:
-                log.error("%s must be read again from its start: %s", error.log, error)
+                log.error("%s: reading it again from its start: %s", error.log, error)
             tail.add(error.log, start)
             return []
         return [(tp.topic, record) for record in found]

@@ -215,7 +215,7 @@ class MqttSession:
         if not present and self._had_session:
             self.sessions_lost += 1
             log.error(
-                "%s: the MQTT broker has forgotten the bridge's session; messages it had queued may be lost",
+                "%s: the MQTT broker has lost the bridge's session; queued messages may be lost",
                 self._endpoint.site,
             )
         self._had_session = True
@@ -257,7 +257,7 @@ class MqttSession:
             )
         raise MqttUnavailableError(
             f"the MQTT broker of {self._endpoint.site} at {self._endpoint.host}:{self._endpoint.port} "
-            "took the connection but did not answer"
+            "accepted the connection but did not answer"
         )
 
     def _may_pass(self) -> bool:
@@ -337,7 +337,7 @@ class MqttSession:
         try:
             self._deliver(Delivery(topic, bytes(message.payload), message.dup, ack))
         except Exception as error:
-            error.add_note(f"while taking a message of {len(message.payload):,} bytes on {topic!r}")
+            error.add_note(f"while processing a message of {len(message.payload):,} bytes on {topic!r}")
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
@@ -432,7 +432,7 @@ def open_connection(client: paho.Client, endpoint: MqttEndpoint, *, window: int 
             ) from error
         raise MqttUnavailableError(
             f"the MQTT broker of {endpoint.site} at {endpoint.host}:{endpoint.port} does not answer: {error}",
-            hint="is the site up? see 'fairlead status'",
+            hint="check that the site is up: fairlead status",
         ) from error
 
 

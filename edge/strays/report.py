@@ -1,8 +1,8 @@
-"""Which strays wait, as far as one site can see: all ``strays.*`` logs there against the ledgers and the logs.
+"""List the strays that wait, from one site's copies of the ``strays.*`` logs, the ledgers and the containers' logs.
 
 A reading waits until it is in its log: below the offset that the newest marker's ``drained`` names, or found in the
 log by (device, boot, sequence) after ``drained_since``. An event waits until the ledger has an entry with its id, or
-custody came by an event that happened later. A site that is behind sees strays that are drained elsewhere already.
+a later event gave the site custody. A site that is behind still lists strays that other sites have drained.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _event = decoder(Event)
 
 
 class Kept(NamedTuple):
-    """One stray: who keeps it, when it came, and what names it (of an event: its id)."""
+    """One stray: the site that keeps it, the time of receipt, and the identity of the reading or the event's id."""
 
     site: str
     received: dt.datetime
@@ -44,7 +44,7 @@ class Kept(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WaitingLog:
-    """What waits for one log, oldest first. ``holder`` and ``term`` are None where no ledger names the log."""
+    """The strays of one log, oldest first. ``holder`` and ``term`` are None if no ledger names the log."""
 
     log: str
     holder: str | None
@@ -58,14 +58,14 @@ class WaitingLog:
 
     @property
     def kept_at(self) -> dict[str, int]:
-        """How many each site keeps."""
+        """The number of strays by site."""
         counts: dict[str, int] = defaultdict(int)
         for each in (*self.readings, *self.events):
             counts[each.site] += 1
         return dict(sorted(counts.items()))
 
     def longer_than(self, span: dt.timedelta, now: dt.datetime) -> WaitingLog | None:
-        """The same without what waits for less than ``span``; None when nothing is left."""
+        """Only the strays that have waited for ``span`` or longer; None if there are none."""
         readings = tuple(each for each in self.readings if now - each.received >= span)
         events = tuple(each for each in self.events if now - each.received >= span)
         return WaitingLog(self.log, self.holder, self.term, readings, events) if readings or events else None
@@ -78,7 +78,7 @@ class _Open:
 
 
 class StrayList:
-    """Sorts strays into those that are drained and those that wait. Pure."""
+    """Finds the strays that still wait. Pure."""
 
     def __init__(self, entries: Iterable[CustodyEntry], is_box_log: Callable[[str], bool]) -> None:
         self._is_box_log = is_box_log
@@ -88,12 +88,12 @@ class StrayList:
             self._grants[entry.log].append(entry)
             with contextlib.suppress(
                 SplitCustodyError
-            ):  # the first one counts; 'fairlead custody list' shows the conflict
+            ):  # the first entry counts; 'fairlead custody list' shows the conflict
                 self._view.apply(entry)
         self._open: dict[str, _Open] = defaultdict(_Open)
 
     def add(self, strays_log: str, record: Record) -> None:
-        """Add a record of a strays log; records that are no strays are ignored."""
+        """Add a record of a strays log; ignore records that are not strays."""
         if record.value is None or not is_data(record):
             return
         try:
@@ -126,23 +126,23 @@ class StrayList:
         self._open[stray.log].events.append(Kept(site, stray.received_date_time, event_id))
 
     def unsure(self) -> dict[str, Grant]:
-        """Logs that may have some of the readings already, with their newest grant: look after ``drained_since``."""
+        """Logs that may have some of the readings already, after ``drained_since`` of their newest grant."""
         found = {log: self._view.grant(log) for log, each in self._open.items() if each.readings}
         return {log: grant for log, grant in found.items() if grant is not None}
 
     def is_part(self, log: str, batch: BatchHeader) -> bool:
-        """Whether a batch of this site's copy is part of the log, not of what a seizure cut off."""
+        """Whether a batch of this site's copy is part of the log: no seizure has cut it off."""
         seizures = self._view.seizures(log)
         return not any(batch.producer_epoch < each.term and batch.base_offset >= each.marker for each in seizures)
 
     def add_records(self, log: str, records: Iterable[Record]) -> None:
-        """Records that are in a log: strays that are among them wait no more."""
+        """Drop the strays that are among these records of a log."""
         there = {identity_of(record) for record in records}
         opened = self._open[log]
         opened.readings = [each for each in opened.readings if each.name not in there]
 
     def waiting(self) -> tuple[WaitingLog, ...]:
-        """What waits, the log with the oldest stray first."""
+        """Every log with strays, the one with the oldest stray first."""
         logs = [
             WaitingLog(log, self._view.holder(log), self._view.term(log), _sorted(each.readings), _sorted(each.events))
             for log, each in self._open.items()
@@ -152,10 +152,11 @@ class StrayList:
 
 
 async def find_waiting(cluster: Cluster, ledgers: Ledgers, is_box_log: Callable[[str], bool]) -> tuple[WaitingLog, ...]:
-    """Read the strays logs of one site, and of the logs that may have some already what is needed to be sure.
+    """Read one site's strays logs, and the ends of the logs that may have some of the strays already.
 
     Raises:
-        BrokerError: a log may not be read. ConnectionLost, RequestTimeout: no broker answers.
+        BrokerError: the user may not read a log.
+        ConnectionLost, RequestTimeout: no broker answers.
     """
     topics = await cluster.topics(refresh=True)
     strays = StrayList((entry for entry in ledgers.entries if isinstance(entry, CustodyEntry)), is_box_log)

@@ -1,8 +1,7 @@
 """Strays: readings and events that a site keeps in ``strays.<site>`` because it may not append to their log now.
 
-``Strays`` keeps this site's own, ``StrayIndex`` says which readings of one strays log wait, and ``StrayBook`` has the
-indexes of all sites' strays logs. Only offsets are in memory; the readings are read back from the strays log when they
-are drained.
+``Strays`` keeps this site's own strays. A ``StrayIndex`` lists the readings that wait in one strays log; ``StrayBook``
+has the indexes of all sites' strays logs. Memory has only offsets and identities; draining reads the strays log again.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _EVENT = -1  # boot and sequence in the identity of an event
 
 
 class WaitingEvent(NamedTuple):
-    """An event that waits for custody of its log: where it is kept, what it is, and when it came."""
+    """An event that waits for custody of its log. ``offset`` is its offset in the strays log, ``at`` its event time."""
 
     offset: int
     event_id: str
@@ -42,7 +41,7 @@ class WaitingEvent(NamedTuple):
 
 
 class KeptReading(NamedTuple):
-    """A reading in a strays log: where it is, what it is, and when it came."""
+    """A reading in a strays log. ``received_ms`` is its time of receipt in milliseconds since 1970."""
 
     offset: int
     identity: MessageId
@@ -50,7 +49,7 @@ class KeptReading(NamedTuple):
 
 
 class _Kept:
-    """The strays of one log: their offsets in the strays log, ascending, when they came, and what they are."""
+    """The strays of one log: ascending offsets in the strays log, times of receipt, identities."""
 
     __slots__ = ("dedup", "offsets", "received")
 
@@ -61,17 +60,17 @@ class _Kept:
 
 
 class StrayIndex:
-    """Which readings in one strays log wait for which log. Pure."""
+    """The readings that wait in one strays log, by the log that they are for. Pure."""
 
     def __init__(self) -> None:
         self.kept: dict[str, _Kept] = {}  # by log; a log without strays has no entry
         self._ever: set[str] = set()
-        self._done: dict[str, int] = {}  # of logs whose strays were dropped: the offset before which
-        self.end = 0  # the offset after the last record of the strays log that this index knows of
+        self._done: dict[str, int] = {}  # by log: before this offset, strays are left out because they are drained
+        self.end = 0  # the offset after the last record of the strays log that was added
         self.waiting = 0
 
     def add(self, log: str, offset: int, identity: MessageId, received_ms: int = 0) -> None:
-        """Take in a stray; offsets ascend."""
+        """Add a stray; offsets ascend."""
         kept = self.kept.get(log)
         if kept is None:
             kept = self.kept[log] = _Kept()
@@ -90,22 +89,19 @@ class StrayIndex:
         return kept.offsets if kept is not None else ()
 
     def oldest_ms(self, log: str) -> int | None:
-        """When the stray came that has waited longest, milliseconds since 1970; None when none waits."""
+        """Time of receipt of the log's oldest stray, in milliseconds since 1970; None if the log has none."""
         kept = self.kept.get(log)
         return min(kept.received) if kept is not None else None
 
     def mark(self, log: str) -> int | None:
-        """The offset before which this log's strays are drained; None when there was never one.
-
-        Known only for strays since the bridge started, or found waiting then.
-        """
+        """The offset before which this log's strays are drained; None if the log had none since the bridge started."""
         if log not in self._ever:
             return None
         kept = self.kept.get(log)
         return kept.offsets[0] if kept is not None else self.end
 
     def drained(self, log: str, *, upto: int) -> None:
-        """Every stray of the log before offset ``upto`` is in the log now."""
+        """Drop the log's strays before offset ``upto``: the log has them now."""
         if log in self._ever:
             self.passed(log, upto)
         kept = self.kept.get(log)
@@ -120,30 +116,30 @@ class StrayIndex:
             del self.kept[log]
 
     def passed(self, log: str, upto: int) -> None:
-        """Strays of the log before ``upto`` are not in this index, because they are in the log."""
+        """Note that the index leaves out the log's strays before ``upto``, because the log has them."""
         self._done[log] = max(upto, self._done.get(log, 0))
 
     def done(self, log: str) -> int:
-        """The offset before which strays of the log may have been left out of this index; 0 when none were."""
+        """The offset before which the index may leave out the log's strays; 0 if it has them all."""
         return self._done.get(log, 0)
 
     def forget(self, log: str) -> None:
-        """Drop one log from the index, before its strays are read again from further back."""
+        """Drop one log from the index; the caller then reads its strays again from further back."""
         self._done.pop(log, None)
         kept = self.kept.pop(log, None)
         if kept is not None:
             self.waiting -= len(kept.offsets)
 
     def check(self, key: StrayKey) -> DedupResult:
-        """Whether a reading is kept already."""
+        """``REPEAT`` if the strays log has this reading already, else ``NEW``."""
         kept = self.kept.get(key[0])
-        # What this memory has forgotten is kept twice; draining recognises it.
+        # A reading that the dedup has forgotten is kept twice; draining drops the repeat.
         known = kept is not None and kept.dedup.check(key[1]) is DedupResult.REPEAT
         return DedupResult.REPEAT if known else DedupResult.NEW
 
 
 class _StrayMemory:
-    """What the strays log of this site has, as a writer's memory; ``Strays`` adds to it when offsets are known."""
+    """The writer's view of which strays are kept already; ``Strays`` adds to it once offsets are known."""
 
     only_redelivered = False
 
@@ -161,12 +157,12 @@ class _StrayMemory:
 
 
 class Strays:
-    """Keeps strays of this site and remembers where.
+    """Appends this site's strays to its strays log and indexes them.
 
     ``events`` are the events that wait, by log, in order of arrival.
 
     Args:
-        is_box_log: Whether a topic is the log of a container; strays for others are passed over.
+        is_box_log: Whether a topic is the log of a container; strays for other topics are ignored.
     """
 
     def __init__(
@@ -182,20 +178,20 @@ class Strays:
         self.is_box_log = is_box_log
         self.index = StrayIndex()
         self.events: dict[str, list[WaitingEvent]] = {}
-        self.events_due = asyncio.Event()  # set when custody of a log has come for which events wait
+        self.events_due = asyncio.Event()  # set when this site gets custody of a log for which events wait
         self._metrics = metrics
         self._on_the_way: Counter[str] = Counter()
         self._event_times: dict[str, dt.datetime] = {}
         self.writer: LogWriter[StrayKey] = LogWriter(log, sink, _StrayMemory(self), settle=self._settled, fail=fail)
 
     def keep_reading(self, log: str, entry: LogEntry[MessageId]) -> None:
-        """Keep a reading of a log that is not held here; its message is acknowledged when the stray is stored."""
+        """Keep a reading of a log that this site does not hold; acknowledge its message once the stray is stored."""
         self._enqueue(log, records.stray(log, entry.record), entry.key, entry.redelivered, entry.ack)
 
     def keep_event(
         self, log: str, record: NewRecord, event_id: str, at: dt.datetime, mqtt_topic: str, ack: PendingAck | None
     ) -> None:
-        """Keep an event until custody comes; its message is acknowledged when it is stored."""
+        """Keep an event until this site has custody; acknowledge its message once it is stored."""
         self._event_times[event_id] = at
         self._enqueue(
             log, records.stray_event(log, record, mqtt_topic), MessageId(event_id, _EVENT, _EVENT), False, ack
@@ -206,22 +202,22 @@ class Strays:
         self.writer.enqueue(LogEntry(wrapped, (log, key), redelivered, ack))
 
     def custody_came(self, log: str) -> None:
-        """This site holds a log now: have the events that wait for it carried out at once."""
+        """Set ``events_due`` if events wait for a log that this site holds now."""
         if log in self.events:
             self.events_due.set()
 
     def wait_for(self, log: str) -> bool:
-        """Whether there are readings of this log here, stored or on their way."""
+        """Whether strays of this log are stored here or being appended."""
         return log in self.index.kept or log in self._on_the_way
 
     def recall_record(
         self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
     ) -> None:
-        """Take in a record of the strays log at start.
+        """Index a record of the strays log at start.
 
         Args:
-            drained_before: What a log has already got.
-            done: Whether an event has been carried out.
+            drained_before: The offset in this strays log before which a log has its strays.
+            done: Whether an event of a log has been carried out.
         """
         self.index.end = max(self.index.end, record.offset + 1)
         stray = of_box(self.log, record, self.is_box_log)
@@ -242,7 +238,7 @@ class Strays:
             self.index.add(stray.log, record.offset, identity, records.received_ms(record))
 
     def carried_out(self, log: str, event_id: str) -> None:
-        """An event waits no longer."""
+        """Drop an event that has been carried out."""
         left = [event for event in self.events.get(log, ()) if event.event_id != event_id]
         if left:
             self.events[log] = left
@@ -273,7 +269,7 @@ class Strays:
 
 
 def kept_reading(record: Record, stray: Stray) -> KeptReading | None:
-    """The reading in a stray; None for an event, and for what no device can have sent."""
+    """The reading in a stray; None for an event and for a payload that is not a reading."""
     identity = None if stray.event else records.identity(stray.payload)
     return KeptReading(record.offset, identity, records.received_ms(record)) if identity is not None else None
 
@@ -284,16 +280,18 @@ def is_event(key: StrayKey) -> bool:
 
 
 def of_box(strays_log: str, record: Record, is_box_log: Callable[[str], bool]) -> Stray | None:
-    """The stray in a record if it is for the log of a container: nothing is drained into any other."""
+    """The stray in a record; None, with an error in the log, if it is not for the log of a container."""
     stray = readable(record)
     if stray is None or is_box_log(stray.log):
         return stray
-    log.error("%s@%d is passed over: it is for %s, the log of no container here", strays_log, record.offset, stray.log)
+    log.error(
+        "%s@%d: ignored a stray for %s, which is not the log of a container here", strays_log, record.offset, stray.log
+    )
     return None
 
 
 def readable(record: Record) -> Stray | None:
-    """The stray in a record; None for markers, fillers, and what no bridge has written."""
+    """The stray in a record; None for markers, fillers and records that no bridge wrote."""
     try:
         return records.read_stray(record)
     except UNREADABLE:
@@ -303,13 +301,13 @@ def readable(record: Record) -> Stray | None:
 class StrayBook:
     """All strays that this site can see: its own, and those in its copies of other sites' strays logs.
 
-    The holder of a log drains what every site has kept for it, so the index of every strays log is kept. The newest
-    marker of a log says what its earlier holders have drained.
+    The holder of a log drains the strays that every site keeps for it, so there is an index for every strays log. The
+    newest marker of a log says how far its earlier holders have drained each strays log.
 
     Args:
         own: This site's own strays.
         others: Topics of the other sites' strays logs.
-        trusted: Whether what a site has kept for a log may get into it, by the site's strays log and the log.
+        trusted: Whether strays of one strays log may be appended to one log.
     """
 
     def __init__(
@@ -331,7 +329,7 @@ class StrayBook:
         yield from self._others.items()
 
     def wait_for(self, log: str) -> bool:
-        """Whether readings of this log wait in any strays log, and may get into it."""
+        """Whether any strays log has readings that may be appended to this log."""
         if self.own.wait_for(log):
             return True
         for topic, index in self._others.items():  # called for every reading
@@ -340,15 +338,15 @@ class StrayBook:
         return False
 
     def may_drain(self, strays: str, log: str) -> bool:
-        """Whether what a strays log has for a log may get into it: this site's own always."""
+        """Whether strays of a strays log may be appended to a log; this site's own always may."""
         return strays == self.own.log or self._trusted(strays, log)
 
     def logs(self) -> Set[str]:
-        """Every log with readings that wait."""
+        """Every log for which readings wait."""
         return set().union(*(index.logs() for _, index in self.indexes()))
 
     def drained(self, log: str) -> dict[str, int]:
-        """What the next marker of a log has to say: per strays log, the offset before which all is drained."""
+        """``drained`` of the log's next marker: by strays log, the offset before which all strays are drained."""
         grant = self._view.grant(log)
         marks = dict(grant.drained) if grant is not None else {}
         for topic, index in self.indexes():
@@ -358,12 +356,12 @@ class StrayBook:
         return marks
 
     def passed_on(self, log: str, drained: Mapping[str, int]) -> None:
-        """A log has a new marker: what it says to be drained waits no longer."""
+        """Drop the strays that a log's new marker names as drained."""
         for topic, index in self.indexes():
             index.drained(log, upto=drained.get(topic, 0))
 
     def add_record(self, topic: str, record: Record) -> str | None:
-        """Take in a record of another site's strays log; returns the log for which a stray waits now, if any."""
+        """Index a record of another site's strays log. Return the log that the stray waits for, if it is one."""
         self._others[topic].end = max(self._others[topic].end, record.offset + 1)
         stray = of_box(topic, record, self.own.is_box_log)
         if stray is not None and (kept := kept_reading(record, stray)) is not None:
@@ -371,10 +369,7 @@ class StrayBook:
         return None
 
     def learn(self, topic: str, log: str, kept: KeptReading) -> bool:
-        """Take in a reading in another site's strays log; False when it is drained already.
-
-        An event waits for the site that keeps it.
-        """
+        """Index a reading of another site's strays log; return False if it is drained already."""
         index = self._others[topic]
         index.end = max(index.end, kept.offset + 1)
         if kept.offset < (floor := self.floor(log, topic)):
@@ -384,19 +379,19 @@ class StrayBook:
         return True
 
     def floor(self, log: str, topic: str) -> int:
-        """The offset before which the strays of a log in one strays log are drained, as its newest marker says."""
+        """The offset before which one strays log is drained for a log, according to the log's newest marker."""
         grant = self._view.grant(log)
         return grant.drained.get(topic, 0) if grant is not None else 0
 
     def is_put_back(self, log: str) -> bool:
-        """Whether less of a log's strays is drained, as its newest marker says, than was said before: a seizure has cut
-        off the markers that said so. Its own entry need not be here yet."""
+        """Whether a log's newest marker names less as drained than an earlier one did, because a seizure cut off the
+        later markers. True even before the entry of that seizure has arrived here."""
         return any(index.done(log) > self.floor(log, topic) for topic, index in self.indexes())
 
     def look_again(self, log: str, topic: str, found: Iterable[KeptReading]) -> None:
-        """Learn the strays of one log in one strays log anew: all that are between ``floor`` and ``index.end``.
+        """Index the strays of one log in one strays log again: those found between ``floor`` and ``index.end``.
 
-        Needed after a seizure: what the lost holder had drained is drained no more.
+        Needed after a seizure, which undoes what the lost holder had drained.
         """
         index = dict(self.indexes())[topic]
         floor = self.floor(log, topic)

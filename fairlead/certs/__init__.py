@@ -1,5 +1,5 @@
-"""Certificates: a test CA, what a certificate says, whom a client trusts, and why it does not trust a server.
+"""Create a test CA, read certificates, make a client's TLS context, and explain why TLS with a server fails.
 
-``trust`` needs only the standard library, so clients that never speak TLS load nothing; the others need
-``cryptography``. What is kept on disk is in ``fairlead.local.certificates``.
+``trust`` needs only the standard library; the other modules need ``cryptography``. ``fairlead.local.certificates``
+keeps the files.
 """

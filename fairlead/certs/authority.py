@@ -1,4 +1,7 @@
-"""Making an authority and the certificates that it signs: ECDSA P-256, PEM, keys as PKCS#8. Pure but for the clock."""
+"""Create a certificate authority and the certificates that it signs: ECDSA P-256, PEM, keys as PKCS#8.
+
+Nothing here touches the disk or the network.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ _LABEL: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.IGNORECASE)
 
 
 def new_authority(name: str) -> KeyPair:
-    """Create an authority that signs servers' certificates and no other authorities."""
+    """Create an authority that can sign servers' certificates but no other authorities."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     made = (
@@ -38,15 +41,17 @@ def new_authority(name: str) -> KeyPair:
 def issue(
     authority: KeyPair, subject: str, names: Sequence[str], *, days: int = DAYS, now: dt.datetime | None = None
 ) -> KeyPair:
-    """A server's certificate for these host names and IP addresses, followed by the authority's own.
+    """Issue a server's certificate for these host names and IP addresses, followed by the authority's certificate.
 
     Raises:
-        ConfigurationError: a name is neither a host name nor an address, or there is none.
+        ConfigurationError: ``names`` is empty, or has something that is neither a host name nor an IP address.
     """
     signer = x509.load_pem_x509_certificate(authority.certificate)
     signing = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(signing, ec.EllipticCurvePrivateKey):
-        raise ConfigurationError("the authority's key is no ECDSA key", hint="fairlead certs init makes one")
+        raise ConfigurationError(
+            "the authority's key is not an ECDSA key", hint="create an authority with 'fairlead certs init'"
+        )
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject[:64])])
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]  # brokers are each other's clients
@@ -63,10 +68,10 @@ def issue(
 
 
 def alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
-    """Host names and addresses as a certificate has them, each once.
+    """The subject alternative names of a certificate, without repeats.
 
     Raises:
-        ConfigurationError: one is neither, or there is none.
+        ConfigurationError: ``names`` is empty, or has something that is neither a host name nor an IP address.
     """
     if not names:
         raise ConfigurationError(
@@ -85,7 +90,7 @@ def _alternative(name: str) -> x509.GeneralName:
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels) or labels[-1].isdigit():
         raise ConfigurationError(
             f"{name!r} is neither a host name nor an IP address",
-            hint="valid: kafka.tokyo.example, *.tokyo.example, 127.0.0.1, ::1; no port, no address of a web page",
+            hint="valid: kafka.tokyo.example, *.tokyo.example, 127.0.0.1, ::1; without a port and without https://",
             name=name,
         )
     return x509.DNSName(name)
@@ -113,7 +118,7 @@ def _begun(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """What the key is for: signing certificates, or signing in handshakes."""
+    """The key usage: signing certificates, or signing in TLS handshakes."""
     return x509.KeyUsage(
         digital_signature=not authority,
         content_commitment=False,

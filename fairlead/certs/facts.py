@@ -1,4 +1,4 @@
-"""Read certificates: their facts, a server's certificate with its key, and whether clients would accept them."""
+"""Read certificates and keys from PEM files, and check whether clients would accept a server that uses them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class CertificateError(ConfigurationError):
 
 
 class CertificateFacts(NamedTuple):
-    """One certificate. ``names`` are the host names and addresses that it is for; an authority has none."""
+    """The fields of one certificate. ``names`` are its host names and IP addresses; an authority has none."""
 
     subject: str
     issuer: str
@@ -31,11 +31,11 @@ class CertificateFacts(NamedTuple):
     expires: dt.datetime
 
     def days(self, now: dt.datetime | None = None) -> int:
-        """Whole days until it expires; negative when it has."""
+        """Whole days until the certificate expires; negative once it has."""
         return math.floor((self.expires - (now or dt.datetime.now(dt.UTC))) / dt.timedelta(days=1))
 
     def as_json(self, now: dt.datetime | None = None) -> dict[str, Any]:
-        """The same for programs; ``warning`` is null, ``soon`` or ``expired``."""
+        """The fields for JSON output; ``warning`` is null, ``soon`` or ``expired``."""
         left = self.days(now)
         return {
             "subject": self.subject,
@@ -50,10 +50,10 @@ class CertificateFacts(NamedTuple):
 
 
 def facts(certificate: bytes) -> CertificateFacts:
-    """The facts of one certificate, PEM (the first of several) or DER.
+    """Read one certificate from PEM (the first of several) or DER.
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: the bytes are not a certificate.
     """
     pem = certificate.lstrip().startswith(b"-----")
     read = x509.load_pem_x509_certificate(certificate) if pem else x509.load_der_x509_certificate(certificate)
@@ -61,38 +61,38 @@ def facts(certificate: bytes) -> CertificateFacts:
 
 
 def all_facts(pem: bytes) -> list[CertificateFacts]:
-    """The facts of each certificate of a PEM file, in its order.
+    """Read every certificate of a PEM file, in order.
 
     Raises:
-        ValueError: there is none, or one is damaged.
+        ValueError: the file has no certificate, or a damaged one.
     """
     return [_facts(each) for each in x509.load_pem_x509_certificates(pem)]
 
 
 def load(certificate: Path, key: Path) -> KeyPair:
-    """Read a server's certificate and key; the key becomes PKCS#8 without a password, which is what Kafka reads.
+    """Read a server's certificate and key; convert the key to PKCS#8 without a password, which Kafka needs.
 
     Raises:
-        CertificateError: a file is missing, is no PEM, or the key has a password.
+        CertificateError: a file is missing or is not PEM, or the key has a password.
     """
     chain = _read(certificate, "certificate")
     try:
         all_facts(chain)
     except ValueError as error:
         raise CertificateError(
-            f"{certificate} is no certificate: {error}",
-            hint="PEM: the server's certificate first, then those of the authorities between it and the ca",
+            f"{certificate} is not a certificate: {error}",
+            hint="PEM: the server's certificate first, then the intermediate authorities, up to the one in ca",
             path=str(certificate),
         ) from None
     try:
         private = serialization.load_pem_private_key(_read(key, "private key"), None)
     except TypeError:
         raise CertificateError(
-            f"the private key {key} has a password", hint=f"take it off: openssl pkey -in {key}", path=str(key)
+            f"the private key {key} has a password", hint=f"remove it: openssl pkey -in {key}", path=str(key)
         ) from None
-    except (ValueError, UnsupportedAlgorithm):  # whose words may quote the key
+    except (ValueError, UnsupportedAlgorithm):  # their texts may quote the key
         raise CertificateError(
-            f"{key} is no private key", hint="PEM, without a password: -----BEGIN PRIVATE KEY-----", path=str(key)
+            f"{key} is not a private key", hint="PEM, without a password: -----BEGIN PRIVATE KEY-----", path=str(key)
         ) from None
     plain = private.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -101,14 +101,14 @@ def load(certificate: Path, key: Path) -> KeyPair:
 
 
 def check_accepted(certificate: Path, key: Path, ca: Path, *, site: str, address: str) -> None:
-    """Check, by a handshake in memory, that clients which trust ``ca`` would accept a server with this certificate.
+    """Check by a TLS handshake in memory that clients that trust ``ca`` accept a server with this certificate.
 
     Args:
         site: The site of the server.
         address: The host name or IP address that clients connect to.
 
     Raises:
-        CertificateError: they would not: another key, expired, for other names, not signed by ``ca``.
+        CertificateError: they do not: wrong key, expired, issued for other names, or not signed by ``ca``.
         TrustError: ``ca`` cannot be used.
     """
     load(certificate, key)
@@ -120,7 +120,7 @@ def check_accepted(certificate: Path, key: Path, ca: Path, *, site: str, address
             f"the private key {key} does not belong to {certificate}"
             if error.reason == "KEY_VALUES_MISMATCH"
             else f"{certificate} cannot be used with {key}: {error.reason}",
-            hint="both files must be of the same request; the server's own certificate comes first in its file",
+            hint="give the key that the certificate was requested with; the server's certificate is first in its file",
             site=site,
             path=str(certificate),
         ) from None

@@ -1,9 +1,9 @@
-"""TLS as clients see it: whom they trust, why they do not trust a server, and what a server shows. Blocking.
+"""TLS from the client's side: TLS contexts, causes of failed handshakes, and the certificate that a server presents.
 
-The standard library only: whoever passes certificates on or connects does not load ``cryptography``.
+Blocking. Needs only the standard library, so clients do not load ``cryptography``.
 
-A client's ``ca`` is a PEM file with one authority or several: while an authority is being replaced, the old one and the
-new one. It is read again for each connection, so a running client learns of a new one.
+A client's ``ca`` is a PEM file with one authority, or with the old and the new one while one is being replaced. Each
+connection reads the file again, so a running client picks up a new authority.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OTHER_NAME: Final = (62, 64)
 
 
 class KeyPair(NamedTuple):
-    """A certificate and its private key, PEM. ``certificate`` may go on with those of the authorities above it.
+    """A certificate and its private key, PEM. ``certificate`` may include the certificates of its authorities.
 
     The key never shows in ``repr``.
     """
@@ -42,7 +42,7 @@ class TrustError(ConfigurationError):
 
 
 class TlsProblem(NamedTuple):
-    """Why there is no TLS with a server. ``certificate``: because of its certificate, which does not pass by itself."""
+    """Why a TLS handshake failed. ``certificate``: the server's certificate is the cause, and a retry cannot help."""
 
     why: str
     hint: str
@@ -63,21 +63,21 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> ssl.SSLContext:
-    """The TLS context of a site's client: it verifies the certificate and, with ``verify_host``, the host name.
+    """The TLS context of a site's client; it verifies the certificate and, with ``verify_host``, the host name.
 
     Args:
-        ca: PEM file of the trusted authorities; None for those of the machine.
+        ca: PEM file of the trusted authorities; None for the machine's own.
 
     Raises:
-        TrustError: the file is not there, or has no certificate in it.
+        TrustError: the file does not exist, or has no certificate.
     """
     try:
         context = ssl.create_default_context(cafile=None if ca is None else str(ca))
-    except OSError as error:  # ssl.SSLError is one, too
-        why = "there is no certificate in it" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
+    except OSError as error:  # includes ssl.SSLError
+        why = "it has no certificate" if isinstance(error, ssl.SSLError) else error.strerror or str(error)
         raise TrustError(
             f"{ca}, the authorities that clients of {site} trust, cannot be used: {why}",
-            hint="a PEM file that the topology names as ca; 'fairlead up' writes it for sites on this machine",
+            hint="the topology names this PEM file as ca; 'fairlead up' writes it for sites on this machine",
             site=site,
             path=str(ca),
         ) from error
@@ -87,10 +87,10 @@ def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> s
 
 
 def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
-    """Translate an error of a handshake into its cause and what to do.
+    """The cause of a failed handshake, and what to do about it.
 
     Args:
-        host: The name or address by which the server was called.
+        host: The name or address that the client connected to.
     """
     raw = error.reason or "handshake failed"
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -98,7 +98,7 @@ def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
         return TlsProblem(f"{why} (CERTIFICATE_VERIFY_FAILED: {error.verify_message})", hint, True)
     hint = "check that the port is a TLS listener"
     if raw in ("WRONG_VERSION_NUMBER", "UNEXPECTED_EOF_WHILE_READING", "RECORD_LAYER_FAILURE"):
-        return TlsProblem(f"no TLS is spoken there ({raw})", hint, False)
+        return TlsProblem(f"the port does not speak TLS ({raw})", hint, False)
     return TlsProblem(
         raw, "check that the port is a TLS listener and that ca names the authority of its certificate", False
     )
@@ -106,7 +106,7 @@ def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
 
 def _verification(code: int, message: str, host: str, ca: Path | None) -> tuple[str, str]:
     trusted = f"the authorities in {ca}" if ca is not None else "the authorities that this machine knows"
-    renew = "fairlead certs renew gives sites on this machine another one; elsewhere its operator has to renew it"
+    renew = "on this machine run 'fairlead certs renew'; elsewhere its operator has to renew it"
     if code == _EXPIRED:
         return "its certificate, or its authority's, has expired", renew
     if code == _NOT_YET:
@@ -114,18 +114,18 @@ def _verification(code: int, message: str, host: str, ca: Path | None) -> tuple[
     if code in _OTHER_NAME:
         return (
             f"its certificate is for other names than {host}",
-            f"connect by a name that it has, or have one issued for this one: fairlead certs issue --name {host}",
+            f"connect by a name that it has, or issue one for this name: fairlead certs issue --name {host}",
         )
     if code in _UNKNOWN_AUTHORITY:
         return (
             f"its certificate is not signed by {trusted}",
-            "give the file of its authority (ca in the topology); while an authority is replaced, a file with both",
+            "name the file of its authority as ca in the topology; while an authority is replaced, a file with both",
         )
-    return f"its certificate does not hold: {message}", f"it is checked with {trusted}"
+    return f"its certificate is not valid: {message}", f"it was checked with {trusted}"
 
 
 def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
-    """The certificate (DER) that a server shows. Nothing is verified, so an expired one is returned as well.
+    """The certificate (DER) that a server presents, without verifying it.
 
     Raises:
         UnavailableError: no server answers, or the port does not speak TLS.
@@ -147,10 +147,10 @@ def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
 
 
 def examine(host: str, port: int, ca: Path | None, *, site: str) -> TlsProblem | None:
-    """Why a client would not trust the server there; None when it would, or when no server answers.
+    """Why a client would not trust a server; None if it would, or if no server answers.
 
     Raises:
-        TrustError: the file of authorities cannot be used.
+        TrustError: the file of trusted authorities cannot be used.
     """
     context = client_context(ca, site=site)
     try:

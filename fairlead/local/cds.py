@@ -1,7 +1,7 @@
-"""The archive of Kafka's loaded classes (AppCDS): a broker starts in half the CPU time with it.
+"""The archive of Kafka's loaded classes (AppCDS), with which a broker starts in half the CPU time.
 
-It belongs to one JDK build and one set of jars, and is named by both. It is made once, by running a throw-away broker,
-and only ever a help: when it cannot be made, brokers start without it.
+An archive fits one JDK build and one set of jars; its name has both. It is made once, by running a throw-away broker.
+If that fails, brokers start without an archive.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ _DUMP_TIME = 60.0  # seconds; SIGTERM to exit takes 3.5 while the archive is wri
 def archive_options(
     java: Path, jars: Sequence[Path], *, on_progress: Callable[[str], None] | None = None
 ) -> tuple[str, ...]:
-    """JVM options that use the archive for this Java and these jars; makes it first when there is none.
+    """Return the JVM options that use the archive for this Java and these jars, and make the archive if it is missing.
 
-    Safe to call from several processes at once. Empty when the archive cannot be made.
+    Safe to call from several processes at once. Returns no options if the archive cannot be made.
     """
     folder = home.cache() / "cds"
     archive = folder / f"kafka-{_fingerprint(java, jars)}.jsa"
-    # Without it brokers start too; the same trouble, if it lasts, is reported by the first of them.
+    # Brokers start without the archive too; if the trouble lasts, the first of them reports it.
     with contextlib.suppress(FairleadError, OSError):
         if not archive.exists():
             folder.mkdir(parents=True, exist_ok=True)
@@ -51,21 +51,21 @@ def archive_options(
 
 
 def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
-    # The JVM compares the jars' paths, sizes and times with those it saw when the archive was made.
+    # The JVM rejects an archive if a jar's path, size or time has changed since it was made.
     parts = [java_build(java)]
     parts += [f"{jar}:{stat.st_size}:{stat.st_mtime_ns}" for jar in jars for stat in (jar.stat(),)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _make(archive: Path, java: Path, jars: Sequence[Path]) -> None:
-    """Run a broker once, in a folder that is thrown away, and let it write the archive when it ends."""
+    """Run a broker in a temporary folder and stop it; it writes the archive when it ends."""
     cancel = threading.Event()
     with interruptible(cancel), tempfile.TemporaryDirectory(dir=archive.parent, prefix=".making-") as name:
         folder = Path(name)
         new, pid_file = folder / "kafka.jsa", folder / "pid"
         client, controller, mqtt = ports.choose_ports(3)
         site = SiteState(kafka_port=client, controller_port=controller, mqtt_port=mqtt, cluster_id=kafka_uuid())
-        password = SecretStr(secrets.token_urlsafe(24))  # for some seconds it is a super user's
+        password = SecretStr(secrets.token_urlsafe(24))  # the password of a super user for some seconds
         endpoint = KafkaEndpoint("archive", ((ports.HOST, client),), kafka.ADMIN, password)
         try:
             kafka.write_files(folder, site, password)

@@ -1,8 +1,8 @@
-"""The certificates of one state folder: its own authority, and those that it has issued to sites and by hand.
+"""The certificates of one state folder: its authority, and the ones issued to sites and by hand.
 
 Below ``certs/``: ``ca.pem`` is what clients trust, ``authority.pem`` and ``authority.key`` sign,
-``<site>/<service>.pem`` and ``.key`` are what a site's servers show. Keys have mode 0600. Not safe against a second
-caller; callers hold ``fairlead.local.state``.
+``<site>/<service>.pem`` and ``.key`` are what a site's servers present. Keys have mode 0600. Callers hold the lock of
+the state folder (``fairlead.local.state.locked``).
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.local.files import write_file
 
 SERVICES: Final = ("kafka", "mqtt")
-ISSUED: Final = "issued"  # by hand; no site's name may be this, as sites are asked for by name only
+ISSUED: Final = "issued"  # the folder of certificates issued by hand, beside the sites' folders
 
 
 class Issued(NamedTuple):
-    """A certificate that is kept here. ``site`` is None for an authority."""
+    """A certificate of the state folder. ``site`` is None for an authority."""
 
     site: str | None
     service: str
@@ -46,10 +46,10 @@ class Certificates:
         return self._key.exists()
 
     def found(self, name: str) -> None:
-        """Create an authority.
+        """Create the authority.
 
         Raises:
-            RefusedError: there is one, whose certificates are in use.
+            RefusedError: the folder has an authority already.
         """
         self.require_none()
         pair = new_authority(f"Fairlead {name}")
@@ -61,27 +61,27 @@ class Certificates:
         """Check that there is no authority yet.
 
         Raises:
-            RefusedError: there is one.
+            RefusedError: it has one.
         """
         if self.exists:
             raise RefusedError(
-                f"there is an authority in {self.folder} already",
-                hint=f"to begin again, with new certificates for all: fairlead down; rm -r {self.folder}; fairlead up",
+                f"{self.folder} has an authority already",
+                hint=f"to start over with new certificates for all: fairlead down; rm -r {self.folder}; fairlead up",
             )
 
     def site_files(self, site: str, service: str) -> tuple[Path, Path]:
-        """Where the certificate and the key of a site's service are, or would be."""
+        """The paths of the certificate and the key of a site's service; the files need not exist."""
         return self.folder / site / f"{service}.pem", self.folder / site / f"{service}.key"
 
     def due(self, site: str) -> bool:
-        """Whether a site lacks a certificate, or has one that expires soon."""
+        """Whether a site has no certificate, or one that expires soon."""
         return any(
             not file.exists() or facts(file.read_bytes()).days() < SOON
             for file, _ in (self.site_files(site, service) for service in SERVICES)
         )
 
     def issue_site(self, site: str, names: Sequence[str] = (), *, days: int = DAYS) -> None:
-        """Issue new certificates for a site's servers on this machine, for ``site_names`` and further names."""
+        """Issue new certificates for a site's servers on this machine, valid for ``site_names`` and ``names``."""
         for service in SERVICES:
             certificate, key = self.site_files(site, service)
             further = [name for name in self._names(certificate) if name not in site_names(site, service)]
@@ -89,10 +89,10 @@ class Certificates:
             self._write(issue(self._authority(), f"{service}.{site}", every, days=days), certificate, key)
 
     def issue(self, name: str, names: Sequence[str], *, days: int, out: Path) -> tuple[Path, Path]:
-        """Issue a certificate for a server elsewhere; return its file, its key's, and the ``ca.pem`` beside them.
+        """Issue a certificate for a server elsewhere; return the paths of certificate, key and ``ca.pem``.
 
         Raises:
-            ConfigurationError: there is no authority, or a name is neither a host name nor an address.
+            ConfigurationError: the folder has no authority, or a name is neither a host name nor an IP address.
         """
         pair = issue(self._authority(), name, names, days=days)
         certificate, key = out / f"{name}.pem", out / f"{name}.key"
@@ -101,7 +101,7 @@ class Certificates:
         return certificate, key
 
     def all(self) -> list[Issued]:
-        """All certificates that are kept here, authorities first."""
+        """All certificates of the folder, authorities first."""
         if not self.exists:
             return []
         signed = sorted(file for file in self.folder.glob("*/*.pem") if file.name != "ca.pem")
@@ -111,12 +111,12 @@ class Certificates:
     def _authority(self) -> KeyPair:
         if not self.exists:
             raise ConfigurationError(
-                f"there is no authority in {self.folder}", hint="fairlead certs init, or fairlead up --tls"
+                f"{self.folder} has no authority", hint="create one: fairlead certs init, or fairlead up --tls"
             )
         try:
             return load(self._certificate, self._key)
         except CertificateError as error:
-            hint = f"restore the folder from a copy, or forget it and all certificates: rm -r {self.folder}"
+            hint = f"restore the folder from a copy, or delete it with all certificates: rm -r {self.folder}"
             raise CertificateError(f"the authority is damaged: {error.what}", hint=hint) from None
 
     def _names(self, certificate: Path) -> tuple[str, ...]:
@@ -129,5 +129,5 @@ class Certificates:
 
 
 def site_names(site: str, service: str) -> list[str]:
-    """The names by which a site's server on this machine, or in a container network, may be called."""
+    """The host names and addresses of a site's server on this machine and in a container network."""
     return ["127.0.0.1", "::1", "localhost", site, f"{service}.{site}", f"{site}-{service}"]

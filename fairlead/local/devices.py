@@ -1,9 +1,9 @@
-"""Devices, their passwords and the MQTT topics that each may publish; the gateway may publish for all of them.
+"""Devices, their MQTT passwords, and the topics to which each may publish. The gateway may publish for all devices.
 
 A device's MQTT user names its subject: a container's number, a ship's IMO number, ``terminal-<site>…`` for a
-reporter of events there, or ``office-<site>…`` for a publisher of bookings there. Its password is random, 192 bits, the
-same wherever the box goes; brokers get only its hash, in the form of Mosquitto's password files. All of them are in one
-file of a topology's state folder, ``devices.json``, mode 0600.
+reporter of events there, or ``office-<site>…`` for a publisher of bookings there. Its password has 192 random bits and
+is the same at every site; brokers get only its hash, in the form of Mosquitto's password files. ``devices.json`` in the
+topology's state folder (mode 0600) has all passwords.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from fairlead.local.files import write_file
 from fairlead.names import is_container_number, is_imo_number
 
 ITERATIONS = 101
-"""Of PBKDF2, as ``mosquitto_passwd`` has it. More would protect no random password better, and every log-in and every
-reload costs them for each device."""
+"""Rounds of PBKDF2, as in ``mosquitto_passwd``. More would not protect a random password better, and would slow down
+every login and every reload."""
 
 _AT_A_SITE = re.compile(r"(terminal|office)-[a-z0-9][a-z0-9-]{0,79}")
 
@@ -49,7 +49,7 @@ _TOPIC_AT_A_SITE: Final[Mapping[DeviceKind | None, str]] = {
 
 
 def device_kind(name: str) -> DeviceKind | None:
-    """The kind of a device by its name; None when it is no device's."""
+    """The kind of a device by its name; None if no device can have the name."""
     if is_container_number(name):
         return DeviceKind.CONTAINER
     if is_imo_number(name):
@@ -59,11 +59,10 @@ def device_kind(name: str) -> DeviceKind | None:
 
 
 def device_rules(names: Iterable[str]) -> str:
-    """The rules of an ``acl_file`` for devices: each writes to its own topics, and reads nothing.
+    """The rules of an ``acl_file`` for devices: each writes to its own topics and reads nothing.
 
-    Boxes and ships need no rule of their own: ``%u`` is the user that has logged in. Terminals and offices have
-    a rule each, which distinguishes them from other users. A booking gives a customer a container's
-    records, so no terminal may publish one.
+    Containers and ships share pattern rules, in which ``%u`` is the logged-in user. Each terminal and each office has a
+    rule of its own. Terminals may not publish bookings, because a booking gives a customer a container's records.
     """
     rules = [
         "pattern write fairlead/v1/containers/%u/readings",
@@ -79,7 +78,7 @@ def device_rules(names: Iterable[str]) -> str:
 
 
 def hashed(password: SecretStr) -> str:
-    """A password as Mosquitto 2 keeps it: PBKDF2 with SHA-512 and a salt."""
+    """Hash a password as Mosquitto 2 does: PBKDF2 with SHA-512 and a salt."""
     salt = os.urandom(12)
     key = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, ITERATIONS)
     return f"$7${ITERATIONS}${base64.b64encode(salt).decode()}${base64.b64encode(key).decode()}"
@@ -126,7 +125,7 @@ class DeviceBook:
         """Give a random password to each name that has none, or, with ``renew``, to each; return the new ones.
 
         Raises:
-            ConfigurationError: a name is no device's; then none is enrolled.
+            ConfigurationError: a name cannot be a device's; no device is enrolled.
         """
         check_names(names)
         book = self.read()
@@ -160,10 +159,10 @@ class DeviceBook:
 
 
 def check_names(names: Collection[str]) -> None:
-    """Return when each can be a device's name.
+    """Check that each name can be a device's.
 
     Raises:
-        ConfigurationError: one cannot; says how many and the first of them.
+        ConfigurationError: at least one cannot; names the first and counts the others.
     """
     wrong = [name for name in names if device_kind(name) is None]
     if wrong:

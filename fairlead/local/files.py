@@ -1,4 +1,4 @@
-"""Writing small files so that neither a crash nor a full disk leaves half of one, and with the right mode."""
+"""Write small files atomically, with their mode; explain a full disk; read the last lines of log files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
-    """Replace a file in one step: readers see the old content or the new one, also after a crash.
+    """Replace a file atomically: readers see the old or the new content, even after a crash.
 
     Raises:
         UnavailableError: the disk or the quota is full; the old content is still there.
@@ -28,7 +28,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
         private_folder(path.parent)
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
         with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(stream.fileno(), mode)  # a file left over from a crash keeps its own mode otherwise
+            os.fchmod(stream.fileno(), mode)  # a file left by a crash would keep its old mode
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
@@ -37,7 +37,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn the errors of a full disk and of missing rights into ones that say what to do; others pass."""
+    """Turn errors of a full disk and of missing rights into ``UnavailableError`` with a hint; let others pass."""
     try:
         yield
     except OSError as error:
@@ -46,40 +46,40 @@ def explained(path: Path) -> Iterator[None]:
         if error.errno in _NOT_ALLOWED:
             raise RefusedError(
                 f"{path} cannot be written: {error.strerror}",
-                hint="give yourself the right to write there, or set FAIRLEAD_HOME to another folder",
+                hint="change the folder's permissions, or set FAIRLEAD_HOME to another folder",
                 path=str(path),
             ) from error
         raise
 
 
 def require_room(folder: Path, needed: int) -> None:
-    """Check that a file system has room before something is started that would need it.
+    """Check that a file system has enough free space.
 
     Args:
-        folder: Where the room is needed; need not exist yet.
+        folder: The folder that needs the space; it need not exist yet.
         needed: Bytes.
 
     Raises:
-        UnavailableError: there is less, or there are no file entries (inodes) left.
+        UnavailableError: there is less space, or no inode is left.
     """
     existing = nearest_existing(folder)
     free = shutil.disk_usage(existing).free
     if free < needed:
         raise no_room(folder, free=free, needed=needed)
     entries = os.statvfs(existing)
-    if entries.f_files and entries.f_favail < 1000:  # file systems without a fixed number of entries say 0 of 0
+    if entries.f_files and entries.f_favail < 1000:  # file systems without a fixed number of inodes report 0 of 0
         raise no_room(folder, free=free)
 
 
 def nearest_existing(folder: Path) -> Path:
-    """The folder itself, or the nearest one above it that is there."""
+    """The folder itself if it exists, else its nearest existing parent."""
     while not folder.exists():
         folder = folder.parent
     return folder
 
 
 def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -> UnavailableError:
-    """The error for a disk that is full, or would be."""
+    """The error for a disk without enough space."""
     if free is not None and needed is not None:
         what = f"the disk under {path} has {free >> 20} MB free and {needed >> 20} MB are needed"
     elif free is not None:
@@ -97,7 +97,7 @@ def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -
 
 
 def tail(path: Path, lines: int = 5, *, containing: tuple[str, ...] = ()) -> str:
-    """The last lines of a log file (those with any of some words, if there are such); empty when it is not there."""
+    """The last lines of a log file, empty if it does not exist. Prefers lines with one of the words ``containing``."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - 65536))

@@ -1,8 +1,8 @@
-"""Formatting a Kafka log directory without a JVM: what ``kafka-storage format --add-scram`` writes, in 9 ms.
+"""Format a Kafka log directory in 9 ms and without a JVM, as ``kafka-storage format --add-scram`` does.
 
-A fresh directory is ``meta.properties`` and ``bootstrap.checkpoint``: three v2 record batches with the snapshot's
+A new directory has ``meta.properties`` and ``bootstrap.checkpoint``: three v2 record batches with the snapshot's
 header, the feature levels and SCRAM users, and its footer. Schemas: the ``*Record.json`` files of Kafka's metadata
-module. The feature levels belong to a release; a test compares them with what the jars' own StorageTool says.
+module. The feature levels belong to a release; a test compares them with those of StorageTool in the jars.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def kafka_uuid() -> str:
 
 
 def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> None:
-    """Make ``folder`` a fresh log directory whose cluster knows these SCRAM-SHA-512 users.
+    """Create ``folder`` as the log directory of a new cluster with these SCRAM-SHA-512 users.
 
-    The folder appears whole or not at all; it must not exist yet.
+    The folder must not exist yet. It appears complete or not at all.
 
     Raises:
         UnavailableError: the disk is full.
@@ -67,7 +67,7 @@ def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]
 
 
 def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
-    """The snapshot a new cluster begins with: feature levels and SCRAM users."""
+    """The snapshot with which a new cluster starts: feature levels and SCRAM users."""
     records = [_FEATURE_LEVEL_RECORD + _string(n) + struct.pack(">h", level) + b"\0" for n, level in FEATURES.items()]
     records += [scram_record(user, password, os.urandom(24)) for user, password in users.items()]
     now = time.time_ns() // 1_000_000
@@ -81,7 +81,7 @@ def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
 
 
 def scram_record(user: str, password: SecretStr, salt: bytes) -> bytes:
-    """A UserScramCredentialRecord: what the broker keeps instead of the password (RFC 5802)."""
+    """A UserScramCredentialRecord, which the broker keeps instead of the password (RFC 5802)."""
     salted = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, ITERATIONS)
     stored_key = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
     server_key = hmac.digest(salted, b"Server Key", "sha512")

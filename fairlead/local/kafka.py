@@ -1,8 +1,8 @@
-"""One broker of a site as a child process: its settings, files, command line, users, TLS, and when it serves.
+"""One broker of a site as a child process: settings, files, command line, users, TLS, and the wait until it serves.
 
-A KRaft node, broker and controller in one, SCRAM-SHA-512 and deny-by-default ACLs on loopback, tuned small: about
-150 MB and two CPU seconds to start. A site has one, or several that replicate topics among themselves. Everything in
-its folder is named relative to it, so that no path has to survive the escaping rules of Java's properties.
+A KRaft node that is broker and controller in one, with SCRAM-SHA-512 and deny-by-default ACLs on loopback. It is tuned
+small: about 150 MB, and two CPU seconds to start. A site has one broker, or several that replicate topics. Paths in the
+settings are relative to the broker's folder, so that none has to be escaped for Java's properties.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from fairlead.local.processes import ProcessWait
 from fairlead.local.state import Broker, SiteState
 
 ADMIN = "admin"  # super user of every local cluster
-CONTROLLER = "controller"  # super user, too: as which brokers log in to each other, so that admin's password can change
+CONTROLLER = "controller"  # super user with which brokers log in to each other, so that admin's password can change
 READY_TIMEOUT = 180.0  # seconds; a quiet machine needs 2, ten thousand logs after a crash 26
-REFUSED_SECONDS = 10.0  # from its start on a broker may refuse logins, until it has read its users
+REFUSED_SECONDS = 10.0  # for this long after its start a broker may refuse logins, until it has read its users
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 
@@ -75,14 +75,14 @@ _PROPERTIES = {
     "producer.id.expiration.check.interval.ms": _MAX_INT,
     "log.message.timestamp.before.max.ms": _MAX_LONG,
     "log.message.timestamp.after.max.ms": _MAX_LONG,
-    "log.retention.ms": -1,  # as every log has it (fairlead.kafka.admin.LOG_DEFAULTS)
-    # Nobody reads JMX here, and a dozen beans for each log make opening a log take a tenth longer.
+    "log.retention.ms": -1,  # like every log (fairlead.kafka.admin.LOG_DEFAULTS)
+    # Nobody reads JMX here, and a dozen beans per log make opening a log a tenth slower.
     "metrics.jmx.exclude": "kafka[.](cluster|log):.*",
-    # The kernel sizes the windows. With Kafka's 100 kB one connection carries 0.45 MB/s over a 250 ms round trip.
+    # Let the kernel size the windows. With Kafka's 100 kB a connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
-    # Room for a request is made when its size is announced. With Kafka's 100 MB, three packets of anybody who can log
-    # in end a broker of 256 MB (seen on 4.3.1). 16 MiB is what a replicator's appends need (replication.check.rules).
+    # A broker allocates memory when a request announces its size. With Kafka's 100 MB, three packets of any user end a
+    # broker of 256 MB (seen on 4.3.1). A replicator's appends need 16 MiB (replication.check.rules).
     "socket.request.max.bytes": 16 << 20,
     "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
@@ -98,15 +98,15 @@ _PROPERTIES = {
     "remote.log.manager.expiration.thread.pool.size": 1,
     "remote.log.manager.thread.pool.size": 1,
     "remote.log.reader.threads": 1,
-    # Index files are allocated ahead, sparse; 64 kB of index are full after about 20 MB of log.
+    # Index files are preallocated as sparse files; 64 kB of index are full after about 20 MB of log.
     "log.index.size.max.bytes": 64 << 10,
     "log.segment.bytes": 16 << 20,
-    # A restarted broker must wait for the session of its dead predecessor to end.
+    # A restarted broker waits for the end of the session that its dead predecessor left.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
 }
 
-# Of a site with several brokers: topics and Kafka's own survive the loss of one, and nothing acknowledged is lost.
+# For a site with several brokers: all topics survive the loss of one broker without losing acknowledged records.
 _REPLICATED = {
     "default.replication.factor": 3,
     "min.insync.replicas": 2,
@@ -131,10 +131,10 @@ def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker:
 
 
 def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
-    """The text of ``server.properties`` of one broker (the first if none is given); the site's properties win.
+    """The text of ``server.properties`` of one broker, by default the first; the site's ``properties`` override it.
 
-    Brokers log in to each other, and to themselves for the marks of transactions, with the password that they started
-    with. A running broker accepts no other one (``sasl.jaas.config`` can be set, without effect; seen on 4.3.1).
+    Brokers log in to each other, and to themselves to write transaction markers, with the password that they started
+    with. It cannot change while they run: setting ``sasl.jaas.config`` has no effect (seen on 4.3.1).
     """
     broker = broker or site.brokers[0]
     client, control = f"{ports.HOST}:{broker.port}", f"{ports.HOST}:{broker.controller_port}"
@@ -157,7 +157,7 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
 
 
 def logs_in_as_admin(folder: Path) -> bool:
-    """Whether a broker was started, by an older Fairlead, to log in to others as ``admin``."""
+    """Whether a broker logs in to other brokers as ``admin``, as an older Fairlead set it up."""
     try:
         return f'username="{ADMIN}"' in (folder / "server.properties").read_text(encoding="utf-8")
     except OSError:
@@ -165,7 +165,7 @@ def logs_in_as_admin(folder: Path) -> bool:
 
 
 def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> bool:
-    """Format the broker's log directory unless it is formatted already; True when it was new."""
+    """Format the broker's log directory unless it is formatted already; return True if it was new."""
     data = folder / "data"
     if (data / "meta.properties").exists():
         return False
@@ -174,9 +174,10 @@ def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr],
 
 
 def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = (), tls: bool = False) -> list[str]:
-    """The command line, to be run in ``folder``. ``marker(folder)`` is one of its arguments.
+    """The command line, for ``folder`` as working directory. ``marker(folder)`` is one of its arguments.
 
-    Java's first compiler alone starts faster, but does not use the processor's AES: 28 MB for a second of CPU.
+    Java's first compiler alone starts faster, but does not use the processor's AES instructions: with TLS a CPU second
+    carries only 28 MB.
     """
     return [
         str(java),
@@ -196,7 +197,7 @@ def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str
 
 
 def marker(folder: Path) -> str:
-    """The argument that tells this site's broker from every other process."""
+    """The argument that distinguishes this broker's process from every other process."""
     return f"-Dfairlead.site={folder.resolve()}"
 
 
@@ -208,14 +209,16 @@ def wait_ready(
     cancel: threading.Event,
     node_id: int = 1,
 ) -> AdminClient:
-    """Wait until the broker really serves: its port, then a SCRAM login, its registration and a controller.
+    """Wait until the broker serves: open port, SCRAM login, registered, with a controller.
 
-    ``endpoint`` names this one broker; where a password is being changed, it is tried with each. Returns:
+    ``endpoint`` names this one broker; while a password is being changed, both are tried.
+
+    Returns:
         The connected client of ``endpoint``'s user.
 
     Raises:
         UnavailableError: it ended, refused the login, or took too long; with the last lines of its log.
-        UntrustedError: it runs, and its certificate is none that its clients trust.
+        UntrustedError: it runs, but its clients do not trust its certificate.
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + READY_TIMEOUT
@@ -237,14 +240,14 @@ def wait_ready(
             if cluster.controller is not None and any(node.id == node_id for node in cluster.nodes):
                 return admin
         except KafkaException:
-            admin.poll(0)  # delivers the client's errors
+            admin.poll(0)  # calls the client's error callback
         if client_errors.untrusted is not None:
             require_trust(endpoint)
             client_errors.untrusted = None
         if client_errors.refused is not None:
             tried += 1
             if tried >= len(ways) and time.time() - process.create_time() > REFUSED_SECONDS:
-                raise wait.refused(endpoint.user, "the password is not the one that it has")
+                raise wait.refused(endpoint.user, "wrong password")
             if len(ways) > 1:
                 client_errors.refused = None
                 admin = client(ways[tried % len(ways)])
@@ -252,7 +255,7 @@ def wait_ready(
 
 
 def last_words(folder: Path) -> str:
-    """The lines of the broker's logs that explain its end."""
+    """The lines of the broker's logs that explain why it ended."""
     words = ("ERROR", "FATAL", "Exception", "error")
     return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
 
@@ -266,9 +269,9 @@ LISTENERS: Final[tuple[Listener, ...]] = ("client", "controller")
 
 
 def tls_properties(*listeners: Listener) -> dict[str, str]:
-    """Settings of a broker whose named listeners use TLS only; the others have SASL without TLS.
+    """Settings with which the named listeners use TLS; the others use SASL without TLS.
 
-    Each listener has its own settings, as a running broker takes a new certificate only by those (KIP-226).
+    Each listener has its own settings, because a running broker reloads certificates per listener (KIP-226).
     """
     protocols = (f"{each.upper()}:SASL_{'SSL' if each in listeners else 'PLAINTEXT'}" for each in LISTENERS)
     stores = {
@@ -276,7 +279,7 @@ def tls_properties(*listeners: Listener) -> dict[str, str]:
         "keystore.location": KEYSTORE,
         "truststore.type": "PEM",
         "truststore.location": TRUSTSTORE,
-        "allow.dn.changes": "true",  # a new certificate is tried before the broker is given it
+        "allow.dn.changes": "true",  # renewal checks a new certificate before the broker gets it
         "allow.san.changes": "true",
     }
     own = {f"listener.name.{each}.ssl.{name}": value for each in listeners for name, value in stores.items()}
@@ -295,12 +298,12 @@ def write_stores(folder: Path, pair: KeyPair, ca: bytes) -> None:
 
 
 def take_keystore(admin: AdminClient, node_id: int) -> None:
-    """Make a running broker read ``KEYSTORE`` again. Connections stay open; it takes a moment.
+    """Make a running broker read ``KEYSTORE`` again, by setting its unchanged settings. Connections stay open.
 
-    The settings do not change: setting them makes the broker check whether the file has changed.
+    It takes effect a moment after the return.
 
     Raises:
-        UnavailableError: it may not, or does not answer.
+        UnavailableError: the broker refuses, or does not answer.
     """
     entries = [
         ConfigEntry(f"listener.name.client.ssl.keystore.{key}", value, incremental_operation=AlterConfigOpType.SET)
@@ -313,8 +316,8 @@ def take_keystore(admin: AdminClient, node_id: int) -> None:
         except KafkaException as error:
             cause: Any = error.args[0]
             raise UnavailableError(
-                f"broker {node_id} did not take its new certificate: {cause.name()}",
-                hint="see its server.log; it goes on with the old one",
+                f"broker {node_id} did not load its new certificate and keeps the old one: {cause.name()}",
+                hint="see its server.log",
             ) from error
 
 
@@ -326,10 +329,10 @@ _PASSING = {"_TIMED_OUT", "_TRANSPORT", "REQUEST_TIMED_OUT", "NOT_CONTROLLER"}
 
 
 def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr], *, timeout: float = _TIMEOUT) -> None:
-    """Create SCRAM users of a running broker, or give them these passwords.
+    """Create SCRAM users of a running broker, or change their passwords to these.
 
-    A broker forwards the change to the controllers' leader. During an election, until two of three brokers have found
-    each other again, requests get no answer and are repeated: the change may be made twice.
+    A broker forwards the change to the controllers' leader. During an election requests get no answer and are
+    repeated, so a change may be made twice.
 
     Raises:
         UnavailableError: the broker did not accept one within ``timeout`` seconds.
@@ -343,14 +346,14 @@ def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr], *, timeout:
                 done.result()
                 del left[user]
             except KafkaException as error:
-                cause: Any = error.args[0]  # its name only is told: its text may carry the whole request
+                cause: Any = error.args[0]  # its text may contain the whole request, with passwords
                 if not (cause.retriable() or cause.name() in _PASSING) or time.monotonic() > end:
                     raise UnavailableError(
                         f"the user {user} could not be created: {cause.name()}", hint="see the broker's server.log"
                     ) from error
 
 
-# --- logging: warnings, and denied requests (INFO), which are the audit trail
+# --- logging: warnings, and denied requests (INFO) as an audit trail
 
 _CONFIGURATION: Final = """Configuration:
   Appenders:

@@ -1,4 +1,4 @@
-"""One site's Mosquitto as a child process: its files, its command line, and when it really serves."""
+"""One site's Mosquitto as a child process: its files, its command line, and the wait until it serves."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from fairlead.local.registry import LocalSite
 from fairlead.local.state import Profile, read_state, write_state
 from fairlead.mqtt import identify, poll_once
 
-BRIDGE = "bridge"  # reads everything; every other user publishes only
-DEVICE = "device"  # a gateway, or a player of devices: publishes for all of them
-REPLAY = "replay"  # publishes dead letters again where there is no gateway
+BRIDGE = "bridge"  # reads everything; all other users only publish
+DEVICE = "device"  # a gateway, or a player of devices: publishes for all devices
+REPLAY = "replay"  # publishes dead letters again at sites without a gateway
 TOPICS = "fairlead/v1/#"
 REPLAYS = "fairlead/v1/replays/#"
-READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, above 30 seen on one that was held up
+READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, more than 30 on a busy one
 INSTALL = "Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; macOS: brew install mosquitto"
-_DEVICES = "devices"  # lines of the password file: hashes of devices
+_DEVICES = "devices"  # its lines are copied to the password file: hashes of devices
 _SESSION = "session"
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
-# Nothing queued is ever dropped (0 = no limit). The packet limit is above Kafka's record limit so that the bridge, not
-# a disconnect that the device cannot understand, says what was wrong with a message that is too large.
+# Mosquitto never drops a queued message (0 = no limit). The packet limit is above Kafka's record limit, so that the
+# bridge can reject a message that is too large and say why; Mosquitto would just disconnect the device.
 _CONFIGURATION = """per_listener_settings false
 listener {port} {host}
 socket_domain ipv4
@@ -76,7 +76,7 @@ log_timestamp_format %Y-%m-%dT%H:%M:%S
 """
 
 
-# Read again at SIGHUP. The listener speaks nothing else.
+# Mosquitto reads the files again at SIGHUP. The listener accepts only TLS.
 _TLS = """certfile {folder}/server.pem
 keyfile {folder}/server.key
 tls_version tlsv1.2
@@ -93,10 +93,10 @@ class Programs:
 
 
 def find_mosquitto() -> Programs:
-    """Mosquitto 2, from the search path or the folders for system programs.
+    """Find Mosquitto 2 in the search path or in the folders for system programs.
 
     Raises:
-        UnavailableError: not installed, or too old; names the packages.
+        UnavailableError: it is not installed, or too old; the hint names the packages.
     """
     return _find(os.environ.get("PATH", os.defpath))
 
@@ -125,10 +125,10 @@ def _version(broker: str) -> str:
 
 
 def write_configuration(folder: Path, port: int, profile: Profile, pair: KeyPair | None = None) -> None:
-    """Write the configuration; at SIGHUP a running Mosquitto reads a new profile and certificate from it.
+    """Write the configuration. A running Mosquitto reads a new profile and certificate from it at SIGHUP.
 
     Args:
-        pair: The certificate for clients, which then must use TLS.
+        pair: The server's certificate; with it, clients must use TLS.
 
     Raises:
         UnavailableError: the disk is full.
@@ -141,15 +141,15 @@ def write_configuration(folder: Path, port: int, profile: Profile, pair: KeyPair
         write_file(folder / "server.pem", pair.certificate)
     text = configuration(folder.resolve(), ports.HOST, port, profile, tls=pair is not None)
     if os.geteuid() == 0:
-        text += "user root\n"  # it would become user `mosquitto`, who may not enter this folder
+        text += "user root\n"  # Mosquitto would switch to the user `mosquitto`, which has no access to this folder
     write_file(folder / "mosquitto.conf", text)
 
 
 def configuration(
     folder: Path, host: str, port: int, profile: Profile, *, data: Path | None = None, tls: bool = False
 ) -> str:
-    """The text of ``mosquitto.conf``: users and rules are read from ``folder``, sessions are kept in ``data`` (the same
-    folder unless given). With ``tls`` it shows ``server.pem`` of ``folder``, whose key is in ``server.key``."""
+    """The text of ``mosquitto.conf``. ``folder`` has users, rules and, with ``tls``, ``server.pem`` and ``server.key``;
+    ``data`` (by default ``folder``) has the sessions."""
     secure = _TLS.format(folder=folder) if tls else ""
     return _CONFIGURATION.format(
         port=port, host=host, folder=folder, data=data or folder, autosave=profile.autosave, tls=secure
@@ -157,14 +157,14 @@ def configuration(
 
 
 def bridge_session(folder: Path) -> str | None:
-    """The name of the bridge's session at this broker. None: the usual name, at brokers that an older Fairlead started;
-    newer ones have a secret name, because whoever knows it can end the session."""
+    """The MQTT client id of the bridge at this broker; None for the default, at brokers that an older Fairlead started.
+    Newer ones have a secret id, because any user that knows it can end the session."""
     file = folder / _SESSION
     return file.read_text(encoding="utf-8") if file.exists() else None
 
 
 def write_users(folder: Path, users: Mapping[str, SecretStr], programs: Programs) -> None:
-    """Write password file (hashed) and access rules.
+    """Write the password file (hashed) and the access rules.
 
     Raises:
         UnavailableError: the disk is full, or Mosquitto's own tool failed.
@@ -175,7 +175,7 @@ def write_users(folder: Path, users: Mapping[str, SecretStr], programs: Programs
 
 
 def write_devices(folder: Path, lines: str) -> None:
-    """Make these lines (``name:hash``) those of all devices; other users stay. Before the first start, too.
+    """Replace the lines (``name:hash``) of all devices; other users stay. Also works before the first start.
 
     Raises:
         UnavailableError: the disk is full.
@@ -187,7 +187,7 @@ def write_devices(folder: Path, lines: str) -> None:
 
 
 def remove_user(folder: Path, user: str) -> None:
-    """Remove a user that is no device from both files.
+    """Remove a user that is not a device from both files.
 
     Raises:
         UnavailableError: the disk is full.
@@ -204,7 +204,7 @@ def _write_hashed(folder: Path, others: list[str]) -> None:
 
 
 def _others(folder: Path) -> list[str]:
-    """The lines of the password file that are no device's."""
+    """The lines of the password file without those of devices."""
     lines = (folder / "passwd").read_text(encoding="utf-8").splitlines(keepends=True)
     return [line for line in lines if device_kind(line.partition(":")[0]) is None]
 
@@ -219,7 +219,7 @@ def _names(lines: str) -> list[str]:
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
-    """The text of the ``acl_file``: the bridge reads, everybody else publishes, both below Fairlead's topics only."""
+    """The text of the ``acl_file``: the bridge reads and all other users publish, only below Fairlead's topics."""
     rules: list[str] = []
     for user in users:
         reads = [f"topic read {TOPICS}", "topic read $SYS/#"]
@@ -229,7 +229,7 @@ def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
 
 
 def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs, devices: str) -> None:
-    """Write passwords to a file and hash them there with Mosquitto's tool: ``ps`` would show them on a command line."""
+    """Write passwords to a file, where Mosquitto's tool hashes them; on its command line ``ps`` would show them."""
     new = file.with_name("passwd.new")
     with explained(file):
         write_file(new, "".join(f"{user}:{password.get_secret_value()}\n" for user, password in users.items()))
@@ -248,7 +248,7 @@ def command(programs: Programs, folder: Path) -> list[str]:
 
 
 def marker(folder: Path) -> str:
-    """The argument that tells this site's Mosquitto from every other process."""
+    """The argument that distinguishes this site's Mosquitto from every other process."""
     return str(folder.resolve() / "mosquitto.conf")
 
 
@@ -287,13 +287,16 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
             raise UnavailableError(
                 f"{endpoint.site}'s Mosquitto does not accept the new password of {endpoint.user}: "
                 f"{answer or 'no answer'}",
-                hint="see its mosquitto.log; the same command goes on where this one ended",
+                hint="see its mosquitto.log; run the same command again to continue",
             )
-        time.sleep(0.05)  # there is no event for it
+        time.sleep(0.05)  # Mosquitto sends no event for this
 
 
 def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
-    """Log in once: ``Success``, the broker's refusal, or why it is not trusted; None when no broker answers."""
+    """Log in once. Return ``Success``, the broker's reason for refusing, or why the client does not trust it.
+
+    Returns None if no broker answers.
+    """
     answers: list[str] = []
 
     def on_connect(_c: paho.Client, _u: object, _f: paho.ConnectFlags, reason: ReasonCode, _p: object) -> None:
@@ -317,9 +320,9 @@ def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
 
 
 def give_devices(folder: Path, site: str, devices: Collection[MqttDevice]) -> bool:
-    """Set all devices of a local site; True where its Mosquitto runs and has read them.
+    """Replace the devices of a local site; return True if its Mosquitto runs and has read them.
 
-    A site that was never started has them when it is. Call it inside ``locked``.
+    A site that was never started gets them at its first start. Call this inside ``locked``.
     """
     local = LocalSite(folder, site)
     mosquitto.write_devices(local.mosquitto_folder, "".join(device.line for device in devices))
@@ -327,7 +330,7 @@ def give_devices(folder: Path, site: str, devices: Collection[MqttDevice]) -> bo
 
 
 def without_user(folder: Path, site: str, user: str) -> None:
-    """Remove a user from a local site's Mosquitto and end its connections. Call it inside ``locked``."""
+    """Remove a user from a local site's Mosquitto and end its connections. Call this inside ``locked``."""
     file = folder / "state.json"
     state = read_state(file)
     known = state.sites.get(site)

@@ -1,4 +1,4 @@
-"""Passwords of local sites: created once, kept in a file for their owner only, overridden by the environment."""
+"""Passwords of local sites: created once, kept in a file with mode 0600, overridden by environment variables."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ def secret_variable(site: str, user: str) -> str:
 
 
 def mqtt_secret(user: str) -> str:
-    """The name under which the password of an MQTT user is kept. The bridge is a Kafka user as well, with a second
-    password: whoever learns the one for Mosquitto cannot log in to Kafka with it."""
+    """The name under which ``secrets.json`` has the password of an MQTT user. The bridge is a Kafka user too, with
+    another password, so its Mosquitto password does not give access to Kafka."""
     return MQTT_BRIDGE if user == "bridge" else user
 
 
 def next_variable(site: str, user: str) -> str:
-    """The variable with a user's next password, at a site outside this machine."""
+    """The environment variable with a user's next password, for a site outside this machine."""
     return f"{secret_variable(site, user)}_NEXT"
 
 
 class Passwords:
-    """Passwords by site and user, in ``secrets.json`` (mode 0600). The file has what the brokers know.
+    """Passwords by site and user, in ``secrets.json`` (mode 0600), as the brokers have them.
 
-    While a password is being changed the file also has the next one, from before the brokers get it until they accept
-    it: logins then try both. An interrupted change counts as one that is under way.
+    While a password is being changed, the file also has the next one, from before the brokers get it until they accept
+    it; logins try both. An interrupted change counts as still running.
     """
 
     def __init__(self, file: Path, *, env: Mapping[str, str] | None = None) -> None:
@@ -48,15 +48,15 @@ class Passwords:
         self._env = os.environ if env is None else env
 
     def known(self, site: str, user: str) -> SecretStr | None:
-        """The password that the site's brokers got last; None for a user that they do not have."""
+        """The password that the site's brokers got last; None for a user that they do not know."""
         password = self._read().get(site, {}).get(user)
         return SecretStr(password) if password is not None else None
 
     def given(self, site: str, user: str) -> SecretStr | None:
-        """The environment's password, else the known one, else None.
+        """The password from the environment, else the known one, else None.
 
         Raises:
-            ConfigurationError: the environment's password is too short or has other than printable ASCII characters.
+            ConfigurationError: the password from the environment is not 8 to 200 printable ASCII characters.
         """
         variable = secret_variable(site, user)
         from_env = self._env.get(variable)
@@ -71,27 +71,27 @@ class Passwords:
         return SecretStr(from_env)
 
     def wanted(self, site: str, user: str) -> SecretStr:
-        """The next password if there is one, else the given one, else a new random one (not yet kept)."""
+        """The next password if there is one, else the given one, else a new random one, which is not stored yet."""
         return self.next(site, user) or self.given(site, user) or SecretStr(secrets.token_urlsafe(24))
 
     def others(self, site: str, user: str) -> tuple[SecretStr, ...]:
-        """Other passwords that the brokers may accept: during a change, or where the environment has
-        another one than the brokers got. Else empty."""
+        """Other passwords that the brokers may accept: during a change, or when the environment's password differs
+        from the one that the brokers got."""
         given = self.given(site, user)
         known = (self.next(site, user), self.known(site, user))
         return tuple(dict.fromkeys(password for password in known if password is not None and password != given))
 
     def next(self, site: str, user: str) -> SecretStr | None:
-        """The next password while it is being changed; else None."""
+        """The next password during a change, else None."""
         password = self._read().get(site + _NEXT, {}).get(user)
         return SecretStr(password) if password is not None else None
 
     def begin(self, site: str, user: str) -> SecretStr:
-        """Keep the next password before the brokers get it, and return it: that of an interrupted change, else the
+        """Choose and store the next password, before the brokers get it: that of an interrupted change, else the
         environment's, else a random one.
 
         Raises:
-            ConfigurationError: the environment has the password that the brokers know already.
+            ConfigurationError: the environment has the password that the brokers have already.
         """
         pending = self.next(site, user)
         if pending is not None:
@@ -109,7 +109,7 @@ class Passwords:
         return new
 
     def keep(self, site: str, passwords: Mapping[str, SecretStr]) -> None:
-        """Keep what the site's brokers know now. A next password that they know becomes the present one."""
+        """Store the passwords that the site's brokers have now; this ends a change."""
         data = self._read()
         data.setdefault(site, {}).update({user: value.get_secret_value() for user, value in passwords.items()})
         pending = data.pop(site + _NEXT, {})
@@ -144,7 +144,7 @@ class Passwords:
         except FileNotFoundError:
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError):
-            # Without the cause: a parser's error may hold the text, and a program that shows all of it would show that.
+            # Not chained: the parser's error may quote the file, and a traceback would show it.
             raise ConfigurationError(
                 f"{self._file} is damaged", hint="restore it, or forget the sites' data: fairlead down --purge"
             ) from None

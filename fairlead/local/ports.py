@@ -1,4 +1,4 @@
-"""Free loopback ports, and who holds one that is not free."""
+"""Find free loopback ports, and name the process that uses a port."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import psutil
 from fairlead.errors import UnavailableError
 
 HOST = "127.0.0.1"
-# Below the ranges from which systems take the source ports of outgoing connections (Linux 32768, macOS 49152), so that
-# a remembered port is not lost to somebody's client while the site is down.
+# Below the ranges for the source ports of outgoing connections (Linux 32768, macOS 49152), so that no client takes a
+# remembered port while the site is down.
 FIRST, LAST = 20000, 32000
 
 
 def choose_ports(count: int, *, taken: Collection[int] = ()) -> list[int]:
-    """Free ports of this machine, none of ``taken``. Free now: to be certain, bind, and try again where that fails.
+    """Choose ports that are free now and not in ``taken``. Another process may still bind one before the caller does.
 
     Raises:
-        UnavailableError: the whole range is in use.
+        UnavailableError: every port of the range is in use.
     """
     chosen: list[int] = []
     start = secrets.randbelow(LAST - FIRST)
@@ -36,7 +36,7 @@ def choose_ports(count: int, *, taken: Collection[int] = ()) -> list[int]:
 def is_free(port: int) -> bool:
     """Whether a server could listen on this loopback port now."""
     with socket.socket() as server:
-        # As brokers do: connections of an earlier run that are still closing do not count.
+        # Brokers set this too: connections of an earlier run that are still closing do not block the port.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             server.bind((HOST, port))
@@ -56,7 +56,7 @@ def accepts(port: int, timeout: float = 0.5) -> bool:
 
 
 def holder(port: int) -> str:
-    """Who listens on a port, in words: ``nginx (pid 812)``, or that it is not known."""
+    """The process that listens on a port: ``nginx (pid 812)``, or ``another user's process``."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.AccessDenied:  # macOS, without root

@@ -1,7 +1,7 @@
-"""Child processes that outlive this one: start, find by pid file, stop, and wait until one serves.
+"""Child processes that outlive this one: start them, find them by pid file, stop them, wait until they serve.
 
-A pid alone proves nothing: after a restart of the machine it may be somebody else's. A pid file therefore also holds
-when the process was started and a word of its command line, and only a process that fits all three is touched.
+After a restart of the machine another process may have the same pid. A pid file therefore also has the start time and a
+part of the command line, and only a process that matches all three is signalled.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fairlead.local.files import explained, write_file
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
 _SAME_START = 5.0  # seconds; a process's start is derived from the boot time, which drifts when the clock is set
 
-# Children of this very process, kept so that they can be waited for when they end (no zombies in long-lived callers).
+# Children of this process, kept so that it can wait for them when they end: no zombies in long-lived callers.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 
 @atexit.register
 def _leave_them_running() -> None:
-    """Popen warns of children that outlive it; these are meant to."""
+    """Prevent Popen's warning about children that outlive it: these children do so on purpose."""
     for child in _children.values():
         if child.poll() is None:
             child.returncode = 0
@@ -42,7 +42,7 @@ def _leave_them_running() -> None:
 
 @dataclass(frozen=True, slots=True)
 class PidRecord:
-    """What a pid file says. ``started`` is in seconds since the machine's boot, ``marker`` a part of one argument."""
+    """The content of a pid file. ``started``: seconds since the machine's boot; ``marker``: a part of one argument."""
 
     pid: int
     started: float
@@ -61,15 +61,16 @@ def start(
     version: str = "",
     env: Mapping[str, str] | None = None,
 ) -> psutil.Process:
-    """Start a process in its own session, its output appended to ``log``, and write its pid file.
+    """Start a process in its own session, append its output to ``log``, and write its pid file.
 
-    Ctrl-C in the terminal does not reach it, and it outlives the terminal.
+    The process outlives the terminal, and Ctrl-C there does not reach it.
 
     Args:
-        marker: Must be part of one argument of ``command``, and of no unrelated process's.
+        marker: Part of one argument of ``command``, and of no argument of an unrelated process.
 
     Raises:
-        UnavailableError: the disk is full. OSError: the program cannot be run.
+        UnavailableError: the disk is full.
+        OSError: the program cannot be run.
     """
     with explained(log):
         private_folder(log.parent)
@@ -86,14 +87,14 @@ def start(
         facts = PidRecord(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
         write_file(pid_file, json.dumps(asdict(facts)))
     except BaseException:
-        child.kill()  # without a pid file no command would find it again
+        child.kill()  # without a pid file no command could find it again
         child.wait()
         raise
     return process
 
 
 def read(pid_file: Path) -> PidRecord | None:
-    """What a pid file says; None when it is not there or not readable."""
+    """The content of a pid file; None if it is missing or damaged."""
     try:
         return PidRecord(**json.loads(pid_file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -101,7 +102,7 @@ def read(pid_file: Path) -> PidRecord | None:
 
 
 def find(pid_file: Path) -> psutil.Process | None:
-    """The running process that a pid file is about; None when it is gone, or another process has its pid now."""
+    """The running process of a pid file; None if it has ended, even if another process has its pid now."""
     recorded = read(pid_file)
     if recorded is None:
         return None
@@ -116,7 +117,7 @@ def find(pid_file: Path) -> psutil.Process | None:
         same_start = abs(process.create_time() - psutil.boot_time() - recorded.started) < _SAME_START
         arguments = [] if dying else process.cmdline()
         if child is not None and same_start and not arguments:
-            return process  # our own: it has just begun, or it dies and nobody can tell yet how it ended
+            return process  # our own child: just started, or ending without an exit code yet
         if same_start and any(recorded.marker in argument for argument in arguments):
             return process
     except psutil.Error:
@@ -125,14 +126,14 @@ def find(pid_file: Path) -> psutil.Process | None:
 
 
 def exit_code(pid_file: Path) -> int | None:
-    """How a process of this pid file ended, when it was started by this process and has ended."""
+    """The exit code of a pid file's process, if this process started it and it has ended; else None."""
     recorded = read(pid_file)
     child = _children.get(recorded.pid) if recorded else None
     return child.poll() if child else None
 
 
 def send(pid_file: Path, number: signal.Signals) -> bool:
-    """Send a signal to a pid file's process; False when it does not run."""
+    """Send a signal to a pid file's process; return False if it does not run."""
     process = find(pid_file)
     if process is None:
         return False
@@ -142,15 +143,15 @@ def send(pid_file: Path, number: signal.Signals) -> bool:
 
 
 def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
-    """Stop processes, all at once: SIGTERM, then SIGKILL to those that are still there after ``grace`` seconds.
+    """Stop processes in parallel: SIGTERM, then SIGKILL to those that still run after ``grace`` seconds.
 
-    When it returns they are gone. Their pid files are removed. Processes that do not run are no error.
+    Returns when all have ended, and removes their pid files. Ignores processes that do not run.
     """
     running = {path: process for path in pid_files if (process := find(path)) is not None}
     for process in running.values():
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
-            process.resume()  # one that was paused would not hear it
+            process.resume()  # a paused process would not act on SIGTERM
     end = time.monotonic() + grace
     for process in running.values():
         if not _gone(process, end - time.monotonic()):
@@ -162,7 +163,7 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
 
 
 def kill(pid_file: Path) -> None:
-    """SIGKILL, for fault tests, and wait until the process is gone."""
+    """Send SIGKILL and wait until the process has ended; for fault tests."""
     process = find(pid_file)
     if process is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -172,7 +173,7 @@ def kill(pid_file: Path) -> None:
 
 
 def _gone(process: psutil.Process, timeout: float) -> bool:
-    """Wait for the end of a process, our child or not."""
+    """Wait for the end of a process, which need not be a child of this one."""
     child = _children.get(process.pid)
     try:
         if child is not None:
@@ -185,19 +186,19 @@ def _gone(process: psutil.Process, timeout: float) -> bool:
 
 
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_PAUSE = 0.02  # seconds; a look costs less than a millisecond
+_PAUSE = 0.02  # seconds; a poll costs less than a millisecond
 
 
 class Cancelled(Exception):
-    """The caller gave up waiting (Ctrl-C); never shown."""
+    """The caller gave up waiting (Ctrl-C). No user sees this error."""
 
 
 @contextlib.contextmanager
 def interruptible(cancel: threading.Event) -> Iterator[None]:
-    """Within, Ctrl-C, SIGTERM and a closed terminal set ``cancel`` instead of raising at some unlucky moment.
+    """Inside this context, Ctrl-C, SIGTERM and a closed terminal set ``cancel`` instead of raising an exception.
 
-    So cleaning up cannot be cut short, however often the keys are pressed. On leaving, ``KeyboardInterrupt`` is raised
-    if one came. In threads other than the main one, which get no signals, it does nothing.
+    So repeated Ctrl-C cannot interrupt the clean-up. On exit the context raises ``KeyboardInterrupt`` if a signal came.
+    Outside the main thread it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -223,9 +224,9 @@ class ProcessWait:
     """One wait for one process.
 
     Args:
-        what: The program in words (``Kafka``).
-        folder: Where its logs are.
-        end: When to give up, on ``time.monotonic()``'s clock.
+        what: The program's name in messages (``Kafka``).
+        folder: The folder of its logs.
+        end: The deadline, as a value of ``time.monotonic()``.
         last_words: Reads the end of its log.
     """
 
@@ -238,10 +239,10 @@ class ProcessWait:
     cancel: threading.Event = field(default_factory=threading.Event)
 
     def pause(self) -> None:
-        """Wait a moment before looking again.
+        """Wait a moment before the next poll.
 
         Raises:
-            UnavailableError: there is nothing to wait for any more; says what the program's log ends with.
+            UnavailableError: the process has ended, or the deadline has passed; with the last lines of its log.
             Cancelled: the caller gave up.
         """
         if self.cancel.wait(_PAUSE):
@@ -253,7 +254,7 @@ class ProcessWait:
             raise self._failed(f"runs (pid {self.process.pid}) but does not answer", again)
 
     def refused(self, user: str | None, why: str) -> UnavailableError:
-        """The error for a login that was answered, with no."""
+        """The error for a login that the program refused."""
         return UnavailableError(
             f"{self.site}'s {self.what} refused the user {user}: {why}",
             hint=f"restore secrets.json beside the site's data, or forget it all: fairlead down {self.site} --purge",

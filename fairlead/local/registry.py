@@ -1,7 +1,7 @@
-"""Local sites of a state folder: where their files are, how each one is, and its endpoints for a user.
+"""Local sites of a state folder: their files, their status, and their endpoints for a user.
 
-Starts nothing. Apart from ``sites``, so that a process that only needs an address (a replicator, a bridge, an audit)
-does not import what starting a site takes: jars, formatting, admin clients.
+Starts nothing. Separate from ``sites``, so that a process that only needs an address (a replicator, a bridge, an audit)
+does not import jars, formatting and admin clients.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fairlead.local.state import SiteState, read_state
 
 
 def process_name(what: str, broker: int = 1) -> str:
-    """``kafka``, ``kafka-2`` and so on by node id; ``mqtt``. Names pid files, folders and what status shows."""
+    """``kafka``, ``kafka-2`` and so on by node id, or ``mqtt``. Pid files, folders and the status use these names."""
     return what if broker == 1 else f"{what}-{broker}"
 
 
 def trusted(folder: Path, state: SiteState) -> Path | None:
-    """The authorities that a site's clients trust; None where it speaks no TLS."""
+    """The file of the authorities that a site's clients trust; None without TLS."""
     return folder / state.tls.ca if state.tls is not None else None
 
 
@@ -37,7 +37,7 @@ class LocalSite:
     name: str
 
     def kafka_folder(self, broker: int = 1) -> Path:
-        """Everything of one broker, by its node id."""
+        """The folder of one broker, by its node id."""
         return self.folder / "sites" / self.name / process_name("kafka", broker)
 
     @property
@@ -49,7 +49,7 @@ class LocalSite:
         return self.folder / "run" / f"{process_name(what, broker)}.{self.name}.pid"
 
     def pid_files(self) -> list[Path]:
-        """Those of all its processes, also of brokers that are not in the state file."""
+        """The pid files of all its processes, including brokers that are not in the state file."""
         further = (self.folder / "run").glob(f"kafka-*.{self.name}.pid")
         return [self.pid_file("kafka"), *further, self.pid_file("mqtt")]
 
@@ -59,7 +59,7 @@ class LocalSite:
         return (self.kafka_folder() / "data" / "meta.properties").exists()
 
     def taken_ports(self, state: SiteState) -> dict[str, int]:
-        """Remembered ports of processes that do not run, and on which another process listens now."""
+        """Remembered ports of processes that do not run, if another process listens on them now."""
         wanted: dict[str, int] = {}
         for broker in state.brokers:
             if processes.find(self.pid_file("kafka", broker.number)) is None:
@@ -72,10 +72,10 @@ class LocalSite:
 
 @dataclass(frozen=True, slots=True)
 class SiteProcess:
-    """How a local site is. ``up`` means: the process is ours and its port accepts connections.
+    """The status of a local site. A process is up if it is ours and its port accepts connections.
 
-    ``kafka_up`` is true when every broker is; ``brokers`` tells it of each by node id. The processes are ``mqtt``,
-    ``kafka`` and, of a site with several brokers, ``kafka-2`` and so on.
+    ``kafka_up`` is true if every broker is up; ``brokers`` has the status by node id. The processes are ``mqtt``,
+    ``kafka`` and, at a site with several brokers, ``kafka-2`` and so on.
     """
 
     name: str
@@ -91,7 +91,7 @@ class SiteProcess:
 
 
 class LocalSiteRegistry:
-    """The sites that were ever started in one state folder. Making one touches nothing."""
+    """The sites that were ever started in one state folder. Creating the object touches nothing."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -99,14 +99,15 @@ class LocalSiteRegistry:
         self._passwords = Passwords(folder / "secrets.json")
 
     def status(self) -> dict[str, SiteProcess]:
-        """How each site is that was ever started here, by name."""
+        """The status of every site that was ever started here, by name."""
         return {name: self._status(name, state) for name, state in read_state(self._state_file).sites.items()}
 
     def kafka(self, site: str, user: str) -> KafkaEndpoint:
-        """Where a site's Kafka is, for a user.
+        """The endpoint of a site's Kafka for a user.
 
         Raises:
-            UnavailableError: the site was never started here. UnknownNameError: it has no such user.
+            UnavailableError: the site was never started here.
+            UnknownNameError: it has no such user.
         """
         state = self._known(site)
         password = self._password(site, user, user, "Kafka", state.kafka_users)
@@ -116,7 +117,7 @@ class LocalSiteRegistry:
         return KafkaEndpoint(site, addresses, user, password, tls=ca is not None, tls_ca=ca, other_passwords=others)
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
-        """Where a site's Mosquitto is, for a user; raises as ``kafka`` does."""
+        """The endpoint of a site's Mosquitto for a user; raises the same errors as ``kafka``."""
         state = self._known(site)
         secret = mqtt_secret(user)
         password = self._password(site, user, secret, "MQTT", state.mqtt_users)
@@ -157,15 +158,13 @@ class LocalSiteRegistry:
             raise UnknownNameError(f"{kind} user of {site} named", user, users)
         password = self._passwords.given(site, secret)
         if password is None:
-            raise UnavailableError(
-                f"{site} has no password of the {kind} user {user} yet", hint=f"fairlead up {site} makes it"
-            )
+            raise UnavailableError(f"{site} has no {kind} user {user} yet", hint=f"fairlead up {site} creates it")
         return password
 
     def _known(self, site: str) -> SiteState:
         sites = read_state(self._state_file).sites
         if site not in sites:
-            started = f"started so far: {', '.join(sites)}" if sites else "none was started so far"
+            started = f"started so far: {', '.join(sites)}" if sites else "no site was started so far"
             raise UnavailableError(
                 f"the site {site} was never started on this machine",
                 hint=f"fairlead up {site} ({started})",

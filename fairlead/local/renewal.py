@@ -1,4 +1,4 @@
-"""Replace the certificates of a running local site, without disconnecting clients, and check its servers."""
+"""Replace the certificates of a running local site without disconnecting clients, and check that servers use them."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from fairlead.local.registry import LocalSite
 from fairlead.local.sites import LocalSites
 from fairlead.local.state import Broker, SiteState, TlsFiles, locked, read_state
 
-PATIENCE = 20.0  # seconds for a server to show another certificate
+PATIENCE = 20.0  # seconds for a server to present its new certificate
 _PAUSE = 0.05
-_AGAIN = 3.0  # seconds after which a server is told again
-# A broker's network threads have connections in turn, and each learns of the new certificate by itself (seen on 4.3.1).
+_AGAIN = 3.0  # seconds after which a server is made to read its files again
+# A broker's network threads take connections in turn, and each loads the new certificate by itself (seen on 4.3.1).
 _THREADS = 8
 Connect = Callable[[KafkaEndpoint], AdminClient]
 
 
 class Renewed(NamedTuple):
-    """A site's present certificates, by service, and whether all its servers run and show them."""
+    """A site's current certificates by service, and whether all its servers run and present them."""
 
     certificates: dict[str, CertificateFacts]
     shown: bool
 
 
 def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] = ()) -> Renewed:
-    """Give a site other certificates, and its running servers with them.
+    """Replace a site's certificates, and make its running servers load them. Connected clients stay connected.
 
-    The state folder's authority issues new ones, for the names of the old ones and further ``names``; an operator's
-    are read again from their files. Connected clients stay connected.
+    The state folder's authority issues new certificates for the names of the old ones and ``names``. Certificates of an
+    operator are read again from their files.
 
     Args:
         connect: Makes an admin client that has logged in (``fairlead.kafka.admin.require_answer``).
@@ -48,13 +48,13 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
     Raises:
         ConfigurationError: the site has no TLS, clients would not accept an operator's certificate, or running brokers
             do not trust its authority yet.
-        UnavailableError: a server does not answer, or still shows the old one; calling it again does the rest.
+        UnavailableError: a server does not answer, or still presents the old certificate. Call again to continue.
     """
     local = LocalSite(sites.folder, site)
     state = read_state(sites.folder / "state.json").sites.get(site)
     if state is None or state.tls is None:
         raise ConfigurationError(
-            f"{site} speaks no TLS", hint=f"fairlead down {site}; fairlead up {site} --tls", site=site
+            f"{site} does not use TLS", hint=f"fairlead down {site}; fairlead up {site} --tls", site=site
         )
     _check_trusted(local, state, sites.folder / state.tls.ca)
     with locked(sites.folder):
@@ -62,10 +62,10 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
 
 
 def _check_trusted(local: LocalSite, state: SiteState, ca: Path) -> None:
-    """Check that running brokers trust every authority in ``ca``, as each other's clients.
+    """Check that the running brokers, as each other's clients, trust every authority in ``ca``.
 
-    A running broker reads a new file of authorities at an unknown time. Once it has seen a certificate that it does not
-    trust, it never accepts that one or its authority (seen on 4.3.1).
+    A running broker reads a new file of authorities at an unknown time. Once it has rejected a certificate, it never
+    accepts that certificate or its authority (seen on 4.3.1).
     """
     trusted = {each.serial for each in all_facts(ca.read_bytes())}
     for broker in _running(local, state):
@@ -110,17 +110,17 @@ def _running(local: LocalSite, state: SiteState) -> list[Broker]:
 
 
 def _wait_shown(site: str, port: int, wanted: CertificateFacts, take: Callable[[], object]) -> None:
-    """Make a server read its files again, repeatedly, until it shows a certificate."""
+    """Make a server read its files again, repeatedly, until it presents the certificate ``wanted``."""
     end = time.monotonic() + PATIENCE
     told = -_AGAIN
     while any(facts(served(ports.HOST, port)).serial != wanted.serial for _ in range(_THREADS)):
         if time.monotonic() > end:
             raise UnavailableError(
-                f"{site} still shows its old certificate at {ports.HOST}:{port} after {PATIENCE:.0f} s",
+                f"{site} still presents its old certificate at {ports.HOST}:{port} after {PATIENCE:.0f} s",
                 hint=f"see its log; or restart it: fairlead down {site}; fairlead up {site}",
                 site=site,
             )
         if time.monotonic() - told > _AGAIN:
             take()
             told = time.monotonic()
-        time.sleep(_PAUSE)  # there is no event for it
+        time.sleep(_PAUSE)  # servers send no event for this

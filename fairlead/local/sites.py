@@ -36,7 +36,7 @@ from fairlead.local.tls import Wanted, decide
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """Java, Mosquitto and jars, found once for all sites."""
+    """The Java, Mosquitto and jars that all sites use."""
 
     java: Path
     jars: tuple[Path, ...]
@@ -47,12 +47,12 @@ class Toolbox:
 
 @dataclass(slots=True)
 class SiteStart:
-    """Starts one site. Call ``run`` once; ``started`` has the pid files of the processes that it started itself.
+    """Starts one site. Call ``run`` once; ``started`` has the pid files of the processes that it started.
 
     Args:
         kafka_users, mqtt_users: Every user with its wanted password.
-        known: Passwords that the running or formatted brokers know already, by the names under which they are kept.
-        other_admin: Passwords of Kafka's super user that the brokers may know instead, while it is being changed.
+        known: Passwords that running or formatted brokers have already, by their names in ``secrets.json``.
+        other_admin: During a change of the super user's password: other passwords that the brokers may have.
         brokers: Node ids of the brokers to start; others are ignored.
     """
 
@@ -70,7 +70,7 @@ class SiteStart:
     started: list[Path] = field(default_factory=list)
 
     def run(self) -> None:
-        """Start what does not run, wait until both serve, and create missing users.
+        """Start the processes that do not run, wait until all serve, and create missing users.
 
         Raises:
             UnavailableError: a process ended, does not answer, or the disk is full.
@@ -92,7 +92,7 @@ class SiteStart:
             if process is None:
                 process, formatted = self._start_broker(broker)
                 known = self.kafka_users if formatted else known
-                # Older data does not have the user as which brokers log in to each other.
+                # Data of an older Fairlead lacks the user with which brokers log in to each other.
                 own |= {} if formatted else {kafka.CONTROLLER: self.controller}
             running[broker] = process
         for broker, process in running.items():
@@ -113,7 +113,7 @@ class SiteStart:
         kafka.ensure_users(client, new | own)
 
     def _start_broker(self, broker: Broker) -> tuple[psutil.Process, bool]:
-        """Its process, and whether its log directory is new, and so has the wanted users already."""
+        """Start a broker unless it runs. Return its process, and whether its log directory is new (with all users)."""
         tools, folder = self.tools, self.site.kafka_folder(broker.number)
         self.tell("starting Kafka" if len(self.state.brokers) == 1 else f"starting Kafka's broker {broker.number}")
         kafka.write_files(folder, self.state, self.controller, broker=broker)
@@ -132,7 +132,7 @@ class SiteStart:
         site, folder, tools = self.site, self.site.mosquitto_folder, self.tools
         pid_file = site.pid_file("mqtt")
         if self.known.get(mqtt_secret(mosquitto.BRIDGE)) != self.mqtt_users.get(mosquitto.BRIDGE):
-            processes.stop([pid_file])  # LocalSites._change_in_mosquitto says why
+            processes.stop([pid_file])  # why: see LocalSites._change_in_mosquitto
         process = processes.find(pid_file)
         shown = self._shown("mqtt")
         pair = None if shown is None else shown[0]
@@ -146,29 +146,29 @@ class SiteStart:
             process = processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=version)
             self.started.append(pid_file)
         else:
-            processes.send(pid_file, signal.SIGHUP)  # reads profile, passwords and rules again
+            processes.send(pid_file, signal.SIGHUP)  # Mosquitto reads profile, passwords and rules again
         user = next(iter(self.mqtt_users))
         ca = trusted(site.folder, self.state)
         endpoint = MqttEndpoint(site.name, ports.HOST, self.state.mqtt_port, user, self.mqtt_users[user], ca)
         mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
 
     def _shown(self, service: str) -> tuple[KeyPair, bytes] | None:
-        """A service's certificate and key, and the authorities that clients trust; None without TLS."""
+        """The certificate and key that a service presents, and the authorities that clients trust; None without TLS."""
         files = self.state.tls
         return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
 
     def _port_in_use(self) -> FairleadError | None:
-        """Give a port that was taken in the meantime as the reason of a failed start."""
+        """The error for a start that failed because another process has taken a port; None if none has."""
         taken = self.site.taken_ports(self.state)
         return port_taken(self.site.name, taken) if taken else None
 
 
 def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
-    """The error for remembered ports on which another process listens."""
+    """The error for remembered ports that another process uses."""
     who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
     return UnavailableError(
         f"{site} cannot start: its ports are in use: {who}",
-        hint=f"stop that process; or let the site forget its data and choose new ports: fairlead down {site} --purge",
+        hint=f"stop that process; or delete the site's data, so that it gets new ports: fairlead down {site} --purge",
         site=site,
         ports=list(taken.values()),
     )
@@ -182,10 +182,10 @@ _ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosq
 
 @dataclass(frozen=True, slots=True)
 class SiteSpec:
-    """A site to start. ``properties`` override the brokers' usual ones. Kafka's super user ``admin`` always exists.
+    """A site to start. ``properties`` override the brokers' default ones. Kafka's super user ``admin`` always exists.
 
-    With three ``brokers`` or more (odd numbers only) topics have three replicas, two of which must be in sync. Without
-    an ``mqtt_profile`` a site keeps its own; a new site is durable. Likewise ``tls``; a new site has none.
+    With three or more ``brokers`` (odd numbers only) topics have three replicas, of which two must be in sync. None as
+    ``mqtt_profile`` or ``tls`` keeps the site's setting; a new site is durable and has no TLS.
     """
 
     name: str
@@ -203,17 +203,17 @@ class LocalSites(LocalSiteRegistry):
     # --- starting -----------------------------------------------------------------------------------------------
 
     def up(self, specs: Sequence[SiteSpec], *, on_progress: Progress | None = None) -> None:
-        """Start sites in parallel and wait until each really serves; sites that run already stay as they are.
+        """Start sites in parallel and wait until each serves.
 
-        A running site's users are completed, and it is checked that it answers. Nothing is asked of this machine when
-        there are no sites to start (all are elsewhere). If anything fails, or on Ctrl-C,
-        everything that this call started is stopped again; processes that ran before continue.
+        At a site that runs already, create missing users and check that it answers. Without ``specs`` do nothing: the
+        machine then needs no Java and no Mosquitto. After an error or Ctrl-C, stop every process that this call
+        started; processes that ran before continue.
 
         Args:
-            on_progress: Called with a site's name (empty: all of them) and what it is doing; from several threads.
+            on_progress: Called from several threads with a site's name (empty for all sites) and a step in words.
 
         Raises:
-            UnavailableError: no Java, no Mosquitto, no room, a port in use, or a broker that does not come up.
+            UnavailableError: Java, Mosquitto or disk space is missing, a port is in use, or a broker does not start.
         """
         if not specs:
             return
@@ -223,10 +223,10 @@ class LocalSites(LocalSiteRegistry):
             self._run(self._prepare(specs, tools, tell))
 
     def restart(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
-        """Stop one process of a site, if it runs, and start it again; returns when it serves.
+        """Stop one process of a site, if it runs, and start it again; return when it serves.
 
         Args:
-            broker: Node id, of Kafka. The site's other brokers are left as they are, whether they run or not.
+            broker: The node id, for Kafka. The site's other brokers are neither stopped nor started.
         """
         state = self._known(site)
         tools = self._tools(lambda _site, _text: None)
@@ -247,7 +247,7 @@ class LocalSites(LocalSiteRegistry):
         return Toolbox(java, jars, jvm, jar_set("kafka").revision_of("kafka-clients"), broker)
 
     def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[SiteStart]:
-        """Decide ports and passwords, and remember them before anything is started."""
+        """Choose ports and passwords, and store them before anything starts."""
         new = sum(spec.brokers for spec in specs if not self._site(spec.name).has_data)
         require_room(self.folder, _ROOM_PER_BROKER * max(1, new))
         state = read_state(self._state_file)
@@ -260,7 +260,7 @@ class LocalSites(LocalSiteRegistry):
             state.sites[spec.name] = before.model_copy(update=users)
             starts.append(start)
         for start in starts:
-            if not start.site.has_data:  # its brokers will be made with these
+            if not start.site.has_data:  # its brokers will be formatted with these passwords
                 self._keep(start)
         write_state(self._state_file, state)
         return starts
@@ -270,7 +270,7 @@ class LocalSites(LocalSiteRegistry):
         if spec.brokers < 1 or spec.brokers % 2 == 0:
             raise ConfigurationError(
                 f"{spec.name} cannot have {spec.brokers} brokers",
-                hint="1, 3 or 5: each is a controller too, and more than half of them must run",
+                hint="valid: 1, 3 or 5. Each broker is a controller too, and more than half of them must run",
             )
         site, known = self._site(spec.name), state.sites.get(spec.name)
         properties: dict[str, Any] = {
@@ -287,10 +287,10 @@ class LocalSites(LocalSiteRegistry):
                     raise port_taken(spec.name, taken)
             elif site.has_data:
                 raise ConfigurationError(
-                    f"{spec.name} has {len(known.brokers)} brokers with data and cannot get {spec.brokers}",
-                    hint=f"leave the number as it is, or forget the data: fairlead down {spec.name} --purge",
+                    f"{spec.name} has data on {len(known.brokers)} brokers, so it cannot start with {spec.brokers}",
+                    hint=f"keep the number, or delete the data: fairlead down {spec.name} --purge",
                 )
-            processes.stop(site.pid_files())  # it moves
+            processes.stop(site.pid_files())  # its ports change
         others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
         mqtt, *kafka_ports = ports.choose_ports(1 + 2 * spec.brokers, taken=others)
         (client, controller), *more = zip(kafka_ports[::2], kafka_ports[1::2], strict=True)
@@ -304,7 +304,7 @@ class LocalSites(LocalSiteRegistry):
         if running and (files is None) != (before is None):
             raise ConfigurationError(
                 f"{spec.name} runs {'without' if before is None else 'with'} TLS, and that cannot change while it runs",
-                hint=f"fairlead down {spec.name}; then the same again",
+                hint=f"fairlead down {spec.name}; then repeat the command",
                 site=spec.name,
             )
         return files
@@ -320,13 +320,13 @@ class LocalSites(LocalSiteRegistry):
         known = {user: secret for user in wanted if (secret := self._passwords.known(name, user)) is not None}
         other_admin: tuple[SecretStr, ...] = ()
         if site.has_data and (pending := self._passwords.next(name, kafka.ADMIN)) is not None:
-            # It takes admin itself to finish that: change_password does.
+            # An interrupted change of admin's password; change_password finishes it.
             wanted[kafka.ADMIN], other_admin = known.get(kafka.ADMIN, pending), (pending,)
         if site.has_data and known.get(kafka.ADMIN) != wanted[kafka.ADMIN]:
             raise ConfigurationError(
                 f"the password of {name}'s admin cannot change while the site has data",
                 hint=f"unset {secret_variable(name, kafka.ADMIN)}; fairlead acl rotate {kafka.ADMIN} --site {name} "
-                f"changes it; or forget the data: fairlead down {name} --purge",
+                f"changes it; or delete the data: fairlead down {name} --purge",
             )
         return SiteStart(
             site=site,
@@ -347,10 +347,10 @@ class LocalSites(LocalSiteRegistry):
         self._passwords.keep(start.site.name, {**start.kafka_users, **mqtt, kafka.CONTROLLER: start.controller})
 
     def _run(self, starts: Sequence[SiteStart]) -> None:
-        """Run starts in parallel, all or nothing."""
+        """Run starts in parallel; if one fails, undo all."""
         if not starts:
             return
-        cancel = starts[0].cancel  # one for all
+        cancel = starts[0].cancel  # all starts share one event
         with interruptible(cancel):
             with ThreadPoolExecutor(len(starts), thread_name_prefix="site") as pool:
                 running = [pool.submit(start.run) for start in starts]
@@ -367,12 +367,12 @@ class LocalSites(LocalSiteRegistry):
     # --- stopping -----------------------------------------------------------------------------------------------
 
     def down(self, names: Collection[str] | None = None, *, purge: bool = False) -> None:
-        """Stop sites cleanly: SIGTERM, 15 s, SIGKILL. Sites that do not run are no error.
+        """Stop sites: SIGTERM, and after 15 s SIGKILL. Ignores sites that do not run.
 
         Args:
-            names: Which sites; None means all.
-            purge: Also delete their data, ports and passwords; they get no time for a clean shutdown. With all
-                sites: everything in the state folder, also the Delta tables and checkpoints made from the data.
+            names: The sites; None for all.
+            purge: Also delete their data, ports and passwords, without a clean shutdown. For all sites: delete
+                everything in the state folder, including Delta tables and checkpoints.
         """
         if not self.folder.exists():
             return
@@ -397,21 +397,21 @@ class LocalSites(LocalSiteRegistry):
     # --- passwords ----------------------------------------------------------------------------------------------
 
     def change_password(self, site: str, user: str, give: GivePassword) -> None:
-        """Give a user of a running site another password, in Kafka and Mosquitto, and check that it can log in with it.
+        """Change a user's password in Kafka and Mosquitto of a running site, and check that the user can log in.
 
-        The bridge gets two, one for each. A password is the environment's, else a random one; afterwards it is in
-        ``secrets.json`` alone. After an
-        interruption, calling it again finishes; until then users get both passwords. Connections to Kafka last until
-        the broker asks for the password again. Mosquitto ends the user's connections; where the user is the bridge,
-        Mosquitto is restarted.
+        The new password is the environment's, else a random one; the bridge gets two, one for Kafka and one for
+        Mosquitto. Afterwards ``secrets.json`` has only the new one. Call again after an interruption to finish the
+        change; until then clients try both passwords. Connections to Kafka last until the broker asks for the password
+        again. Mosquitto ends the user's connections. For the bridge's user, Mosquitto restarts.
 
         Args:
             give: Sets a user's password in a cluster (``fairlead.kafka.credentials.give_password``).
 
         Raises:
             UnavailableError: the site does not answer, or did not accept the new password in time.
-            UnknownNameError: it has no such user. ConfigurationError: see ``Passwords.begin``.
-            RefusedError: the site's brokers could not go on with another password of ``admin``.
+            UnknownNameError: it has no such user.
+            ConfigurationError: see ``Passwords.begin``.
+            RefusedError: the site's brokers log in to each other as ``admin``, so its password cannot change now.
         """
         with self._locked():
             state = self._known(site)
@@ -423,8 +423,8 @@ class LocalSites(LocalSiteRegistry):
                 kafka.logs_in_as_admin(self._site(site).kafka_folder(broker.number)) for broker in state.brokers
             ):
                 raise RefusedError(
-                    f"{site}'s brokers were started by an older Fairlead and log in to each other as {user}: with "
-                    "another password of it no transaction would ever end there",
+                    f"cannot change the password of {user} at {site}: an older Fairlead started its brokers, which log "
+                    "in to each other with this password and could no longer complete transactions",
                     hint=f"restart the site first: fairlead down {site}; fairlead up {site}",
                     site=site,
                 )
@@ -438,7 +438,7 @@ class LocalSites(LocalSiteRegistry):
             self._passwords.keep(site, new)
 
     def forget_user(self, site: str, user: str) -> None:
-        """Forget a Kafka user that the site's brokers no longer have; it may be unknown here.
+        """Forget a Kafka user that the site's brokers no longer have. Ignores a user that is not known here.
 
         Raises:
             UnavailableError: the site was never started here.
@@ -456,10 +456,10 @@ class LocalSites(LocalSiteRegistry):
         pid_file = self._site(site).pid_file("mqtt")
         process = processes.find(pid_file)
         if process is None:
-            return  # it reads the file when it starts
+            return  # Mosquitto reads the file at its next start
         if user == mosquitto.BRIDGE:
-            # Told by a signal, Mosquitto 2.0 ends the bridge's connection and forgets what its session may read: until
-            # the bridge is back it acknowledges what devices publish and keeps nothing of it.
+            # At SIGHUP, Mosquitto 2.0 ends the bridge's connection and forgets its session's access rights: until the
+            # bridge is back it acknowledges messages of devices and drops them.
             processes.stop([pid_file])
             line, mark, log = mosquitto.command(programs, folder), mosquitto.marker(folder), folder / "mosquitto.log"
             processes.start(pid_file, line, cwd=folder, log=log, marker=mark, version=programs.version)
@@ -469,18 +469,18 @@ class LocalSites(LocalSiteRegistry):
         mosquitto.wait_taken(MqttEndpoint(site, ports.HOST, state.mqtt_port, user, new, ca))
 
     def kill(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
-        """SIGKILL one process of a site (of Kafka: the broker with this node id), for fault tests."""
+        """Send SIGKILL to one process of a site (``kafka``: the broker with this node id), for fault tests."""
         self._known(site)
         processes.kill(self._site(site).pid_file(what, broker))
 
     def _all_site_names(self) -> list[str]:
-        """Also those that a damaged or lost ``state.json`` no longer names."""
+        """The names of all sites with files, including those that a damaged ``state.json`` does not have."""
         with_pid = {file.name.split(".")[1] for file in (self.folder / "run").glob("[km]*.pid")}
         with_files = {folder.name for folder in (self.folder / "sites").glob("*") if folder.is_dir()}
         return sorted(with_pid | with_files)
 
     def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
-        """One caller at a time, across processes."""
+        """Hold the lock of the state folder."""
         return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
 
 

@@ -1,4 +1,4 @@
-"""The state folder of local sites: ports, cluster ids and users between runs, and the lock on it. Never a secret."""
+"""The state of local sites between runs (ports, cluster ids, users; no secrets), and the lock of the state folder."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from fairlead.local.files import explained, write_file
 
 
 class Profile(StrEnum):
-    """What a site's Mosquitto may lose when it is killed; docs/edge.md has the costs.
+    """What a site's Mosquitto may lose when it is killed. docs/edge.md has the costs.
 
-    An acknowledgement of Mosquitto 2.0 survives a crash only after the next save of its whole state. ``DURABLE`` saves
-    every other second, and devices keep acknowledged messages for longer than that, so nothing is lost. ``FAST``
-    saves every 5 s and devices keep nothing: the last seconds are lost.
+    A message that Mosquitto 2.0 acknowledged survives a crash only after the next save of its whole state. ``DURABLE``
+    saves every two seconds, and devices keep acknowledged messages for longer than that: nothing is lost. ``FAST``
+    saves every 6 s, and devices keep no acknowledged messages: the last seconds are lost.
 
-    Mosquitto's ``autosave_on_changes`` is no alternative: the acknowledgement comes before the save, a message on its
-    way to a connected bridge counts as no change, and every change writes the whole state.
+    Mosquitto's ``autosave_on_changes`` does not help: Mosquitto acknowledges before it saves, a message to a connected
+    bridge does not count as a change, and every change writes the whole state.
     """
 
     DURABLE = "durable"
@@ -31,18 +31,18 @@ class Profile(StrEnum):
 
     @property
     def autosave(self) -> int:
-        """Mosquitto's ``autosave_interval``; it saves when more seconds than that have passed, so one later."""
+        """Mosquitto's ``autosave_interval``, in seconds. Mosquitto saves one second later than it says."""
         return 1 if self is Profile.DURABLE else 5
 
     @property
     def keep_seconds(self) -> float:
-        """How long devices keep acknowledged messages: two saves, as the second may be interrupted, with room for slow
-        ones: 100,000 queued messages took about 1 s, so a million takes some 10 s."""
+        """How many seconds devices keep acknowledged messages: two saves, because a crash may interrupt the second, and
+        a margin for slow saves. Saving 100,000 queued messages took about 1 s."""
         return 30.0 if self is Profile.DURABLE else 0.0
 
 
 class Broker(NamedTuple):
-    """One broker of a site: its node id, from 1, and its ports."""
+    """One broker of a site: its node id (from 1) and its ports."""
 
     number: int
     port: int
@@ -50,10 +50,10 @@ class Broker(NamedTuple):
 
 
 class TlsFiles(BaseModel):
-    """The PEM files of a site with TLS: paths, below the state folder where they are not absolute.
+    """The PEM files of a site with TLS. Relative paths are below the state folder.
 
-    ``issued``: by the state folder's own authority, which keeps them (``fairlead.local.certificates``); else
-    ``certificate`` and ``key`` are an operator's, for Kafka and Mosquitto.
+    If ``issued``, the certificates come from the state folder's authority (``fairlead.local.certificates``). Else
+    ``certificate`` and ``key`` are an operator's, used by both Kafka and Mosquitto.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -65,8 +65,8 @@ class TlsFiles(BaseModel):
 
 
 class SiteState(BaseModel):
-    """One site. ``users`` are those that its brokers know already; ``more_brokers`` are the ports (for clients, for
-    controllers) of its second broker and further ones."""
+    """One site. The users are the ones that its brokers have already. ``more_brokers`` has the client port and the
+    controller port of the second and further brokers."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -92,14 +92,14 @@ class SiteState(BaseModel):
 
 
 class LocalState(BaseModel):
-    """All sites of one state folder."""
+    """The content of ``state.json``: all sites of one state folder."""
 
     version: int = 1
     sites: dict[str, SiteState] = Field(default_factory=dict)
 
 
 def read_state(file: Path) -> LocalState:
-    """Read ``state.json``; an empty state when there is none.
+    """Read ``state.json``; return an empty state if it does not exist.
 
     Raises:
         ConfigurationError: the file is damaged.
@@ -116,18 +116,18 @@ def read_state(file: Path) -> LocalState:
 
 
 def write_state(file: Path, state: LocalState) -> None:
-    """Replace ``state.json`` in one step."""
+    """Replace ``state.json`` atomically."""
     write_file(file, state.model_dump_json(indent=1) + "\n")
 
 
 # --- the lock
 
-PATIENCE: Final = 600.0  # seconds; a start of sites holds the lock
+PATIENCE: Final = 600.0  # seconds; 'fairlead up' holds the lock while sites start
 
 
 @contextmanager
 def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Iterator[None]:
-    """Hold the lock of a state folder, across processes; the folder is created where it is missing.
+    """Hold the lock of a state folder, across processes. Create the folder if it is missing.
 
     Args:
         on_waiting: Called when another process holds the lock.
@@ -135,7 +135,7 @@ def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Itera
     Raises:
         UnavailableError: another process has held it for ``PATIENCE`` seconds.
     """
-    from filelock import FileLock, Timeout  # late: whoever only reads the state does not load it
+    from filelock import FileLock, Timeout  # imported late: not needed to read the state
 
     with explained(folder):
         private_folder(folder)
@@ -148,8 +148,8 @@ def locked(folder: Path, on_waiting: Callable[[], None] = lambda: None) -> Itera
             lock.acquire(timeout=PATIENCE)
         except Timeout as error:
             raise UnavailableError(
-                f"another fairlead up or down has been at work in {folder} for {PATIENCE:.0f} s",
-                hint="look for it with ps, and end it",
+                f"another fairlead command has held the lock of {folder} for {PATIENCE:.0f} s",
+                hint="wait for it to end; or find it with ps, and end it",
             ) from error
     try:
         yield

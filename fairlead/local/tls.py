@@ -1,6 +1,6 @@
-"""Which certificates a local site uses: decided before it starts, and checked as its clients will check them.
+"""Choose a local site's certificates before it starts, and check that its clients will accept them.
 
-``cryptography`` is imported late: most sites have no TLS, and every command about sites imports this module.
+Imports ``cryptography`` late, because most sites have no TLS and every command about sites imports this module.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from fairlead.local.state import TlsFiles
 
 
 class OwnCertificate(NamedTuple):
-    """A site's certificate that Fairlead did not issue: PEM files; ``ca`` is what its clients trust."""
+    """PEM files of a site's certificate that Fairlead did not issue. ``ca`` has the authorities that clients trust."""
 
     certificate: Path
     key: Path
@@ -22,18 +22,18 @@ class OwnCertificate(NamedTuple):
 
 
 Wanted = bool | OwnCertificate | None
-"""What a site shall have: TLS with certificates of the state folder's authority, or of one's own; none; as it was."""
+"""The TLS that a site gets. True: certificates of the state folder's authority. False: no TLS. None: as before."""
 
 
 def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, running: bool) -> TlsFiles | None:
-    """The certificate files of a site, None for no TLS; issued where there are none, or they expire soon.
+    """The certificate files of a site; None without TLS. Issues certificates that are missing or expire soon.
 
     Args:
         folder: The state folder.
-        running: Its servers run, so only ``fairlead certs renew`` changes their certificates.
+        running: Whether the site's servers run. If so, nothing is issued: ``fairlead certs renew`` does that.
 
     Raises:
-        CertificateError, TrustError: clients would not trust the site's own certificate.
+        CertificateError, TrustError: clients would not trust the certificate.
     """
     if wanted is False or (wanted is None and before is None):
         return None
@@ -47,14 +47,14 @@ def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, 
         files = before
     else:
         files = _issued(folder, site, running=running)
-    if not (running and files.issued):  # an operator may have put others in their place
+    if not (running and files.issued):  # an operator may have replaced the files
         for service in SERVICES:
             check_accepted(*paths(folder, site, files, service), folder / files.ca, site=site, address=ports.HOST)
     return files
 
 
 def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path, Path]:
-    """Certificate and key of one of a site's services."""
+    """The paths of the certificate and the key of a site's service."""
     from fairlead.local.certificates import Certificates
 
     if files.issued:

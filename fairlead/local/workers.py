@@ -1,7 +1,7 @@
 """Background workers of a topology: ``fairlead bridge`` and ``fairlead replicate`` as processes of their own.
 
-A worker is named by its command and site (``bridge.tokyo``), has its pid file and log in ``<state folder>/run``, and
-outlives the terminal. Starting one that runs is no error, nor is stopping one that does not.
+A worker has the name of its command and site (``bridge.tokyo``), has its pid file and log in ``<state folder>/run``,
+and outlives the terminal. Starting a worker that runs, or stopping one that does not, has no effect.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _PAUSE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker that was started and not stopped. ``pid`` is None when it ended by itself: its log says why.
+    """A worker that was started and not stopped. ``pid`` is None if it ended by itself; its log has the reason.
 
-    ``code`` is how it ended (negative: by that signal), where this process had started it; else None.
+    ``code`` is its exit code (negative: the signal that ended it) if this process started it, else None.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Worker:
 
 
 class Workers:
-    """The workers of one state folder. Making one touches nothing. ``module`` is run as ``python -m``."""
+    """The workers of one state folder. Creating the object touches nothing. Workers run ``python -m <module>``."""
 
     def __init__(self, folder: Path, *, module: str = "fairlead.cli.app") -> None:
         self._run = folder / "run"
@@ -58,12 +58,12 @@ class Workers:
         """Start ``fairlead <arguments>`` in the background and wait until it is ready.
 
         Args:
-            name: Command and, when it serves one site, the site: ``bridge.tokyo``.
-            ready: Whether it is (a status file appeared, say); without it a worker counts as ready once it runs.
+            name: The command, and the site if the worker serves only one: ``bridge.tokyo``.
+            ready: Whether the worker is ready, for example because its status file exists; None: once it runs.
             timeout: Seconds until ``ready`` must be true.
 
         Raises:
-            UnavailableError: it ended, or was not ready in time (then it is stopped); with the last lines of its log.
+            UnavailableError: it ended, or was not ready in time and was stopped; with the last lines of its log.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name a worker")
@@ -84,12 +84,12 @@ class Workers:
         return Worker(name, process.pid, log)
 
     def stop(self, names: Collection[str] | None = None, *, grace: float = 20.0) -> None:
-        """Stop workers: SIGTERM, ``grace`` seconds, SIGKILL. None means all."""
+        """Stop workers (None: all): SIGTERM, and SIGKILL after ``grace`` seconds."""
         chosen = self.names() if names is None else names
         processes.stop([self._pid_file(name) for name in chosen], grace=grace)
 
     def kill(self, name: str) -> None:
-        """SIGKILL one worker, for fault tests."""
+        """Send SIGKILL to one worker, for fault tests."""
         processes.kill(self._pid_file(name))
 
     def names(self) -> list[str]:
@@ -101,13 +101,13 @@ class Workers:
         return [name for name in self.names() if name.partition(".")[2] == site]
 
     def all(self) -> list[Worker]:
-        """How each worker is."""
+        """The status of every worker that was started and not stopped."""
         return [self._worker(name) for name in self.names()]
 
     def check(self, *, but: Collection[str] = ()) -> None:
-        """Raise ``UnavailableError`` with the last lines of its log when a worker has ended without being stopped.
+        """Raise ``UnavailableError``, with the last lines of its log, if a worker has ended by itself.
 
-        ``but``: names of workers that somebody else looks after.
+        ``but``: names of workers to leave out.
         """
         for worker in self.all():
             if not worker.running and worker.name not in but:
@@ -120,7 +120,7 @@ class Workers:
         return Worker(name, None, self._log(name), processes.exit_code(self._pid_file(name)))
 
     def failed(self, name: str, how: str) -> UnavailableError:
-        """The error that says how a worker failed, with the last lines of its log."""
+        """The error for a failed worker, with the last lines of its log."""
         log = self._log(name)
         words = tail(log, 5) or "it wrote nothing"
         return UnavailableError(f"fairlead {name} {how}: {words}", hint=f"its log is {log}", worker=name, log=str(log))

@@ -102,8 +102,8 @@ class Marks:
 
     def _unfit(self, why: str) -> ConfigurationError:
         return ConfigurationError(
-            f"the audit cannot go on from {self._path}: {why}",
-            hint="leave --resume out to begin anew",
+            f"the audit cannot continue from {self._path}: {why}",
+            hint="start over without --resume",
             path=str(self._path),
         )
 

@@ -294,7 +294,7 @@ class AuditReader:
             if offset is not None and offset < log.stop:
                 raise FairleadError(
                     f"{log.tp} at {site} ends at {offset}; it ended at {log.stop} or later when the audit began",
-                    hint="its leader has lost records; see fairlead status",
+                    hint="its leader has lost records: fairlead status",
                     site=site,
                     log=str(log.tp),
                 )
@@ -302,7 +302,7 @@ class AuditReader:
             raise FairleadError(f"{log.tp} was deleted at {site} while it was compared", hint="run the audit again")
         else:
             what = f"{site}: reading {log.tp}: {name}"
-            raise UnavailableError(what, hint="go on with --resume", site=site, log=str(log.tp))
+            raise UnavailableError(what, hint="continue with --resume", site=site, log=str(log.tp))
 
     def _pause(self, logs: Collection[TopicPartition]) -> None:
         if logs:
@@ -313,7 +313,7 @@ class AuditReader:
             raise UnavailableError(
                 f"{self._endpoint.site} sent nothing for {PATIENCE:g} s; {len(self.left)} logs are left: "
                 f"{next(iter(self.left))}..",
-                hint="see whether it runs, then go on with --resume",
+                hint="check that the site runs (fairlead status), then continue with --resume",
                 site=self._endpoint.site,
             )
 

@@ -354,7 +354,7 @@ class Comparison:
             if tries > ATTEMPTS:
                 raise UnavailableError(
                     f"{tp} was shortened or compacted {ATTEMPTS} times while it was compared",
-                    hint="compare without --rate, or when less is going on",
+                    hint="compare without --rate, or when there is less traffic",
                     log=str(tp),
                 )
             start = max(at, starts[tp])

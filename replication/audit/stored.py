@@ -275,8 +275,8 @@ class QuickComparison:
             heard = heard if idle else time.monotonic()
             if time.monotonic() - heard > PATIENCE:
                 raise UnavailableError(
-                    f"nothing new came for {PATIENCE:g} s; {len(open_)} logs are left: {next(iter(open_))}..",
-                    hint="see whether both sites run, then go on with --resume",
+                    f"no data came for {PATIENCE:g} s; {len(open_)} logs are left: {next(iter(open_))}..",
+                    hint="check that both sites run (fairlead status), then continue with --resume",
                 )
         return {log: found[log.tp] for log in logs if log.tp not in moved}, [log for log in logs if log.tp in moved]
 

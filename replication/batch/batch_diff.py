@@ -51,7 +51,7 @@ def prepared_conflict(prepared: PreparedBatch, stored: Buffer) -> str:
 def _terms(source: BatchHeader, target: BatchHeader) -> str:
     ours = source.producer_id == PRODUCER_ID
     if ours != (target.producer_id == PRODUCER_ID):
-        return f"they were written by producers {source.producer_id} (source) and {target.producer_id} (here)"
+        return f"their producer ids are {source.producer_id} (source) and {target.producer_id} (here)"
     if ours and source.producer_epoch != target.producer_epoch:
         return f"they are of term {source.producer_epoch} (source) and term {target.producer_epoch} (here)"
     if ours and not same_marker(marker_offset(source), marker_offset(target)):

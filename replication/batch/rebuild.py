@@ -80,7 +80,7 @@ def raw_records(batch: Buffer) -> list[RawRecord]:
     except (IndexError, ValueError) as error:
         raise CorruptBatch(f"the records of the batch at offset {header.base_offset} cannot be read") from error
     if at != len(data):
-        raise CorruptBatch(f"bytes are left after the last record of the batch at offset {header.base_offset}")
+        raise CorruptBatch(f"the batch has bytes after its last record, at offset {header.base_offset}")
     return out
 
 

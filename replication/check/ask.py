@@ -142,7 +142,7 @@ def _no_authorizer(endpoint: KafkaEndpoint) -> ClusterFinding:
         "authorizer.class.name",
         "none",
         "an authorizer",
-        "anybody may write to replicas, and one strange record shifts all later offsets",
+        "every client can write to replicas, and one foreign record shifts all later offsets",
         Severity.BREAKS,
         "give every broker and controller an authorizer",
     )
@@ -157,7 +157,7 @@ def _strange(endpoint: KafkaEndpoint, rule: AclBinding, covered: Sequence[str]) 
         f"{rule.operation.name} of {rule.principal}",
         f"allowed on {pattern}{rule.name}",
         "nobody but the replicator",
-        "one record of another writer shifts all later offsets (misplaced)",
+        "one record of another client shifts all later offsets (misplaced)",
         Severity.BREAKS,
         f"remove the rule: kafka-acls.sh --remove --allow-principal {rule.principal} --operation "
         f"{rule.operation.name} --topic '{rule.name}' --resource-pattern-type "
@@ -197,9 +197,9 @@ def _not_seen(
         "rights of this check",
         kafka_error(error).name(),
         needed,
-        "it could not be seen whether this is as it must be",
+        "the check could not read this setting",
         Severity.ADVICE,
-        f"give User:{endpoint.user} {needed}, or look with an administrator's user",
+        f"give User:{endpoint.user} {needed}, or check as an administrator",
     )
 
 
@@ -301,7 +301,7 @@ async def _try_reading(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Collect
             what,
             answer.name,
             "an answer",
-            "the replicator cannot see what the log has and where it stands",
+            "the replicator cannot read the log and its end",
             Severity.BREAKS,
             f"allow User:{endpoint.user} READ on the topics of the stream (fairlead acl apply)",
         )
@@ -318,7 +318,7 @@ def _too_old(end: CheckedEnd, site: str, error: UnsupportedBroker) -> ClusterFin
         "version",
         error.what,
         "Apache Kafka 3.3 or later",
-        "the requests that carry whole batches do not exist there",
+        "older brokers lack the requests that carry whole batches",
         Severity.BREAKS,
         "upgrade the cluster",
     )

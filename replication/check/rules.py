@@ -77,31 +77,31 @@ def broker_findings(end: CheckedEnd, site: str, broker: int, settings: Settings)
     for name in ("producer.id.expiration.ms", "producer.id.expiration.check.interval.ms"):
         if target and _below(settings, name, MAX_INT):
             why = (
-                "a broker that has forgotten the writer of a log takes any batch once: two replicators, or one that "
-                "repeats a batch, could append it at another offset (misplaced)"
+                "a broker that has forgotten the writer of a log accepts any batch once: a second replicator, or a "
+                "repeated batch, could append it at another offset (misplaced)"
             )
             yield found(name, str(MAX_INT), why, Severity.BREAKS, dynamic=name == "producer.id.expiration.ms")
     if _is(settings, "unclean.leader.election.enable", "true"):
-        why = "a leader without the newest records throws them away after they were copied"
+        why = "a new leader without the newest records discards them after they were copied"
         yield found("unclean.leader.election.enable", "false", why, Severity.BREAKS, dynamic=True)
     if target and "authorizer.class.name" in settings and not settings["authorizer.class.name"]:
-        why = "anybody may write to replicas, and one strange record shifts all later offsets"
+        why = "every client can write to replicas, and one foreign record shifts all later offsets"
         needed = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
         yield found("authorizer.class.name", needed, why, Severity.BREAKS)
     if target and _below(settings, "socket.request.max.bytes", REQUEST_BYTES):
-        why = "appends of many logs travel in one request, which the broker would refuse by closing the connection"
+        why = "one request carries appends to many logs; the broker would close the connection on it"
         yield found("socket.request.max.bytes", str(100 << 20), why, Severity.BREAKS)
     if _is(settings, "auto.create.topics.enable", "true"):
-        why = "whoever asks for a log that is not there yet makes it, with the broker's defaults"
+        why = "a client that asks for a log that does not exist yet creates it, with the broker's defaults"
         yield found("auto.create.topics.enable", "false", why, Severity.ADVICE)
     if target and _below(settings, "log.message.timestamp.after.max.ms", MAX_LONG):
-        why = "topics that others make refuse records of a clock that is ahead; those that Fairlead makes do not"
+        why = "topics that Fairlead did not create refuse records whose clock is ahead"
         yield found("log.message.timestamp.after.max.ms", str(MAX_LONG), why, Severity.ADVICE, dynamic=True)
     if target and _is_not(settings, "compression.type", "producer"):
-        why = "topics that others make are compressed anew, so their stored bytes differ from the source's"
+        why = "the broker recompresses topics that Fairlead did not create: other bytes than at the source"
         yield found("compression.type", "producer", why, Severity.ADVICE, dynamic=True)
     if target and _is(settings, "delete.topic.enable", "false"):
-        why = "a replica that has gone wrong cannot be made again (fairlead link resolve --refill)"
+        why = "fairlead link resolve --refill cannot delete and copy a damaged replica"
         yield found("delete.topic.enable", "true", why, Severity.ADVICE)
 
 
@@ -113,18 +113,18 @@ def source_findings(site: str, topic: CheckedTopic) -> Iterator[ClusterFinding]:
 
     settings = topic.settings
     if _is(settings, "unclean.leader.election.enable", "true"):
-        why = "a leader without the newest records throws them away after they were copied (diverged)"
+        why = "a new leader without the newest records discards them after they were copied (diverged)"
         yield found("unclean.leader.election.enable", "false", why, Severity.BREAKS)
     if topic.replicas > 1 and _below(settings, "min.insync.replicas", 2):
-        why = "one broker's word is enough: when it fails, records that were copied are gone at the source"
+        why = "one broker alone acknowledges: if it fails, the source loses records that were copied already"
         yield found("min.insync.replicas", "2", why, Severity.BREAKS)
     kept = _number(settings, "retention.ms")
     if kept is not None and kept >= 0 and _has(settings, "cleanup.policy", "delete"):
-        why = f"a link that is down for longer than {_days(kept)} finds records deleted (behind-retention)"
+        why = f"after an outage longer than {_days(kept)} the source has deleted records (behind-retention)"
         yield found("retention.ms", "longer than any outage", why, Severity.ADVICE)
     if _has(settings, "cleanup.policy", "compact"):
-        why = "what compaction has removed is a marked filler at the target; records that remain are equal"
-        yield found("cleanup.policy", "delete, where every record counts", why, Severity.ADVICE)
+        why = "the target gets marked fillers for records that compaction removed; the others are equal"
+        yield found("cleanup.policy", "delete, if every record counts", why, Severity.ADVICE)
 
 
 def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None) -> Iterator[ClusterFinding]:
@@ -137,14 +137,14 @@ def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None
     if _is_not(settings, "message.timestamp.type", "CreateTime"):
         yield found("message.timestamp.type", "CreateTime", "the broker would write its own time into every batch")
     if _is_not(settings, "compression.type", "producer"):
-        yield found("compression.type", "producer", "the broker would compress anew: other bytes than at the source")
+        yield found("compression.type", "producer", "the broker would recompress: other bytes than at the source")
     for name in ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms"):
         if _below(settings, name, MAX_LONG):
-            why = "records of a clock that is far off are refused here though the source has them (quarantined)"
+            why = "the broker would refuse records of a wrong clock that the source accepted (quarantined)"
             yield found(name, str(MAX_LONG), why)
     largest = _number(theirs, "max.message.bytes")
     if largest is not None and _below(settings, "max.message.bytes", largest):
-        yield found("max.message.bytes", str(largest), "batches that the source took are refused here (quarantined)")
+        yield found("max.message.bytes", str(largest), "the broker would refuse large batches (quarantined)")
     if largest is not None and _below(settings, "segment.bytes", largest):
         yield found("segment.bytes", str(largest), "a batch must fit into a segment; larger ones are refused")
     compacted = _has(settings, "cleanup.policy", "compact")
@@ -154,16 +154,16 @@ def replica_findings(site: str, topic: CheckedTopic, source: CheckedTopic | None
     kept = _number(settings, "retention.ms")
     if kept is not None and kept >= 0 and not (compacted and not _has(settings, "cleanup.policy", "delete")):
         why = (
-            "Kafka counts by record time and may empty the log, which then forgets its writer; say in the topology how "
-            "long the site keeps a stream, and the replicator deletes without emptying"
+            "Kafka deletes by record time and may empty the log, which then forgets its writer; set the site's "
+            "retention in the topology, and the replicator deletes without emptying the log"
         )
         yield found("retention.ms", "-1", why)
     if _is(settings, "unclean.leader.election.enable", "true"):
-        why = "a leader without the newest records throws acknowledged ones away"
+        why = "a new leader without the newest records discards acknowledged ones"
         yield found("unclean.leader.election.enable", "false", why)
     least = _number(settings, "min.insync.replicas")
     if least is not None and least > topic.replicas:
-        yield found("min.insync.replicas", str(topic.replicas), "no append can ever be acknowledged (unavailable)")
+        yield found("min.insync.replicas", str(topic.replicas), "the broker can acknowledge no append (unavailable)")
 
 
 def merge_findings(findings: Iterable[ClusterFinding]) -> tuple[ClusterFinding, ...]:

@@ -174,7 +174,7 @@ class Ledger:
 
         Entries that were read before stay in force; reading them again changes nothing.
         """
-        log.warning("%s is read again from its start: %s", tp, why)
+        log.warning("reading %s again from its start: %s", tp, why)
         self._positions.pop(tp, None)
         self._ids.pop(tp, None)
         self._new.add(tp)

@@ -60,8 +60,8 @@ async def find_sources(
     }
     for tp in joined - same:
         bad[tp] = (
-            f"its record at offset {logs[tp].cut - 1} is another one than at {site}: an earlier seizure, whose ledger "
-            "is not here yet, may have cut off more than was kept"
+            f"its record at offset {logs[tp].cut - 1} differs from the one at {site}: an earlier seizure, whose ledger "
+            "has not arrived here yet, may have cut off more records"
         )
     return good | same, bad
 
@@ -219,15 +219,15 @@ class Rebuilder:
             return LogState.DIVERGED, f"{story}; this site's bridge has not kept them as strays yet"
         why = self._why.get(tp)
         if why:
-            return LogState.DIVERGED, f"{story}; it is not rebuilt automatically, since {why}"
-        return LogState.REBUILDING, f"is rebuilt: {story}, and are kept as strays"
+            return LogState.DIVERGED, f"{story}; not rebuilt automatically, because {why}"
+        return LogState.REBUILDING, f"being rebuilt: {story}, and this site keeps them as strays"
 
     def _describe_stale(self, tp: TopicPartition, stale: Stale) -> str:
         by = self._cut(tp, stale)
         if by is None:
             return (
-                f"its records up to {stale.end} are not the log's, from its start: a bridge that had slept appended "
-                "them when the copy was empty"
+                f"none of its records up to {stale.end} are part of the log: a bridge that had been suspended appended "
+                "them to an empty copy"
             )
         return (
             f"after the seizure by {by.to_site} at offset {by.marker} its records up to {stale.end} are of older terms "
@@ -307,7 +307,7 @@ class Rebuilder:
                     continue
                 await until_gone(cluster, tp.topic, topic_id)
             except FairleadError as error:
-                log.warning("%s: it is to be rebuilt, but cannot be deleted: %s", tp, error.what)
+                log.warning("%s: cannot delete this copy to rebuild it: %s", tp, error.what)
                 continue  # retried; other logs need not wait
             gone.append(tp.topic)
             self._stale.pop(tp, None)
@@ -315,7 +315,7 @@ class Rebuilder:
             if tp in appender.replicas:
                 appender.replicas[tp].reset()
             log.warning(
-                "%s: this site's copy is rebuilt: %s; what was only here is kept in %s",
+                "%s: rebuilding this site's copy: %s; readings that only this site has are kept in %s",
                 tp,
                 self._describe_stale(tp, rebuild_from.stale),
                 self._ledger.returned[tp.topic].strays_log,

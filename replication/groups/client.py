@@ -198,7 +198,7 @@ class GroupClient:
             return explain(error, self.endpoint, doing)
         return RefusedError(
             f"{self.endpoint.site}'s Kafka did not let {self.endpoint.user} {doing}: {name}",
-            hint="its rights come from the topology: fairlead acl apply",
+            hint="grant its rights from the topology: fairlead acl apply",
             site=self.endpoint.site,
             user=self.endpoint.user,
             code=name,

@@ -72,14 +72,14 @@ COPIED: Final = frozenset({GroupLogState.FOLLOWING, GroupLogState.CLAMPED, Group
 
 REASON: Final[dict[GroupLogState, str]] = {
     GroupLogState.FOLLOWING: "",
-    GroupLogState.CLAMPED: "the replica ends before the source's offset; follows as it grows",
-    GroupLogState.RAISED: "the replica begins after the source's offset: the records between are not at the target",
+    GroupLogState.CLAMPED: "the replica ends before the source's offset; the commit follows as it grows",
+    GroupLogState.RAISED: "the replica begins after the source's offset: the target lacks the records between",
     GroupLogState.ACTIVE: "the group has members at the target",
-    GroupLogState.USED: "used at the target, and the source has nothing later that is further on",
+    GroupLogState.USED: "used at the target, and the source has no newer and larger offset",
     GroupLogState.HOME: "the source's offset is a copy of the target's own",
-    GroupLogState.ABSENT: "the log is not at the target yet",
+    GroupLogState.ABSENT: "the target does not have the log yet",
     GroupLogState.REFUSED: "the target refused the commit",
-    GroupLogState.UNBELIEVED: "the source's offset has a mark with a future time, or of a site that it cannot be from",
+    GroupLogState.UNBELIEVED: "the source's offset has a mark from the future, or of a site that cannot have made it",
 }
 
 

@@ -81,7 +81,7 @@ def _beyond(header: BatchHeader, reach: SourceReach) -> str:
     if header.producer_id != PRODUCER_ID:
         return f"{what} was written by producer {header.producer_id}, not by Fairlead"
     if reach.stop is not None and header.next_offset > reach.stop:
-        return f"{what} lies beyond offset {reach.stop}, where its right to write ended"
+        return f"{what} is after offset {reach.stop}, where its right to write ended"
     closes = reach.stop is None and header.base_sequence == 0 and header.count == 1
     if header.producer_epoch > reach.term + closes:
         return f"{what} is of term {header.producer_epoch}, and its right to write ends with term {reach.term}"

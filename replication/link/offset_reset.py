@@ -101,7 +101,7 @@ class OffsetReset:
                 continue
             if tp not in found:
                 self._link.stop_log(
-                    tp, LogState.UNAVAILABLE, f"{self._link.name}: the source does not tell its offsets"
+                    tp, LogState.UNAVAILABLE, f"{self._link.name}: the source did not return its offsets"
                 )
                 continue
             position, fill = found[tp]

@@ -419,7 +419,7 @@ class TargetAppender:
             tail = tails.get(each.tp)
             if tail is not None and tail.is_fence and each.fence != tail.base:
                 each.fence = tail.base  # this replicator may not have read the order that belongs to it yet
-                what = "it was promoted or failed over here; retried when the orders of that time have been read"
+                what = "it was promoted or failed over here; retried once the orders of that time have been read"
                 self.stop_log(each, LogState.UNAVAILABLE, what)
                 continue
             known = (PRODUCER_ID, each.foreign_id)

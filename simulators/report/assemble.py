@@ -1,4 +1,4 @@
-"""Puts the report together when a voyage is over: counts in Kafka, compares sites, asks Delta and the customers."""
+"""Assemble the report of a finished voyage: count in Kafka, compare sites, read Delta tables, read as customers."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ async def assemble(
     seconds: dict[str, float],
     tell: Tell,
 ) -> Report:
-    """Count everything again in the logs and in what customers can read.
+    """Count everything in the logs, in the tables, and in what customers can read.
 
     Args:
         folder: The topology's state folder, with the Delta tables and the replicators' counters.
         checks: What ``fairlead shore verify`` found in the tables.
-        seconds: Wall time by phase so far; the report adds its own.
-        tell: Called with what is being done.
+        seconds: Wall time by phase so far; the report's own phases are added.
+        tell: Called with each step, in words.
     """
     truth, plan = sailed.truth, sailed.plan
     began = time.monotonic()
@@ -111,12 +111,12 @@ async def assemble(
 
 
 def _hours(folder: Path) -> int:
-    """Rows of table ``conditions`` that cover one hour."""
+    """Count the rows of table ``conditions`` that cover one hour."""
     return int(table(folder, "conditions").count_rows(filter=pc.field("window_hours") == 1))
 
 
 async def _alerted(cluster: Cluster) -> set[str]:
-    """Containers with an overboard alert in this cluster."""
+    """Return the containers with an overboard alert in this cluster."""
     alert = decoder(Alert)
     logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
     alerts = [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
@@ -124,7 +124,7 @@ async def _alerted(cluster: Cluster) -> set[str]:
 
 
 async def _audit(topology: Topology, resolver: EndpointResolver) -> tuple[int, int]:
-    """Logs compared and logs differing, over every pair of linked sites."""
+    """Return how many logs were compared and how many differ, over all pairs of linked sites."""
     pairs = {frozenset((link.from_, link.to)) for link in topology.directed_links()}
     compared = differing = 0
     for a, b in sorted(tuple(sorted(pair)) for pair in pairs):
@@ -140,7 +140,7 @@ def _ask_all(topology: Topology, resolver: EndpointResolver, sailed: Sailed) -> 
 
 
 def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
-    """The replicators' counters, from their status files; links without traffic included."""
+    """Return the replicators' counters from their status files, including links without traffic."""
     return tuple(
         LinkFigures(
             name=link["name"],

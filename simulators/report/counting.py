@@ -1,7 +1,7 @@
-"""Count at the end of a voyage what the logs hold and what each customer could read, and compare both with the truth.
+"""Count the readings in the logs and those that each customer could read, and compare both with the truth.
 
-A customer reads readings; a port's authority reads the movements at its port. Logs are read as the cluster's super
-user, customers log in with their own password. The counting itself is pure, so that it is tested without brokers.
+Customers read readings; a port's authority reads the movements at its port. The logs are read as the cluster's super
+user, the customers' records with their own passwords. The counting is pure, so that tests need no brokers.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from topologies.model import Topology
 
 
 class LogCount(NamedTuple):
-    """Published readings against stored ones: lost and repeated."""
+    """The comparison of published and stored readings."""
 
     in_logs: int
     lost: int
@@ -41,7 +41,7 @@ _reading = decoder(Reading)
 
 
 def reading_id(payload: bytes) -> ReadingId:
-    """The identity of a stored reading. Raises msgspec's errors for anything that is no reading."""
+    """Return the identity of a stored reading. Raises msgspec's errors for any other record."""
     reading = _reading.decode(payload)
     return ReadingId(
         reading.equipment_reference, reading.device.device_id, reading.device.boot_id, reading.device.sequence
@@ -59,8 +59,10 @@ def count_readings(published: Collection[ReadingId], stored: Counter[ReadingId])
 
 
 async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Record]]:
-    """Every data record (no markers, no fillers) of these logs, in offset order, up to their ends now; raises as
-    ``fairlead.kafka.client.reader``."""
+    """Read every data record (without markers and fillers) of these logs in offset order, up to their present ends.
+
+    Raises the errors of ``fairlead.kafka.client.reader``.
+    """
     out: dict[str, list[Record]] = {log: [] for log in logs}
     async for tp, records in sweep(cluster, await extents(cluster, [TP(log) for log in out])):
         out[tp.topic] += filter(is_data, records)
@@ -68,7 +70,7 @@ async def records_of(cluster: Cluster, logs: Iterable[str]) -> dict[str, list[Re
 
 
 def ids_of(records: Iterable[Record]) -> Counter[ReadingId]:
-    """How often each reading is stored. Other records are ignored: other lines of the report count them."""
+    """Count how often each reading is stored. Ignore other records, which other lines of the report count."""
     found: Counter[ReadingId] = Counter()
     for record in records:
         try:
@@ -88,7 +90,7 @@ class _Movement(msgspec.Struct, frozen=True, tag_field="kind", tag="movement"):
 
 
 class CustomerReads:
-    """Readings and movements one customer got, per site; the probe calls it from several threads."""
+    """The readings and movements that one customer got, by site; the probe calls it from several threads."""
 
     def __init__(self) -> None:
         self.by_site: dict[str, Counter[RecordIdentity]] = {}
@@ -103,7 +105,7 @@ class CustomerReads:
 
 
 def identity_of(value: bytes) -> RecordIdentity | None:
-    """The reading or movement in a record; None for alerts, other records of a feed, and corrections."""
+    """Return the reading or movement in a record; None for alerts, corrections and other records of a feed."""
     try:
         return reading_id(value)
     except msgspec.DecodeError:
@@ -116,7 +118,7 @@ def identity_of(value: bytes) -> RecordIdentity | None:
 
 
 def entitled_to(truth: Truth, topology: Topology, customer: str) -> set[RecordIdentity]:
-    """What a customer must get: movements at its port, if it is the authority there, else readings."""
+    """Return what a customer must get: movements at its port if it is the port's authority, else readings."""
     spec = topology.customers[customer]
     if spec.feed == "movements" and spec.port is not None:
         return set(truth.events[spec.port])
@@ -124,7 +126,7 @@ def entitled_to(truth: Truth, topology: Topology, customer: str) -> set[RecordId
 
 
 def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[ReadingId]:
-    """The readings a customer must get: those of its bookings, and of all boxes whose logs it may consume."""
+    """Return the readings that a customer must get: those of its bookings, and of all boxes whose logs it may read."""
     out: set[ReadingId] = set(truth.entitled.get(customer, ()))
     may_read = entitlement(topology, customer)
     for one in truth.published:
@@ -135,7 +137,7 @@ def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[Re
 
 
 def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) -> tuple[int, int, int]:
-    """``(read, repeated, foreign)`` of one site."""
+    """Return ``(read, repeated, foreign)`` of one site."""
     mine = set(entitled)
     return (
         len(mine & got.keys()),
@@ -145,7 +147,7 @@ def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) 
 
 
 def read_as_customer(topology: Topology, resolver: EndpointResolver, truth: Truth, customer: str) -> CustomerFigures:
-    """Log in as the customer everywhere, read all it can, try what it must not. Figures are those of its worst site."""
+    """Log in as the customer everywhere, read all it can, and try what it must not. Return its worst site's figures."""
     reads = CustomerReads()
     access = probe_customer(topology, resolver, customer, on_record=reads)
     entitled = entitled_to(truth, topology, customer)

@@ -1,4 +1,4 @@
-"""The report as data: its figures, the lines that must be true for it to be ``ok``, and both as a terminal table."""
+"""The report as data: its figures, the lines that must be true for it to be ``ok``, and its table for the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rich.table import Table
 
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """Traffic over one link, in its direction, and its lag at the end (records)."""
+    """Traffic over one link in its direction, and its lag at the end, in records."""
 
     name: str
     records: int
@@ -19,7 +19,7 @@ class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """A span without any link between two sites, as the scenario has it; ``seconds`` is its wall time."""
+    """A period without any link between two sites, by the scenario; ``seconds`` is its wall time."""
 
     between: tuple[str, str]
     starts: dt.datetime
@@ -34,9 +34,9 @@ class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
-    ``entitled``: readings it should get, or movements, where it is a port's authority; ``read``: of these, how many it
-    got; ``repeated``: how many more than once; ``foreign_read``: readings and movements it got that are not its own;
-    ``refused``: what was tried beside and refused; ``wrongly_allowed``: what was tried beside and was possible.
+    ``entitled``: readings that it must get, or movements if it is a port's authority; ``read``: how many of these it
+    got; ``repeated``: how many more than once; ``foreign_read``: readings and movements of others that it got;
+    ``refused``: forbidden attempts that were refused; ``wrongly_allowed``: forbidden attempts that succeeded.
     """
 
     entitled: int
@@ -66,12 +66,12 @@ class ReportLine(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a voyage. Seconds are wall time; ``alert_seconds`` is null where the alert never arrived."""
+    """All figures of a voyage. Seconds are wall time; ``alert_seconds`` is null if the alert never arrived."""
 
     topology: str
     scenario: str
     seed: int
-    starts: dt.datetime  # seed and start together give the same voyage again
+    starts: dt.datetime  # the same seed and start give the same voyage
     containers: int
     readings_published: int
     readings_in_logs: int
@@ -79,14 +79,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     readings_repeated: int
     repeats_sent: int
     overboard: tuple[str, ...]
-    overboard_alerts: int  # of these boxes, how many have an alert
+    overboard_alerts: int  # how many of these boxes have an alert
     false_alerts: int  # boxes with an overboard alert that are still aboard
     logs_compared: int
     logs_differing: int
     delta_rows: int
     delta_rows_expected: int
     condition_rows: int  # windows of one hour and one container
-    tables_equal: tuple[str, ...] = ()  # to the logs, or to what their inputs give: ``fairlead shore verify``
+    tables_equal: tuple[str, ...] = ()  # to the logs, or as computed again from their inputs (shore verify)
     tables_different: tuple[str, ...] = ()
     tables_not_compared: tuple[str, ...] = ()
     shore: bool = True  # whether the topology has tables
@@ -102,7 +102,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return all(line.ok for line in self.lines())
 
     def lines(self) -> tuple[ReportLine, ...]:
-        """The report's lines in order; each is true or false, and the voyage fails if one is false."""
+        """The report's lines in order. The voyage fails if one is false."""
         out = [
             ReportLine("readings published", f"{self.readings_published:,}", self.readings_published > 0),
             ReportLine(
@@ -177,14 +177,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return ReportLine("tables equal to logs and inputs", value, equal > 0 and not wrong)
 
     def to_json(self) -> bytes:
-        """The report for programs: all fields, plus ``ok`` and the lines."""
+        """Return the report as JSON: all fields, ``ok`` and the lines."""
         body = msgspec.to_builtins(self)
         body = {"ok": self.ok, **body, "lines": msgspec.to_builtins(self.lines())}
         return msgspec.json.format(msgspec.json.encode(body), indent=2)
 
 
 def as_table(report: Report) -> Table:
-    """One row per line; a false line is marked and red."""
+    """Return a table with one row per line; a false line is marked and red."""
     title = f"{report.scenario} on {report.topology}, seed {report.seed}, start {report.starts:%Y-%m-%d}"
     table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)

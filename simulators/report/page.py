@@ -1,7 +1,7 @@
-"""The report as one HTML page that needs no network: the table, a map of the voyage, one box's temperatures.
+"""The report as one HTML page that needs no network: its table, a map of the voyage, one box's temperatures.
 
 Charts are altair's (Vega-Lite) with their JavaScript inlined; the map is ``topologies.drawing.seachart``.
-``page_data`` collects what the page shows beside the report, ``render`` is pure.
+``page_data`` collects the data of map and charts; ``render`` is pure.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TrackPoint:
 
 @dataclass(frozen=True, slots=True)
 class MapPlace:
-    """A port, or the place where something happened."""
+    """A port, or the position of an incident."""
 
     label: str
     longitude: float
@@ -55,7 +55,7 @@ class TemperaturePoint:
 
 @dataclass(frozen=True, slots=True)
 class PageData:
-    """What the page shows beside the report itself."""
+    """The data of map and charts."""
 
     tracks: tuple[TrackPoint, ...] = ()
     ports: tuple[MapPlace, ...] = ()
@@ -66,7 +66,7 @@ class PageData:
 
 
 def render(report: Report, data: PageData) -> str:
-    """The whole page. It holds the drawing library once, and each chart as its specification."""
+    """Return the whole page, with the drawing library once and each chart as a specification."""
     charts = []
     if data.tracks:
         charts.append(("The voyage", _specification(_map(data))))
@@ -80,7 +80,7 @@ def render(report: Report, data: PageData) -> str:
 
 
 def _specification(chart: Any) -> str:
-    """Vega-Lite JSON that may stand inside a script element."""
+    """Return the chart as Vega-Lite JSON, escaped for a script element."""
     return str(chart.to_json(indent=None)).replace("</", "<\\/")
 
 
@@ -180,7 +180,7 @@ _COLUMNS = [
 
 
 def page_data(sailed: Sailed, topology: Topology, folder: Path) -> PageData:
-    """Tracks and losses from the truth; temperatures from the table ``readings``, if there is one."""
+    """Return tracks and losses from the truth, and temperatures from the table ``readings`` if it exists."""
     truth = sailed.truth
     known = ports()
     box = truth.chart_container

@@ -37,6 +37,6 @@ def end_session(endpoint: MqttEndpoint, client_id: str) -> None:
         if (sock := client.socket()) is not None:
             sock.close()
     if not answers:
-        raise MqttUnavailableError(f"the MQTT broker of {endpoint.site} took the connection but did not answer")
+        raise MqttUnavailableError(f"the MQTT broker of {endpoint.site} accepted the connection but did not answer")
     if answers[0].is_failure:
         raise refusal(endpoint, answers[0])

@@ -44,5 +44,5 @@ def parts_of_the_day(page: str) -> dict[str, Part]:
 def by_hand() -> list[str]:
     """Return the commands of README.md's section "By hand", up to the part about running a voyage of one's own."""
     section = README.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
-    block = section.partition("\nA voyage of your own")[0]
+    block = section.partition("\nRun a voyage of your own")[0]
     return [line.removeprefix("    ") for line in block.splitlines() if line.startswith("    ")]

@@ -79,9 +79,7 @@ def _mqtt(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:
         problem = f"clear text at port {_MQTT_TLS_PORT}, which is MQTT's port for TLS"
         yield CheckFinding((*path, "security"), problem, "security: TLS, or the port of a listener without TLS")
     if address.get("ca") is not None:
-        yield CheckFinding(
-            (*path, "ca"), "authorities of a broker that is reached in clear text", "security: TLS, or no ca"
-        )
+        yield CheckFinding((*path, "ca"), "authorities for a connection in clear text", "security: TLS, or no ca")
 
 
 def _streams(streams: dict[str, Any]) -> Iterator[CheckFinding]:
@@ -120,13 +118,13 @@ def _links(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
         yield from _known((*path, "from"), source, "site", sites)
         yield from _known((*path, "to"), target, "site", sites)
         if isinstance(link, dict) and isinstance(link.get("streams"), dict) and not link["streams"]:
-            yield CheckFinding((*path, "streams"), "a link that takes nothing", "at least one stream", at_key=True)
+            yield CheckFinding((*path, "streams"), "a link without streams", "at least one stream", at_key=True)
         for stream, selection in part(link, "streams").items():
             yield from _selection(data, streams, (*path, "streams", stream), stream, selection)
         for number, pattern in enumerate(items(link, "groups")):
             if isinstance(pattern, str) and not _GROUPS.fullmatch(pattern):
-                problem = f"no Kafka rule can say which groups {quote(pattern)} means"
-                expected = "a group's name, or the beginning of names and one * at the end (billing-*)"
+                problem = f"Kafka's ACLs cannot express the groups {quote(pattern)}"
+                expected = "a group's name, or the beginning of names with one * at the end (billing-*)"
                 yield CheckFinding((*path, "groups", number), problem, expected)
         for stream in part(link, "priority"):
             taken = dict.fromkeys(part(link, "streams"))
@@ -149,7 +147,7 @@ def _links(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
         for ship in (one for one, _ in ends if text(sites.get(one), "kind") == SiteKind.SHIP):
             for stream in part(link, "streams"):
                 if text(streams.get(stream), "insert_point") == InsertPoint.SHORE:
-                    problem = f"{ship} is a ship, which passes on nothing that another site writes"
+                    problem = f"{ship} is a ship, and ships do not pass on streams that other sites write"
                     yield CheckFinding((*path, "streams", stream), problem, "a link from a site ashore", at_key=True)
 
 
@@ -157,7 +155,7 @@ def _berth(path: KeyPath, one: Any, other: Any) -> Iterator[CheckFinding]:
     kinds = {text(one, "kind"), text(other, "kind")}
     if kinds <= set(SiteKind) and not (SiteKind.SHIP in kinds and kinds & set(_AT_PLACES)):
         yield CheckFinding(
-            path, "a berth between sites that are no ship and port", "a ship at one end, a port at the other"
+            path, "when: berthed between sites that are not a ship and a port", "a ship at one end, a port at the other"
         )
 
 
@@ -172,7 +170,7 @@ def _selection(
         expected = f"all or patterns; aboard is for {', '.join(moving) or 'streams with insert_point: moves'}"
         yield CheckFinding(path, f"stream {name} does not move with boxes, so nothing of it is aboard", expected)
     if selection == []:
-        yield CheckFinding(path, "a list without patterns takes nothing", "all, aboard or patterns")
+        yield CheckFinding(path, "an empty list of patterns", "all, aboard or patterns")
     if isinstance(selection, list) and text(stream, "insert_point") == InsertPoint.SHORE:
         for index, pattern in enumerate(selection):
             if isinstance(pattern, str) and not set(pattern) & set("*?["):
@@ -262,7 +260,7 @@ def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tu
 def _name(path: KeyPath, name: str) -> Iterator[CheckFinding]:
     if is_reserved(name):
         expected = f"another name than {', '.join(sorted(RESERVED_NAMES))} and replicator..."
-        yield CheckFinding(path, f"{name} is a user of Fairlead's own", expected, at_key=True)
+        yield CheckFinding(path, f"{name} is one of Fairlead's own users", expected, at_key=True)
     elif not SITE_NAME.fullmatch(name):  # groups of ducks.evil would be under the prefix ducks.
         expected = "lower-case letters, digits and hyphens, beginning with a letter"
         yield CheckFinding(path, f"{quote(name)} cannot be a user's name", expected, at_key=True)
@@ -273,11 +271,9 @@ def unfed_links(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
     for path, site, stream, key in unfed(data):
         what = f"{stream}.{key}" if key else f"stream {stream}"
         if path[0] == "customers":
-            yield CheckFinding(
-                path, f"{what} never reaches {site}", f"a way of links that take {what} from shore to {site}"
-            )
+            yield CheckFinding(path, f"{what} never reaches {site}", f"links that carry {what} from shore to {site}")
         else:
-            yield CheckFinding(path, f"{site} never has {what}", f"a link that brings it to {site}", at_key=True)
+            yield CheckFinding(path, f"{site} never has {what}", f"a link that copies it to {site}", at_key=True)
 
 
 # --- flow: links that never have a log to carry
@@ -427,7 +423,7 @@ def _key(path: KeyPath, stream: Any, pattern: str) -> Iterator[CheckFinding]:
     key = pattern.removesuffix("*")
     length_fits = len(key) < 11 if pattern.endswith("*") else len(key) == 11
     if not length_fits or not any(key.startswith(owner) or owner.startswith(key) for owner in owners):
-        expected = f"a container number, or its beginning and *, of {', '.join(owners)}"
+        expected = f"a container number of {', '.join(owners)}, or its beginning and *"
         yield CheckFinding(path, f"no box of this stream has the number {quote(pattern)}", expected, at_key=True)
 
 

@@ -147,14 +147,14 @@ def _require_own(path: Path, descriptor: int) -> None:
     strangers = {owner for owner in (opened.st_uid, path.lstat().st_uid) if owner not in (0, user)}
     if strangers and not mounted:
         why = f"it belongs to {_user_name(min(strangers))}, and this program runs as {_user_name(user)}"
-        hint = f"if you trust what is in it: chown {_user_name(user)} {path}; else remove it"
+        hint = f"if you trust its content: chown {_user_name(user)} {path}; else remove it"
     elif opened.st_mode & stat.S_IWOTH or (opened.st_mode & stat.S_IWGRP and not _private_group(opened.st_gid, user)):
         who = "everybody" if opened.st_mode & stat.S_IWOTH else "its group"
-        why, hint = f"{who} may write it", f"read what is in it, then: chmod go-w {path}"
+        why, hint = f"{who} can write to it", f"check its content, then: chmod go-w {path}"
     else:
         return
     raise RefusedError(
-        f"{path} is not used: {why}. A topology is code: it says where passwords are sent and what Spark runs",
+        f"refused to read {path}: {why}. A topology is code: it decides where passwords go and what Spark runs",
         hint=hint,
         file=str(path),
     )

@@ -189,7 +189,7 @@ class _Reader:
         place = self._at(node)
         self._source.origins.values[path] = place
         if id(node) in above:
-            self._wrong(place, path, "an alias inside the very thing that it stands for")
+            self._wrong(place, path, "an alias inside its own anchor")
             return None
         if self._too_much(place, path, above):
             return None
@@ -218,7 +218,7 @@ class _Reader:
         merged: list[tuple[Node, tuple[int, ...]]] = []
         for key, value in node.value:
             if not isinstance(key, ScalarNode):
-                self._wrong(self._at(key), path, "a key that is no text", "a name")
+                self._wrong(self._at(key), path, "a key that is not text", "a name")
                 continue
             if key.tag == f"{_TAG}merge":
                 merged.extend((item, above) for item in (value.value if isinstance(value, SequenceNode) else [value]))
@@ -240,7 +240,7 @@ class _Reader:
         if self._too_much(self._at(base), path, above):
             return
         if not isinstance(base, MappingNode) or id(base) in above:
-            self._wrong(self._at(base), path, "'<<' before something that is no other mapping", "an alias of a mapping")
+            self._wrong(self._at(base), path, "'<<' without another mapping", "an alias of a mapping")
             return
         further: list[Node] = []
         for key, value in base.value:

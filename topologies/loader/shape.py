@@ -161,7 +161,7 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
     """Build the topology. Return None and the mistakes if its form is wrong."""
     if not isinstance(data, dict):
         place = origins.top
-        return None, [place.mistake((), f"{quote(data)} where a topology belongs", shape.describe(Topology))]
+        return None, [place.mistake((), f"{quote(data)} instead of a topology", shape.describe(Topology))]
     fitting, unknown = shape.fit(Topology, data)
     mistakes = [_unknown(item, origins) for item in unknown]
     mistakes += _user_info(data, (), origins)

@@ -177,8 +177,8 @@ class AwaitAnswer(PlanStep[CustodyRun]):
 
     def _stands(self, why: str) -> OrderStandsError:
         return OrderStandsError(
-            f"the order is written at {self.site} ({describe(self.order)}), but {why}; it stands, and will be carried "
-            f"out when the bridge of {self.site} runs",
+            f"the order is written at {self.site} ({describe(self.order)}), but {why}; the bridge of {self.site} "
+            "carries it out when it runs",
             hint=f"fairlead status; fairlead bridge --site {self.site}; then 'fairlead custody show {self.order.log} "
             f"--site {self.site}'",
             log=self.order.log,

@@ -102,7 +102,7 @@ def named_log(topology: Topology, name: str) -> str:
         owners = sorted(owner for each in topology.streams.values() for owner in each.owners)
         raise ConfigurationError(
             f"no stream of {topology.name} has boxes of owner {name[:4]}",
-            hint=f"owners with a stream: {', '.join(owners) or '(none)'}; or name the log itself: STREAM.{name}",
+            hint=f"owners with a stream: {', '.join(owners) or '(none)'}; or give the log's name: STREAM.{name}",
             container=name,
             owners=owners,
         )
@@ -121,7 +121,7 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
     doing = f"{kind} {log}"
     if topology.sites[to_site].kind is SiteKind.CUSTOMER:
         raise RefusedError(
-            f"cannot {doing}: {to_site} is a customer's site, where no record enters a log",
+            f"cannot {doing}: {to_site} is a customer's site, which cannot hold a log",
             hint=f"sites that can hold a log: {', '.join(sorted(_receivers(topology)))}",
             log=log,
             site=to_site,
@@ -129,7 +129,7 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
     if kind == "seize" and topology.sites[to_site].kind is SiteKind.SHIP:
         ashore = [name for name in _receivers(topology) if topology.sites[name].kind is not SiteKind.SHIP]
         raise RefusedError(
-            f"cannot {doing}: {to_site} is a ship, and no site believes a ship that takes what another holds",
+            f"cannot {doing}: {to_site} is a ship, and other sites reject a ship's seizure of another site's log",
             hint=f"seize it ashore ({', '.join(sorted(ashore))}), then: fairlead custody grant {log} --to {to_site}",
             log=log,
             site=to_site,
@@ -141,8 +141,8 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
     if stream is not None and stream.insert_point is not InsertPoint.MOVES:
         writer = topology.fixed_holder(log)
         raise RefusedError(
-            f"cannot {doing}: {f'it is written at {writer} and nowhere else' if writer else 'its custody never moves'}",
-            hint=f"it moves in: {', '.join(topology.moving_streams) or '(no stream)'}; "
+            f"cannot {doing}: {f'only {writer} may ever write to it' if writer else 'its custody never moves'}",
+            hint=f"streams whose custody moves: {', '.join(topology.moving_streams) or '(none)'}; "
             "for other logs: fairlead link promote",
             log=log,
             site=to_site,
@@ -220,7 +220,7 @@ def nobody_answers(asked: Sequence[str], first: tuple[str, FairleadError] | None
     """Return the error for the case that no site could be asked."""
     why = f", {first[0]}: {first[1].what}" if first is not None else ""
     return UnavailableError(
-        f"none of these sites could be asked about custody: {', '.join(asked)}{why}",
+        f"none of these sites answered about custody: {', '.join(asked)}{why}",
         hint=first[1].hint if first is not None and first[1].hint else "fairlead up, or fairlead status",
         sites=list(asked),
     )
@@ -240,13 +240,13 @@ def build(facts: CustodyFacts) -> CustodyPlan:
     check_names(facts.topology, facts.kind, facts.log, facts.to_site)
     newest = facts.chain.newest
     if newest is None:
-        _refuse(facts, "no ledger tells who holds it", "a gate-in at a port opens a log")
+        _refuse(facts, "no ledger names its holder", "a gate-in (GTIN) at a port opens a log")
     for split in facts.chain.splits:
         if split.term == newest.term:
             _refuse(
                 facts,
                 f"its newest term {split.term} was granted in {len(split.grants)} ways",
-                f"fairlead custody show {facts.log} tells which; compare the copies with 'fairlead audit'",
+                f"fairlead custody show {facts.log} lists them; compare the copies with 'fairlead audit'",
             )
     notes = _grant_notes(facts, newest) if facts.kind == "grant" else _seizure_notes(facts, newest)
     if facts.site is None:
@@ -256,7 +256,7 @@ def build(facts: CustodyFacts) -> CustodyPlan:
     if newest.event_date_time > facts.at:
         notes.append(
             f"its newest term {newest.term} is dated in the future ({newest.event_date_time:%Y-%m-%d %H:%M:%S} UTC): "
-            f"is the clock right of whoever published it at {newest.granted_by}?"
+            f"check the clock of the device that published it at {newest.granted_by}"
         )
     order = CustodyOrder(
         order_id=facts.order_id,
@@ -294,15 +294,15 @@ def _grant_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
         _refuse(
             facts,
             f"{holder} holds it, and the topology has no site of that name",
-            f"if it was renamed, give it its name back; if it is gone: {seize_command(facts.log, facts.to_site)}",
+            f"if it was renamed, restore its name; if it is gone: {seize_command(facts.log, facts.to_site)}",
         )
     there = facts.known_there.newest if facts.known_there is not None else None
     if there is None or there.term < newest.term:
-        known = f"term {there.term}" if there is not None else "nothing of it"
+        known = f"term {there.term}" if there is not None else "no term"
         _refuse(
             facts,
-            f"{facts.told_by} knows that {holder} holds it in term {newest.term}, {holder} itself knows {known}",
-            f"wait until the ledger of {newest.granted_by} has come to {holder}: fairlead status",
+            f"according to {facts.told_by}, {holder} holds it in term {newest.term}, but {holder} itself knows {known}",
+            f"wait until {holder} has the entry of {newest.granted_by}'s ledger: fairlead status",
         )
     return []
 
@@ -321,7 +321,7 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
     if copy is None or copy.start == copy.end:
         _refuse(
             facts,
-            f"{site} has no copy of it to go on from",
+            f"{site} has no copy of it",
             "seize it at a site that has one: fairlead audit, or fairlead status",
         )
     if not any(copy.start <= each.marker_offset < copy.end for each in facts.chain.standing):
@@ -333,12 +333,12 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
     if newest.term + SEIZING_TERMS > _LAST_TERM:
         _refuse(
             facts,
-            f"its term {newest.term} is too near the last one ({_LAST_TERM})",
-            "the log cannot change hands by seizure any more; its holder can still grant it",
+            f"its term {newest.term} is too close to the last possible one ({_LAST_TERM})",
+            "nobody can seize the log any more; its holder can still grant it",
         )
     notes = [
-        f"{site} goes on at offset {copy.end}, where its copy ends; what another site has of the log beyond that is no "
-        "part of it, and comes back as strays when that site returns"
+        f"{site} continues at offset {copy.end}, where its copy ends; records that another site has from there on are "
+        "cut off, and its readings among them become strays when that site returns"
     ]
     if copy.end <= newest.marker_offset:
         notes.append(f"the copy at {site} does not reach term {newest.term}, which began at {newest.marker_offset}")
@@ -348,7 +348,7 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
         )
     if facts.holder_answers:
         notes.append(
-            f"{newest.holder} answers: nothing is cut off when it grants the log itself: "
+            f"{newest.holder} answers; it can grant the log itself, which cuts nothing off: "
             f"fairlead custody grant {facts.log} --to {site}"
         )
     return notes

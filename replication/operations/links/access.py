@@ -206,7 +206,7 @@ class KafkaAccess:
                 return found
         missing = next(tp for tp in logs if tp not in found)
         raise UnavailableError(
-            f"{missing} at {site} accepts no append now, so a suspended replicator could still append",
+            f"{missing} at {site} accepts no append now, so a replicator that is suspended now could append later",
             hint=f"fairlead status; when the brokers of {site} work again, repeat the command",
             site=site,
         )
@@ -246,7 +246,7 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeou
     if left or not landed:
         raise UnavailableError(
             f"{endpoint.site}'s Kafka did not confirm {left} of {len(orders)} orders",
-            hint="is it running? fairlead status; giving an order twice does no harm",
+            hint="check that it runs (fairlead status) and repeat the command; a repeated order has no effect",
             site=endpoint.site,
         )
     return max(landed) + 1
@@ -298,6 +298,8 @@ def _read(consumer: Consumer, endpoint: KafkaEndpoint, timeout: float) -> list[O
         try:
             orders.append(decode(message.value() or b""))
         except UNREADABLE as wrong:
-            log.warning("%s at %s, offset %s, is no order: %s", ORDERS_TOPIC, endpoint.site, message.offset(), wrong)
-    what = f"{endpoint.site}'s Kafka gave {len(orders)} orders and then nothing for {timeout:g} s"
+            log.warning(
+                "%s at %s, offset %s, is not an order: %s", ORDERS_TOPIC, endpoint.site, message.offset(), wrong
+            )
+    what = f"{endpoint.site}'s Kafka sent {len(orders)} orders and then nothing for {timeout:g} s"
     raise UnavailableError(what, hint="fairlead status", site=endpoint.site)

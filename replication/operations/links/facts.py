@@ -105,7 +105,7 @@ def check_scope(topology: Topology, link: Link, scope: LinkScope) -> None:
         return
     if "/" in scope.log:
         whole = scope.log.partition("/")[0]
-        raise ConfigurationError(f"{scope.log} is one partition", hint=f"a topic goes as a whole: --topic {whole}")
+        raise ConfigurationError(f"{scope.log} is one partition", hint=f"give the whole topic: --topic {whole}")
     log = parse_log(scope.log)
     if log is None or log.stream not in topology.streams:
         raise UnknownNameError("stream", log.stream if log else scope.log, topology.streams)

@@ -165,7 +165,7 @@ def _pause(facts: LinkFacts) -> LinkPlan:
         LinkOperation.PAUSE,
         facts,
         _written(facts.link.to, (order,)),
-        f"what {facts.link.from_} deletes by its retention meanwhile cannot be brought later: behind-retention",
+        f"records that {facts.link.from_} deletes by retention meanwhile cannot be copied later: behind-retention",
     )
 
 
@@ -260,10 +260,8 @@ def _failover(facts: LinkFacts) -> LinkPlan:
     if not topics:
         return _plan_for(LinkOperation.FAILOVER, facts, (), *_released_already(facts))
     missing = [topic for topic in topics if not facts.target.partitions(topic)]
-    gone = f"{facts.target.site} has nothing of it"
-    _refuse_any(
-        LinkOperation.FAILOVER, (RefusalReason(topic, gone, "make the topic there by hand") for topic in missing)
-    )
+    gone = f"{facts.target.site} has no copy of it"
+    _refuse_any(LinkOperation.FAILOVER, (RefusalReason(topic, gone, "create the topic there") for topic in missing))
     ends = _ends_of(facts.target, topics)
     orders = tuple(_order_for(facts, OverrideKind.FAILOVER, log=each.log, stop=each.end) for each in ends)
     steps: Steps = (
@@ -272,7 +270,7 @@ def _failover(facts: LinkFacts) -> LinkPlan:
         TellMissing(facts.link.from_, facts.link.to, ends),
     )
     troubles = [each for topic in topics for each in _in_order(facts.status, topic)]
-    notes = [f"{each.log}: {each.why}; it stays as it is here" for each in troubles]
+    notes = [f"{each.log}: {each.why}; this copy stays as it is" for each in troubles]
     return _plan_for(
         LinkOperation.FAILOVER, facts, steps, *_released_already(facts), *notes, *_about_writers(facts, topics)
     )
@@ -284,8 +282,8 @@ def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
     no_way = [
         RefusalReason(
             topic,
-            f"no link leads from {link.to} to {link.from_} that carries it",
-            f"add one to the topology (both: true on {link.name}), or promote: then {link.from_} stays behind",
+            f"no link from {link.to} to {link.from_} carries it",
+            f"add one to the topology (both: true on {link.name}), or promote; then {link.from_} gets no new records",
         )
         for topic in topics
         if facts.way_back(topic) is None
@@ -308,7 +306,7 @@ def _reverse(facts: LinkFacts, settle: float) -> LinkPlan:
         for name in dict.fromkeys(backs.values())
     )
     notes = (
-        f"from then on {link.from_} must not write to it any more: stop its producers, or take away their rights",
+        f"from then on nobody may write to it at {link.from_}: stop its producers, or revoke their rights",
         *_about_writers(facts, topics),
     )
     return _plan_for(LinkOperation.REVERSE, facts, steps, *notes)
@@ -323,8 +321,8 @@ def _restore(facts: LinkFacts) -> LinkPlan:
     more = [
         RefusalReason(
             topic,
-            f"{facts.target.site} has records that {facts.source.site} has not ({tp} ends at {end}, there at {there})",
-            f"fairlead link reverse brings them to {facts.source.site} if that is only behind; "
+            f"{facts.target.site} has records that {facts.source.site} lacks ({tp} ends at {end}, there at {there})",
+            f"fairlead link reverse copies them to {facts.source.site} if it is only behind; "
             "else fairlead link resolve keeps both versions",
         )
         for topic in topics
@@ -334,7 +332,7 @@ def _restore(facts: LinkFacts) -> LinkPlan:
     _refuse_any(LinkOperation.RESTORE, chain(_reachable(facts.source, LinkOperation.RESTORE), more))
     orders = tuple(_order_for(facts, OverrideKind.RESTORE, log=topic) for topic in topics)
     steps = _written(facts.link.to, orders)
-    note = f"{facts.link.to} must not write to it any more: stop its producers first"
+    note = f"nobody may write to it at {facts.link.to} any more: stop its producers first"
     return _plan_for(LinkOperation.RESTORE, facts, steps, note)
 
 
@@ -390,7 +388,7 @@ def _released_already(facts: LinkFacts) -> Iterator[str]:
 def _about_writers(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
     back = sorted({link.name for topic in topics if (link := facts.way_back(topic)) is not None})
     for name in back:
-        yield f"what is written at {facts.link.to} then reaches {facts.link.from_} over {name}"
+        yield f"{name} then copies new records from {facts.link.to} to {facts.link.from_}"
 
 
 def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
@@ -403,7 +401,7 @@ def _upstream(facts: LinkFacts, topics: Iterable[str]) -> Iterator[str]:
         if each.from_ != link.to and facts.catalog.may_carry(each, topic)
     }
     for name in sorted(above):
-        yield f"{link.from_} may itself have it from another site, over {name}: that site is not checked"
+        yield f"{link.from_} may itself copy it from another site, over {name}; that site is not checked"
 
 
 def _paused_back(facts: LinkFacts, topics: Iterable[str]) -> Iterator[RefusalReason]:
@@ -433,13 +431,13 @@ def _may_be_released(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
         yield RefusalReason(
             topic,
             "it is a container's log, which moves with the container, by custody",
-            "fairlead custody grant, or seize when its holder is lost (these commands come with a later version)",
+            "fairlead custody grant, or fairlead custody seize if its holder is lost",
         )
     elif known.fixed_holder is not None:
         yield RefusalReason(
             topic,
-            f"by its name it is written at {known.fixed_holder}, and at no other site ever",
-            "write to a log of your own site instead, or give the stream keys that do not begin with a site or ship",
+            f"because of its name only {known.fixed_holder} may ever write to it",
+            "write to a log of your own site, or use keys that do not begin with a site or ship",
         )
 
 
@@ -448,7 +446,7 @@ def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
     source, target = facts.source.partitions(topic), facts.target.partitions(topic)
     if not source:
         yield RefusalReason(
-            topic, f"{facts.source.site} has no such log", f"fairlead link failover, if {facts.target.site} has"
+            topic, f"{facts.source.site} does not have it", f"fairlead link failover, if {facts.target.site} has it"
         )
         return
     lag = {tp: end - target.get(tp, 0) for tp, end in source.items() if end != target.get(tp)}
@@ -457,7 +455,7 @@ def _nothing_lost(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
     elif any(records < 0 for records in lag.values()):
         tp, records = next((tp, records) for tp, records in lag.items() if records < 0)
         yield RefusalReason(
-            topic, f"{facts.target.site} has {-records} records more of {tp} than {facts.source.site}", _COMPARE
+            topic, f"{facts.target.site} has {-records} more records of {tp} than {facts.source.site}", _COMPARE
         )
     elif lag:
         where = ", ".join(f"{tp} by {records}" for tp, records in list(lag.items())[:3])
@@ -475,7 +473,7 @@ def _not_ahead(facts: LinkFacts, topic: str) -> Iterator[RefusalReason]:
         if end > target.get(tp, 0):
             more = end - target.get(tp, 0)
             yield RefusalReason(
-                topic, f"{facts.source.site} has {more} records more of {tp} than {facts.target.site}", _COMPARE
+                topic, f"{facts.source.site} has {more} more records of {tp} than {facts.target.site}", _COMPARE
             )
             return
 
@@ -496,7 +494,7 @@ def _reachable(end: LinkEnd, verb: LinkOperation) -> Iterator[RefusalReason]:
     if end.error is not None:
         instead = "; fairlead link failover does without it" if verb is LinkOperation.PROMOTE else ""
         yield RefusalReason(
-            "", f"{end.site} cannot be reached ({end.error})", f"start it, or mend the network{instead}"
+            "", f"{end.site} cannot be reached ({end.error})", f"start it, or repair the network{instead}"
         )
 
 

@@ -49,7 +49,7 @@ class LinkRun:
         """Undo a site's orders, then raise ``RefusedError``."""
         await self.access.append(site, undo)
         raise RefusedError(
-            f"{why} while the order was carried out; it was taken back",
+            f"{why} while the order was carried out, so it was undone",
             hint="stop the writers first; or failover, which does not wait for them",
             target=site,
         )
@@ -163,7 +163,7 @@ class AwaitActed(PlanStep[LinkRun]):
                 raise UnavailableError(
                     f"the order is written at {self.site}, but its replicator has not acted on it within "
                     f"{context.wait:g} s",
-                    hint="fairlead status; it acts on it when it can, and --wait waits longer",
+                    hint="fairlead status; the replicator acts on it as soon as it can; --wait SECONDS waits longer",
                     site=self.site,
                     written=position,
                 )
@@ -180,7 +180,7 @@ class StillEqual(PlanStep[LinkRun]):
     undo: tuple[Override, ...]
 
     def describe(self) -> str:
-        return f"make sure that nothing came to {self.source} meanwhile; else append to {ORDERS_TOPIC} at {self.target}"
+        return f"check that {self.source} got no new records; else append to {ORDERS_TOPIC} at {self.target}"
 
     def details(self) -> Iterator[PlanLine]:
         return shortened([describe(order) for order in self.undo])
@@ -190,10 +190,10 @@ class StillEqual(PlanStep[LinkRun]):
             moved = _first_moved(_offsets(self.ends), await context.ends(self.source, self.ends))
             why = f"records came to {moved[0]} at {self.source} ({moved[1]} to {moved[2]})" if moved else ""
         except FairleadError as error:
-            why = f"{self.source} went away ({error.what})"
+            why = f"{self.source} could not be reached ({error.what})"
         if why:
             await context.take_back(why, self.target, self.undo)
-        context.done.append(f"{self.source} has nothing that {self.target} has not")
+        context.done.append(f"{self.source} has no records that {self.target} lacks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Fence(PlanStep[LinkRun]):
             await context.take_back(why, self.undo_at, self.undo)
         context.fenced[self.site] = fenced
         context.done += [
-            f"{log} at {self.site}: a filler at offset {at} shuts out what a replicator may still have on its way"
+            f"{log} at {self.site}: a filler at offset {at} makes the broker refuse a replicator's late appends"
             for log, at in fenced.items()
         ]
 
@@ -245,7 +245,7 @@ class TellMissing(PlanStep[LinkRun]):
     ends: tuple[LogEnd, ...]
 
     def describe(self) -> str:
-        return f"report what {self.source} may have that {self.target} has not"
+        return f"report records that {self.source} may have and {self.target} lacks"
 
     async def carry_out(self, context: LinkRun) -> None:
         here = context.fenced[self.target]
@@ -256,11 +256,11 @@ class TellMissing(PlanStep[LinkRun]):
         for each in self.ends:
             end = here[each.log]
             if there is None:
-                what = f"{self.source} may have records from {end} on that {self.target} has not"
+                what = f"{self.source} may have records from offset {end} on that {self.target} lacks"
             elif there.get(each.log, 0) > end:
-                what = f"{self.source} has offsets {end} to {there[each.log] - 1}, which {self.target} has not"
+                what = f"{self.source} has offsets {end} to {there[each.log] - 1}, which {self.target} lacks"
             else:
-                what = f"{self.target} has all that {self.source} has"
+                what = f"{self.target} has every record of {self.source}"
             context.done.append(f"{each.log} ends at {end}: {what}")
 
 

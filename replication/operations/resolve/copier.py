@@ -89,7 +89,7 @@ class Copier:
         if end > header.base_offset:
             raise FairleadError(
                 f"{kept} ends at {end}, inside the batch {header.base_offset}..{stop - 1}",
-                hint=f"somebody else writes to {kept}; run this again, and it is copied to another topic",
+                hint=f"another client writes to {kept}; repeat the command, which copies to another topic",
             )
         producer = (kept, header.producer_id)
         if _travels(header) and producer not in self._strangers:
@@ -115,7 +115,7 @@ class Copier:
             if result.appended_now and result.base_offset != end:
                 raise FairleadError(
                     f"a batch for offset {end} of {kept} was appended at {result.base_offset}",
-                    hint=f"somebody else writes to {kept}; run this again, and it is copied to another topic",
+                    hint=f"another client writes to {kept}; repeat the command, which copies to another topic",
                 )
             if result.appended_now:
                 return 0, stop
@@ -182,13 +182,13 @@ async def difference(
         copy = await anext(copies, None)
         while copy is not None and copy.header.next_offset <= batch.header.base_offset:
             if not all(map(is_filler, decode_batch(copy.data))):
-                return f"{kept} has a batch at offset {copy.header.base_offset} that {log} has not"
+                return f"{kept} has a batch at offset {copy.header.base_offset} that {log} lacks"
             copy = await anext(copies, None)
         if copy is None:
             return f"{kept} has nothing at offset {batch.header.base_offset}"
         if identity(copy) != identity(batch) and (strict or identity(copy) != _as_sent(batch)):
             return (
-                f"the batch at offset {batch.header.base_offset} is another one in {kept}: offsets "
+                f"the batch at offset {batch.header.base_offset} is different in {kept}: offsets "
                 f"{copy.header.base_offset}..{copy.header.last_offset}, CRC {copy.header.crc:08x}"
             )
     return ""

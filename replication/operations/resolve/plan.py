@@ -165,7 +165,7 @@ def plan_resolution(
         _refuse(
             facts,
             f"this site writes this log itself: {facts.held_here}",
-            hint="let the other sites follow: resolve it there; fairlead link describe",
+            hint="resolve it at the other sites, which copy it: fairlead link describe",
         )
     match chosen:
         case ResolveChoice.RESUME:
@@ -199,7 +199,7 @@ def _resume(facts: TroubleFacts) -> Made:
         option = f" --stream {paused.stream}" if paused.stream else ""
         _refuse(
             facts,
-            f"{what} as a whole is paused, not this log",
+            f"the pause is of {what} as a whole, not of this log",
             hint=f"fairlead link resume {repr(paused.link) if paused.link else 'LINK'}{option}",
         )
     order = _order_for(facts, OverrideKind.RESUME, link=paused.link, log=paused.log)
@@ -211,15 +211,15 @@ def _refill(state: LogState, facts: TroubleFacts, *, shorter: bool) -> Made:
     if facts.offending is not None and facts.offending.end <= _end_of(facts):
         _refuse(
             facts,
-            f"the source's batch at offset {facts.offending.start} is damaged, and what is here is whole",
-            hint="--skip goes on behind it, and leaves it here as it is",
+            f"the source's batch at offset {facts.offending.start} is damaged, and this site's copy of it is not",
+            hint="--skip continues after it and keeps this site's copy",
         )
     if not there:
         why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
         _refuse(
             facts,
-            f"no source can give it back ({why})",
-            hint="when a source is back, run this again; until then this replica is the only copy",
+            f"no source has it ({why}), so this replica is the only copy",
+            hint="repeat the command when a source is back",
         )
     notes: list[str] = []
     extents = tuple(sorted((number, each) for number, each in facts.here.items() if each.start < each.end))
@@ -268,7 +268,7 @@ def _missing_after(
                 facts,
                 f"no source has offsets {each.start}..{min(start, each.end) - 1} of {log} any more: "
                 "the replica would begin later than it does now",
-                hint="--shorter accepts that; those records are then in the kept copy only",
+                hint="--shorter accepts that; only the kept copy then has those records",
             )
         notes.append(f"{log} will begin at offset {start}; {each.start}..{min(start, each.end) - 1} in the kept copy")
     if stop < each.end:
@@ -278,7 +278,7 @@ def _missing_after(
 
 def _forgotten(step: RestoreGroups) -> str:
     said = ", ".join(f"{each.group} at offset {each.offset} of partition {each.partition}" for each in step.committed)
-    return f"Kafka forgets with {step.topic} how far groups have read: {said}; with a replicator running it is restored"
+    return f"deleting {step.topic} deletes groups' offsets: {said}; a running replicator would restore them"
 
 
 def resolving(state: LogState) -> str:
@@ -312,7 +312,7 @@ def _skip_gap(facts: TroubleFacts) -> Made:
             _refuse(
                 facts,
                 f"{source.site} still has offset {end}: nothing needs to be skipped",
-                hint="--retry, and it is copied from there",
+                hint="--retry copies it from there",
             )
     starts = [has.start for each in there if (has := (each.has or {}).get(facts.partition)) and has.start > end]
     if not starts:
@@ -331,7 +331,7 @@ def _skip_batch(facts: TroubleFacts) -> Made:
         _refuse(
             facts,
             f"the batch at offset {end} cannot be read at any source, so its bytes cannot be kept",
-            hint="when the source is back, or --retry when the cause is gone",
+            hint="repeat the command when the source is back; or --retry when the cause is gone",
         )
     source = next(each for each in facts.sources if each.link == facts.offending_link)
     steps = (
@@ -349,7 +349,7 @@ def _skip_batch(facts: TroubleFacts) -> Made:
         for each in facts.sources
         if each.link != source.link and facts.partition in (each.has or {facts.partition})
     ]
-    notes += [f"{each.site} may have it whole: {each.why or 'it has the log, too'}" for each in others]
+    notes += [f"{each.site} may have it whole: {each.why or 'it has the log too'}" for each in others]
     return steps, tuple(notes)
 
 
@@ -362,7 +362,7 @@ def _reachable(facts: TroubleFacts) -> list[ResolveSource]:
     found = [each for each in facts.sources if each.has is not None]
     if not found:
         why = "; ".join(f"{each.site}: {each.why}" for each in facts.sources) or "no link carries it"
-        _refuse(facts, f"no source can be asked ({why})", hint="run this again when one is back")
+        _refuse(facts, f"no source answers ({why})", hint="repeat the command when one is back")
     return found
 
 

@@ -128,7 +128,7 @@ class PauseLog(PlanStep[ResolveRun]):
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     f"the replicator of {context.target.site} did not stop following it within {PAUSE_SECONDS:.0f} s",
-                    hint="its log says why; run this again",
+                    hint="see its log for the reason, then repeat the command",
                 )
             await asyncio.sleep(POLL)
 
@@ -175,7 +175,7 @@ class KeepBatch(PlanStep[ResolveRun]):
         if batch is None or (batch.header.base_offset, batch.header.next_offset) != self.extent:
             raise RefusedError(
                 f"the batch at offset {self.extent.start} of {self.log} is not at {self.site} any more",
-                hint="fairlead status, and run it again",
+                hint="fairlead status, then repeat the command",
             )
         packed = pack_batch(batch, log=self.log, site=self.site)
         settings = {"max.message.bytes": str(len(packed) + _SPARE)}
@@ -185,7 +185,7 @@ class KeepBatch(PlanStep[ResolveRun]):
         result = (await context.cluster.produce({kept: packed}))[kept]
         if result.error_code:
             raise UnavailableError(
-                f"{self.kept} did not take the batch: error {result.error_code}", hint="run it again"
+                f"{self.kept} refused the batch: error {result.error_code}", hint="repeat the command"
             )
 
 
@@ -207,7 +207,7 @@ class Verify(PlanStep[ResolveRun]):
             if differs:
                 raise RefusedError(
                     f"the copy is not equal, so nothing was deleted: {differs}",
-                    hint=f"delete {self.kept} and run it again",
+                    hint=f"delete {self.kept} and repeat the command",
                 )
         ends = await context.cluster.end_offsets([TopicPartition(self.topic, number) for number, _ in self.extents])
         for number, extent in self.extents:
@@ -215,7 +215,7 @@ class Verify(PlanStep[ResolveRun]):
             if end != extent.end:
                 raise RefusedError(
                     f"{self.topic} has changed meanwhile (it ended at {extent.end}, now {end}), so nothing was deleted",
-                    hint="somebody writes to it; run it again, and the rest is kept as well",
+                    hint="another client writes to it; repeat the command, which keeps the new records too",
                 )
 
 
@@ -257,7 +257,7 @@ class RestoreRecords(PlanStep[ResolveRun]):
             if differs:
                 raise RefusedError(
                     f"records older than the sources' cannot be restored byte for byte: {differs}",
-                    hint=f"it stays in {self.kept}; run this again with --shorter",
+                    hint=f"they stay in {self.kept}; repeat the command with --shorter",
                 )
 
 
@@ -341,7 +341,7 @@ class RestoreGroups(PlanStep[ResolveRun]):
             if each.partition in ends
         ]
         for refused in await restore_groups(GroupClient(context.target), self.topic, wanted):
-            context.tell(f"not restored, since its members are at work or it is not permitted: group {refused}")
+            context.tell(f"not restored, because it has active members or the commit was refused: group {refused}")
 
 
 async def restore_groups(client: GroupClient, topic: str, committed: Collection[Committed]) -> list[str]:

@@ -99,7 +99,7 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def running(self, site: str) -> AsyncIterator[Bridge]:
-        """Run a bridge in this process and stop it cleanly at the end; raises its error, if it had one."""
+        """Run a bridge in this process and stop it cleanly at the end; raise its error, if it had one."""
         bridge, stop = self.bridge(site), asyncio.Event()
         task = asyncio.create_task(bridge.run(stop))
         ready = asyncio.create_task(bridge.ready.wait())

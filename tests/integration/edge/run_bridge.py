@@ -1,4 +1,4 @@
-"""A bridge in a process of its own, for tests that kill it. Reads where it works as one line of JSON."""
+"""Run a bridge in a process of its own, for tests that kill it. Reads its site and endpoints as one line of JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Devices that store and forward: a day of readings comes at once, of several devices at the same time."""
+"""Devices store and forward: several devices send a day of readings at the same time."""
 
 from __future__ import annotations
 

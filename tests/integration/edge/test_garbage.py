@@ -29,7 +29,7 @@ letters_of = decoder(DeadLetter)
 
 @contextlib.contextmanager
 def raw(fleet: Fleet) -> Iterator[paho.Client]:
-    """A client at the port's broker that publishes any message; it does not reconnect by itself."""
+    """Yield a client at the port's broker that publishes any message and does not reconnect by itself."""
     endpoint = fleet.devices[fleet.port]
     client = paho.Client(CallbackAPIVersion.VERSION2, reconnect_on_failure=False)
     client.max_queued_messages_set(0)

@@ -56,11 +56,11 @@ class Quay:
         return [self._fleet.sequences(self._fleet.port, box) for box in self.boxes]
 
     async def all_stored(self) -> None:
-        """Check that every reading is in the logs, in order and once; a repeat or a gap would remain to the end."""
+        """Wait until every reading is in the logs, in order and once. Fails if one is repeated or missing."""
         wanted = [list(range(self.rounds))] * BOXES
 
         def enough() -> bool:
-            with contextlib.suppress(KafkaException):  # a log that its bridge has not made yet
+            with contextlib.suppress(KafkaException):  # a log that its bridge has not created yet
                 return all(len(log) >= self.rounds for log in self.stored())
             return False
 
@@ -116,7 +116,7 @@ async def test_all_three_killed_at_once(fleet: Fleet, sites: LocalSites) -> None
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("which", COMBINATIONS, ids=lambda which: "+".join(which))
 async def test_every_combination_again_and_again(fleet: Fleet, sites: LocalSites, which: tuple[str, ...]) -> None:
-    """Every combination of kills, repeatedly."""
+    """No reading is lost after any combination of kills, repeated."""
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")  # noqa: T201 - what a test prints
     await storm(fleet, sites, [which] * KILLS, seed)

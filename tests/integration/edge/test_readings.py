@@ -1,4 +1,4 @@
-"""Readings from MQTT end in their logs: all of them, once, in order, and the unusable ones in the dead letters."""
+"""Readings from MQTT are stored in their logs, once and in order; unusable ones become dead letters."""
 
 from __future__ import annotations
 

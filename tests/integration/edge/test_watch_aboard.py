@@ -27,7 +27,7 @@ WATER = {"motion": {"immersed": True, "tiltDegrees": 80.0}}
 
 @contextlib.asynccontextmanager
 async def nmea_server(*visits: list[bytes]) -> AsyncIterator[AisSource]:
-    """An NMEA server that sends these lines to one client after another, and closes all connections except the last."""
+    """Run an NMEA server that sends these lines to successive clients, and closes all connections except the last."""
     waiting, writers = list(visits), list[asyncio.StreamWriter]()
 
     async def serve(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

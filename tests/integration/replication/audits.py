@@ -15,13 +15,13 @@ from topologies.model import Topology
 
 
 async def both(lab: Lab, topology: Topology, **options: Any) -> tuple[Audit, Audit]:
-    """Run the quick audit and the full one."""
+    """Run the quick and the full audit."""
     a, b = lab.kafka("alpha"), lab.kafka("beta")
     return await compare(topology, a, b, **options), await compare_records(topology, a, b, **options)
 
 
 def found(audit: Audit) -> list[tuple[str, int]]:
-    """Log and offset of every difference."""
+    """Return log and offset of every difference."""
     return sorted((each.log, each.offset) for each in audit.differences)
 
 
@@ -34,7 +34,7 @@ async def store(lab: Lab, site: str, logs: Mapping[TopicPartition, Sequence[byte
 
 
 def own(some: Sequence[NewRecord], *, term: int = 1, per: int = 10, codec: Codec = Codec.NONE) -> list[bytes]:
-    """The batches of a log whose records are these."""
+    """Return batches of a log of the append convention with these records."""
     return [
         term_batch(some[at : at + per], term=term, offset=at, marker=0, codec=codec) for at in range(0, len(some), per)
     ]

@@ -20,14 +20,14 @@ STILL: Final = 0.5  # seconds; an eager cleaner begins a round every 0.2 s
 
 @contextlib.contextmanager
 def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
-    """A site's brokers look for logs to compact several times a second instead of every 15 s."""
+    """Make a site's brokers look for logs to compact several times a second instead of every 15 s."""
 
     client = admin_client(endpoint)
     brokers = [str(each) for each in client.list_topics(timeout=PATIENCE).brokers]
 
     def alter(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=operation)
-        for broker in brokers:  # a request may not name two
+        for broker in brokers:  # one request can name only one broker
             resource = ConfigResource(ConfigResource.Type.BROKER, broker, incremental_configs=[entry])
             for future in client.incremental_alter_configs([resource]).values():
                 future.result(PATIENCE)
@@ -38,7 +38,7 @@ def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
 
 
 async def settle(lab: Lab, site: str, topic: str) -> None:
-    """Wait until the cleaner has made gaps in a log and, for more than a round of it, nothing changes any more."""
+    """Wait until the cleaner has made gaps in a log, and then has changed nothing for more than one round."""
     before: list[bytes] = []
     since = time.monotonic()
 

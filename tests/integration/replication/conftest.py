@@ -31,7 +31,7 @@ WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # of custody entries
 
 
 def records(first: int, count: int, *, size: int = 20) -> list[NewRecord]:
-    """Distinguishable records."""
+    """Return records that all differ."""
     return [
         NewRecord(
             value=f"value {n} ".encode().ljust(size, b"."), key=b"k", headers=(("h", b"1"),), timestamp_ms=NOW_MS + n
@@ -41,7 +41,7 @@ def records(first: int, count: int, *, size: int = 20) -> list[NewRecord]:
 
 
 async def until(condition: Callable[[], Awaitable[bool]], what: str, patience: float = PATIENCE) -> None:
-    """Wait for something that brokers show; fails with ``what`` when it does not come."""
+    """Wait for a condition that brokers show; fail with ``what`` after ``patience`` seconds."""
     deadline = time.monotonic() + patience
     while not await condition():
         if time.monotonic() > deadline:
@@ -58,12 +58,12 @@ class Lab:
     clusters: dict[str, Cluster] = field(default_factory=dict)
 
     async def close(self) -> None:
-        """End its connections."""
+        """Close the lab's connections."""
         for cluster in self.clusters.values():
             await cluster.close()
 
     def topology(self, *, links: Sequence[Mapping[str, Any]], **changes: Any) -> Topology:
-        """A topology of alpha and beta whose streams are this test's."""
+        """Return a topology of alpha and beta with this test's streams."""
         streams = changes.pop("streams", {self.stream: {}})
         return Topology.model_validate(
             {
@@ -96,7 +96,7 @@ class Lab:
         await (await self.cluster(site)).wait_writable(topics)
 
     async def append(self, site: str, batches: Mapping[str, bytes]) -> dict[str, int]:
-        """Append one batch to each log; returns where they landed, and insists that they are new."""
+        """Append one batch to each log. Return their offsets; fail if a batch was appended before."""
         cluster = await self.cluster(site)
         answer = await cluster.produce({TopicPartition(topic): batch for topic, batch in batches.items()})
         assert all(result.appended_now for result in answer.values()), answer
@@ -119,7 +119,7 @@ class Lab:
         per: int = 5,
         codec: Codec = Codec.NONE,
     ) -> int:
-        """Append ``count`` records as the holder of a term; returns the log's end."""
+        """Append ``count`` records as the holder of a term; return the log's end."""
         for first in range(at, at + count, per):
             some = records(first, min(per, at + count - first))
             batch = term_batch(some, term=term, offset=first, marker=marker, codec=codec)
@@ -141,7 +141,7 @@ class Lab:
         await until(there, f"{topic} at {site} ends at {await self.end(site, topic)}, not at {end}", patience)
 
     async def stored(self, site: str, topic: str) -> list[bytes]:
-        """Every batch of a log as stored, but for the partition leader epoch, which belongs to the broker."""
+        """Return every batch of a log as stored, without the partition leader epoch, which the broker sets."""
         cluster, tp = await self.cluster(site), TopicPartition(topic)
         start, end = (await cluster.start_offsets([tp]))[tp], (await cluster.end_offsets([tp]))[tp]
         assert isinstance(start, int) and isinstance(end, int)
@@ -186,12 +186,12 @@ async def lab(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Lab]:
 
 
 def states(snapshot: Mapping[str, Any]) -> dict[str, str]:
-    """Logs that are not mirrored, with their states."""
+    """Return the logs that are not mirrored, with their states."""
     return {topic: each["state"] for topic, each in snapshot["logs"].items()}
 
 
 def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """All links of some snapshots by name."""
+    """Return all links of some snapshots by name."""
     return {link["name"]: link for snapshot in snapshots for link in snapshot["links"]}
 
 

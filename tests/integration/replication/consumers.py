@@ -36,11 +36,11 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class View:
-    """Everything one consumer can read of a topic, and the start and end of each partition."""
+    """All records of a topic that one consumer can read, and the start and end of each partition."""
 
     records: list[Seen]
     starts: dict[int, int]
-    ends: dict[int, int]  # where the consumer stands when it has read everything
+    ends: dict[int, int]  # the consumer's position after it has read everything
 
     @property
     def data(self) -> list[Seen]:
@@ -48,7 +48,7 @@ class View:
 
 
 def read_all(endpoint: KafkaEndpoint, topic: str, *, committed: bool) -> View:
-    """Read a topic from its beginning until there is no more."""
+    """Read a topic from its beginning to its end."""
     consumer = Consumer(
         {
             **endpoint.librdkafka(),
@@ -99,17 +99,17 @@ def _seen(message: Message) -> Seen:
 def assert_same_for_consumers(
     source: KafkaEndpoint, target: KafkaEndpoint, topic: str, *, compacts: bool = False
 ) -> list[Seen]:
-    """Insist that consumers of both sites see the same committed records: offsets, times, keys, values, headers.
+    """Fail unless consumers of both sites see the same committed records: offsets, times, keys, values, headers.
 
-    At the target a consumer that reads uncommitted sees no more than that: aborted records never come over. Every
-    offset there is data or a marked filler.
+    At the target, a read_uncommitted consumer must see no more than that, because aborted records are not copied.
+    Every offset there is data or a marked filler.
 
     Args:
-        compacts: Both sites clean the log, each in its own time: records that a later one of their key replaces may
-            be at one of them only, and the target's log may have gaps again.
+        compacts: Both sites compact the log independently: a record that a later one of its key replaces may be at
+            one site only, and the target's log may have gaps again.
 
     Returns:
-        the source's committed records.
+        The source's committed records.
     """
     here = read_all(source, topic, committed=True)
     for committed in (True, False):
@@ -145,7 +145,7 @@ def newest(one: list[Seen], other: list[Seen]) -> tuple[list[Seen], list[Seen]]:
 
 
 def first_difference(wanted: list[Seen], found: list[Seen]) -> str:
-    """The first record in which two lists differ, in words."""
+    """Describe the first record in which two lists differ."""
     for one, other in zip(wanted, found, strict=False):
         if one != other:
             return f"source: {one}, target: {other}"
@@ -154,7 +154,7 @@ def first_difference(wanted: list[Seen], found: list[Seen]) -> str:
 
 
 def producer(endpoint: KafkaEndpoint, **settings: Any) -> Producer:
-    """A producer that sends at once; ``settings`` are librdkafka's."""
+    """Return a producer that sends without delay; ``settings`` are librdkafka's."""
     return Producer({**endpoint.librdkafka(), "linger.ms": 0, "log_level": 0, **settings})
 
 

@@ -1,4 +1,4 @@
-"""Sites with their own bridges and replicators: the whole way of a reading, over links that open and close."""
+"""Sites with their own bridges and replicators: the way of a reading from MQTT to another site's copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Convoy:
         self.shown: dict[str, Replicator] = {}
 
     def everything(self) -> dict[str, Any]:
-        """A link's streams; of the ledgers and strays only this fleet's, as other tests use the same brokers."""
+        """Return a link's streams, with only this fleet's ledgers and strays: other tests use the same brokers."""
         return {"custody": self.sites, "strays": self.sites, self.boxes: "all"}
 
     @property
@@ -42,7 +42,7 @@ class Convoy:
         self.fleet.topology = Topology(name=old.name, sites=old.sites, streams=old.streams, links=made)
 
     def join(self, site: str, kafka: KafkaEndpoint) -> None:
-        """One more site, a port without a bridge."""
+        """Add one more site, a port without a bridge."""
         old = self.fleet.topology
         sites = {**old.sites, site: Site(kind=SiteKind.PORT, unlocode="SGSIN")}
         self.fleet.topology = Topology(name=old.name, sites=sites, streams=old.streams, links=old.links)
@@ -62,7 +62,7 @@ class Convoy:
             await asyncio.gather(*tasks)
 
     async def dies_when_it_has_deleted(self, site: str) -> None:
-        """Run a site's replicator until it has deleted a copy that it is about to rebuild; kill it there."""
+        """Run a site's replicator until it has deleted a copy to rebuild it; kill it at that moment."""
         kafka = {
             name: [each.bootstrap, each.user, each.password.get_secret_value() if each.password else None]
             for name, each in self.fleet.kafka.items()

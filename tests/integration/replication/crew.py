@@ -1,7 +1,7 @@
-"""A graph of sites at work: replicators that come and go, holders and ordinary producers that write, and the proof.
+"""A graph of sites with replicators that come and go, holders and ordinary producers that write, and a check.
 
-The proof compares every replica with its log's origin batch by batch: same bounds, and the CRC that every copy of a
-batch must have (``canonical_crc``), so that logs of ordinary clients can be compared with their replicas too.
+The check compares every replica with its log's origin batch by batch: the same bounds, and the CRC that every copy of a
+batch must have (``canonical_crc``), so that it covers logs of ordinary clients too.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def one_way(*pairs: tuple[str, str]) -> list[dict[str, Any]]:
 
 
 def graph_of(stream: str, links: Iterable[Mapping[str, Any]]) -> Topology:
-    """A topology of data centres that carries all of one stream over these links."""
+    """Return a topology of data centres that carries all of one stream over these links."""
     made = [{**link, "streams": {stream: "all"}} for link in links]
     names = sorted({str(link[end]) for link in made for end in ("from", "to")})
     return Topology.model_validate(
@@ -48,7 +48,7 @@ def graph_of(stream: str, links: Iterable[Mapping[str, Any]]) -> Topology:
 
 
 def moved(topology: Topology, *, sites: Mapping[str, str], streams: Mapping[str, str]) -> Topology:
-    """A copy of a topology with other names for its sites and streams: the ones that a test has."""
+    """Return a copy of a topology with a test's own names for sites and streams."""
 
     def link(each: Link) -> Link:
         return each.model_copy(
@@ -82,7 +82,7 @@ class Crew:
     _producers: dict[str, Producer] = field(default_factory=dict)
     _admins: dict[str, AdminClient] = field(default_factory=dict)
 
-    # --- replicators, by the name of their target and whatever tells two of one target apart
+    # --- replicators, by the name of their target and a suffix that distinguishes two of one target
 
     def start(self, *names: str) -> None:
         for name in names:
@@ -96,7 +96,7 @@ class Crew:
         await asyncio.gather(*(self.running.pop(name)[2] for name in names))
 
     def targets(self) -> list[str]:
-        """Sites that some link leads to."""
+        """Return the sites that are the target of a link."""
         return sorted({link.to for link in self.topology.directed_links()})
 
     def snapshots(self) -> list[dict[str, Any]]:
@@ -110,16 +110,16 @@ class Crew:
                 total.update({key: link[key] for key in ("records", "bytes", "fetched_bytes")})
         return total
 
-    # --- logs and those who write them
+    # --- logs and their writers
 
     async def open(self, site: str, topic: str) -> None:
-        """A log of the convention, held by ``site``."""
+        """Create a log of the append convention, held by ``site``."""
         await self.lab.make(site, topic)
         tp = TopicPartition(topic)
         self.origin[tp], self.ends[tp] = site, await self.lab.open_term(site, topic, term=1, at=0)
 
     async def open_topic(self, site: str, topic: str, partitions: int) -> None:
-        """A topic that ordinary producers write at ``site``."""
+        """Create a topic that ordinary producers write at ``site``."""
         client = self._admins.setdefault(site, admin_client(self.lab.kafka(site)))
         made = client.create_topics([NewTopic(topic, partitions, 1)])[topic]
         await asyncio.to_thread(made.result, PATIENCE)
@@ -154,7 +154,7 @@ class Crew:
     # --- the comparison
 
     def replicas(self, tp: TopicPartition) -> list[str]:
-        """Sites that the links carry a log to."""
+        """Return the sites to which links copy a log."""
         stream = tp.topic.partition(".")[0]
         links = [each for each in self.topology.directed_links() if stream in each.streams]
         reached = {self.origin[tp]}
@@ -163,7 +163,7 @@ class Crew:
         return sorted(reached - {self.origin[tp]})
 
     async def settle(self) -> None:
-        """Wait until every replica ends where its log ends, and fail when one gets longer."""
+        """Wait until every replica ends where its log ends; fail if one gets longer."""
         for site in self.topology.sites:
             logs = [tp for tp in self.origin if site in self.replicas(tp)]
 
@@ -197,7 +197,7 @@ class Crew:
 
 @asynccontextmanager
 async def crew_of(lab: Lab, topology: Topology) -> AsyncIterator[Crew]:
-    """A crew whose replicators are stopped in the end."""
+    """Provide a crew; stop its replicators at the end."""
     crew = Crew(lab, topology)
     try:
         yield crew
@@ -206,7 +206,7 @@ async def crew_of(lab: Lab, topology: Topology) -> AsyncIterator[Crew]:
 
 
 async def batches(lab: Lab, site: str, tp: TopicPartition) -> list[Batch]:
-    """Every batch of a log, as all its copies have it."""
+    """Return every batch of a log in the form that all copies must have."""
     cluster = await lab.cluster(site)
     at, end = (await cluster.start_offsets([tp]))[tp], (await cluster.end_offsets([tp]))[tp]
     assert isinstance(at, int) and isinstance(end, int)

@@ -1,4 +1,4 @@
-"""Histories of a log at its source, as data, and the code that plays one with a replica beside it."""
+"""Histories of a log at its source, as data, and the code that plays one while a replicator copies the log."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.support.waits import PATIENCE
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 KEYS = 7
-ROLL_MS = 3_600_000  # a record that much later begins a new segment, although ends of transactions have real times
+ROLL_MS = 3_600_000  # a record that much later begins a new segment, although transaction markers have real times
 
 
 @dataclass(frozen=True)
 class Write:
-    """An ordinary client's records; with acks of all and idempotence, or without."""
+    """An ordinary client writes records, with or without acks=all and idempotence."""
 
     count: int
     codec: str
@@ -36,7 +36,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Transact:
-    """One of two transactional clients begins a transaction, or goes on in the one it has open."""
+    """One of two transactional clients begins a transaction, or continues its open one."""
 
     who: int
     count: int
@@ -45,7 +45,7 @@ class Transact:
 
 @dataclass(frozen=True)
 class End:
-    """That client's transaction ends."""
+    """That client ends its transaction."""
 
     who: int
     commit: bool
@@ -53,20 +53,20 @@ class End:
 
 @dataclass(frozen=True)
 class Compact:
-    """A new segment begins, and the cleaner has gone over the older ones. Nothing where the policy is another."""
+    """A new segment begins, and the cleaner compacts the older ones. No effect without compaction."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """DeleteRecords of so many tenths of what is there, as far as the replica has it. Nothing in a log that is only
-    compacted."""
+    """DeleteRecords removes so many tenths of the log, but nothing that the replica lacks. No effect on a log that is
+    only compacted."""
 
     tenths: int
 
 
 @dataclass(frozen=True)
 class Run:
-    """The replicator is started, stopped cleanly, or stopped in the middle of its work."""
+    """The replicator starts, stops cleanly, or is cancelled in the middle of its work."""
 
     on: bool
     orderly: bool = True
@@ -74,7 +74,7 @@ class Run:
 
 @dataclass(frozen=True)
 class MoveLeader:
-    """The log gets another leader at one of the sites, or its only one again after a restart."""
+    """The log gets another leader at one site, or the same one after a restart if there is only one broker."""
 
     site: str
 
@@ -106,7 +106,7 @@ leaders: st.SearchStrategy[Event] = st.builds(MoveLeader, st.sampled_from(["alph
 
 
 def histories(*, with_leaders: bool) -> st.SearchStrategy[History]:
-    """Histories; those ``with_leaders`` take seconds longer for each change of one."""
+    """Return a strategy for histories. ``with_leaders``: with changes of leaders, which take seconds each."""
     kinds = st.one_of(events, leaders) if with_leaders else events
     policies = st.sampled_from(["delete", "compact", "compact,delete"])
     return st.builds(History, policies, st.lists(kinds, min_size=4, max_size=14).map(tuple))
@@ -114,7 +114,7 @@ def histories(*, with_leaders: bool) -> st.SearchStrategy[History]:
 
 @dataclass
 class Life:
-    """One log that goes through its history."""
+    """One log and its replica, while a history is played."""
 
     lab: Lab
     history: History
@@ -123,8 +123,8 @@ class Life:
     clock: int = NOW_MS
     written: int = 0
     clients: dict[tuple[Any, ...], Producer] = field(default_factory=dict)
-    open: dict[int, list[int]] = field(default_factory=dict)  # clients in a transaction: numbers of its records
-    aborted: set[str] = field(default_factory=set)  # numbers of records that nobody may ever see
+    open: dict[int, list[int]] = field(default_factory=dict)  # records of clients in a transaction
+    aborted: set[str] = field(default_factory=set)  # numbers of records that no consumer may see
     replicator: Replicator | None = None
     running: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
 
@@ -156,7 +156,7 @@ class Life:
         assert not self.aborted & {(dict(each.headers)["n"] or b"").decode() for each in seen.data}
 
     async def _end_without_open_transactions(self) -> int:
-        """Where the source ends once its broker has written the markers of all transactions, which it does later."""
+        """Wait until the source's broker has written the markers of all transactions; return the end offset."""
         tp, cluster, end = TopicPartition(self.topic), await self.lab.cluster("alpha"), 0
 
         async def stable() -> bool:
@@ -229,7 +229,7 @@ class Life:
             client.abort_transaction(60)
             self.aborted |= {str(n) for n in numbers}
 
-    # ---- what the source's broker does
+    # ---- the source's broker
 
     async def _compact(self) -> None:
         if not self.history.compacts:
@@ -238,7 +238,7 @@ class Life:
         roll = self.written
         await asyncio.to_thread(self._write, self._client({"compression.type": "none"}), 1)
         if self.open:
-            return  # nothing at or above an open transaction is cleaned: nothing to wait for
+            return  # the cleaner leaves everything from an open transaction on: nothing to wait for
 
         async def cleaned() -> bool:
             view = await asyncio.to_thread(read_all, self.lab.kafka("alpha"), self.topic, committed=True)
@@ -262,7 +262,7 @@ class Life:
         if before > answer.log_start_offset:
             assert await cluster.delete_records({tp: before}) == {tp: before}
 
-    # ---- what the replicator does
+    # ---- the replicator
 
     async def _run(self, on: bool, orderly: bool) -> None:
         if on and self.replicator is None:
@@ -276,7 +276,7 @@ class Life:
 
 @contextlib.asynccontextmanager
 async def running(replicator: Replicator, orderly: bool) -> Any:
-    """A replicator that ends by being asked to, or, not ``orderly``, in the middle of what it does."""
+    """Run a replicator; at the end stop it cleanly if ``orderly``, else cancel it."""
     stop = asyncio.Event()
     task = asyncio.ensure_future(replicator.run(stop))
     try:
@@ -291,5 +291,5 @@ async def running(replicator: Replicator, orderly: bool) -> Any:
 
 
 def new_lab(kafka: Callable[..., KafkaEndpoint]) -> Lab:
-    """Streams of one history's own."""
+    """Return a lab with streams that only this history uses."""
     return Lab(kafka)

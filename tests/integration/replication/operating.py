@@ -1,4 +1,4 @@
-"""Two real sites under names of the test's own, so that an operator's orders affect no other test's links."""
+"""Two real sites under names that only one test uses, so that an operator's orders affect no other test's links."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SETTLE = 0.5
 
 @dataclass
 class Two:
-    """West is the broker alpha, east is beta; a site in ``gone`` has an address where nobody answers."""
+    """West is the broker alpha, east is beta; a site in ``gone`` has an address that does not answer."""
 
     lab: Lab
     folder: Path
@@ -38,7 +38,7 @@ class Two:
     access: KafkaAccess = field(init=False)
 
     def topology(self, *, both: bool = False) -> Topology:
-        """West to east, or both ways: a stream whose logs are nobody's by their names."""
+        """Return a topology with a link from west to east, or both ways, for logs without a fixed holder."""
         return Topology.model_validate(
             {
                 "name": "two",
@@ -64,13 +64,13 @@ class Two:
         return await carry_out(await self.plan(verb, topology, scope, back=back), LinkRun(self.access))
 
     async def make(self, topic: str, partitions: int = 1) -> None:
-        """A topic of an ordinary client, at west."""
+        """Create a topic of an ordinary client at west."""
         create_logs(self.kafka(self.west), {topic: {}}, partitions={topic: partitions})
         logs = [TopicPartition(topic, n) for n in range(partitions)]
         await (await self.lab.cluster("alpha")).wait_writable(logs)
 
     def send(self, site: str, topic: str, first: int, count: int, partitions: int = 1) -> None:
-        """Append as an ordinary client."""
+        """Append records as an ordinary client."""
         client = Producer({**self.kafka(site).librdkafka(), "linger.ms": 0, "log_level": 0})
         for n in range(first, first + count):
             client.produce(topic, value=f"value {n}", key=str(n), partition=n % partitions)
@@ -80,7 +80,7 @@ class Two:
         return await self.access.ends(site, lambda name: name == topic)
 
     async def even(self, topic: str, records: int) -> None:
-        """Wait until both sites have this many records of a topic, partition by partition the same number."""
+        """Wait until both sites have this many records of a topic, with the same number in each partition."""
 
         async def equal() -> bool:
             ends = await self.ends(self.west, topic)
@@ -89,7 +89,7 @@ class Two:
         await until(equal, f"{topic}: {await self.ends(self.west, topic)}, {await self.ends(self.east, topic)}")
 
     async def values(self, site: str, topic: str) -> list[str]:
-        """Every value of partition 0."""
+        """Return every value of partition 0."""
         records = await self.lab.read("alpha" if site == self.west else "beta", topic)
         return [record.value.decode() for record in records if record.value is not None]
 

@@ -1,4 +1,4 @@
-"""A topology file of two real sites, its replicator at beta, and the commands that are run on it."""
+"""A topology file of two real sites, its replicator at beta, and commands that operators run."""
 
 from __future__ import annotations
 
@@ -60,22 +60,22 @@ class Desk:
         context = open_topology(str(file))
         rules = apply_sites(
             context.topology, admin_stores(context.resolver), max_removals=1.0
-        )  # those of other tests go
+        )  # remove those of other tests
         check_complete(rules)
         return cls(lab, file, context)
 
     @contextlib.asynccontextmanager
     async def replicating(self) -> AsyncIterator[Replicator]:
-        """Beta's replicator at work, with its status file where the commands look for it."""
+        """Run beta's replicator, with its status file where the commands look for it."""
         self.replicator = replicator_for(self.context, "beta")
         async with self.lab.running(self.replicator):
             yield self.replicator
-        # Its last words are those of a process that has ended, which this one has not.
+        # The final status is that of a process that has ended, but this process goes on.
         file = status_file(self.context.folder, "beta")
         file.write_text(json.dumps(json.loads(file.read_text()) | {"pid": 2**22 + 1}))
 
     async def run(self, *arguments: str) -> Result:
-        """A command as it is typed; it runs in a thread, as the replicator needs the event loop."""
+        """Run a command as typed, in a thread, because the replicator needs the event loop."""
         return await asyncio.to_thread(CliRunner().invoke, app, [*arguments, "--topology", str(self.file)])
 
     async def resolve(self, log: str, *options: str, code: int = ExitCode.OK) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Desk:
         return body
 
     async def in_state(self, log: str, state: str) -> Mapping[str, Any]:
-        """Wait until only this log is in this state and every command shows it; return its description."""
+        """Wait until only this log is in trouble, in this state, and every command shows it; return its description."""
         status = await self.in_trouble(log, state)
         shown: Mapping[str, Any] = status.snapshot["logs"][log]
         assert shown["cause"] and shown["since"]
@@ -106,7 +106,7 @@ class Desk:
         return shown
 
     async def in_trouble(self, log: str, state: str) -> Status:
-        """Wait until the replicator has written down that the log is in this state."""
+        """Wait until the replicator's status file has the log in this state."""
         found: list[Status] = []
 
         async def there() -> bool:
@@ -128,10 +128,10 @@ class Desk:
         await until(said, f"{self.replicator.snapshot()['logs']}")
 
     async def kept(self, topic: str) -> list[str]:
-        """The kept copies of a topic at beta, newest first."""
+        """Return the kept copies of a topic at beta, newest first."""
         return kept_copies(topic, await (await self.lab.cluster("beta")).topics(refresh=True))
 
 
 def data(records: Collection[Record]) -> list[tuple[int, bytes | None]]:
-    """Offsets and values of what is no filler."""
+    """Return offsets and values of all records that are not fillers."""
     return [(record.offset, record.value) for record in records if not is_filler(record)]

@@ -1,6 +1,6 @@
-"""A replicator in a process of its own that is killed right after it has deleted a copy that is to be made anew.
+"""Run a replicator that is killed right after it has deleted a copy to rebuild it.
 
-Reads where it works as one line of JSON.
+Reads its topology and endpoints as one line of JSON.
 """
 
 from __future__ import annotations

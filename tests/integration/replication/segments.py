@@ -1,4 +1,4 @@
-"""A broker's files, changed while it is stopped, as disks and cleaners change them: damage, and tails that are gone."""
+"""Change the files of a stopped broker as failing disks and cleaners do: damage a batch, remove a tail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MADE_ANEW: Final = ("*.index", "*.timeindex", "*.snapshot", "*.txnindex")
 
 @contextlib.asynccontextmanager
 async def stopped(sites: LocalSites, site: str) -> AsyncIterator[None]:
-    """A site while it is stopped, cleanly; so its broker takes its files as they are when it starts again."""
+    """Stop a site cleanly for the time of the block, so that its broker accepts the files unchecked when it starts."""
     await asyncio.to_thread(sites.down, [site])
     try:
         yield
@@ -26,7 +26,7 @@ async def stopped(sites: LocalSites, site: str) -> AsyncIterator[None]:
 
 
 def damage(sites: LocalSites, site: str, topic: str, offset: int, *, at: int = -1) -> bytes:
-    """Change one byte of the batch with this base offset, the last one or that at ``at``; the batch as it is now."""
+    """Change the byte at ``at`` (by default the last) of the batch with this base offset; return the changed batch."""
     segment = _segment(sites, site, topic)
     data = bytearray(segment.read_bytes())
     found = _batch(data, offset)
@@ -36,8 +36,8 @@ def damage(sites: LocalSites, site: str, topic: str, offset: int, *, at: int = -
 
 
 def lose_tail(sites: LocalSites, site: str, topic: str, offset: int, end: int) -> None:
-    """Leave nothing from a batch's base offset on, and let the log end at ``end`` all the same: as the cleaner leaves
-    a log of which all but the active segment, which is empty, has been compacted away."""
+    """Remove everything from a batch's base offset on, but let the log still end at ``end``: the state after the
+    cleaner has removed the last records before an empty active segment."""
     segment = _segment(sites, site, topic)
     data = segment.read_bytes()
     segment.write_bytes(data[: _batch(data, offset).start])

@@ -1,7 +1,7 @@
-"""Logs that have been written for years: the files of a stopped broker, moved to higher offsets.
+"""Move the files of a stopped broker to higher offsets, as if the logs had been written for years.
 
-Filling a log up to offset 2^31 takes ten minutes at a broker's best. Its files need only other names and other base
-offsets, which are outside the CRC.
+Filling a log up to offset 2^31 takes at least ten minutes. The files only need other names and other base offsets,
+which the CRC does not cover.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from fairlead.local.sites import LocalSites
 
 
 def shift(sites: LocalSites, site: str, topic: str, by: int, *, sequences: bool) -> None:
-    """Let the log of a stopped site begin at offset ``by``: everything in it moves up by that much.
+    """Let the log of a stopped site begin at offset ``by``: all its offsets grow by that number.
 
     Args:
-        sequences: The sequences move as well, as if the same producer had written all that is missing.
+        sequences: Whether the sequences grow too, as if the same producer had written the missing records.
     """
     folder = sites.folder / "sites" / site / "kafka" / "data" / f"{topic}-0"
     (segment,) = folder.glob("*.log")
@@ -41,7 +41,7 @@ def shift(sites: LocalSites, site: str, topic: str, by: int, *, sequences: bool)
 
 
 def _forget(checkpoint: Path, topic: str) -> None:
-    """Take a log out of one of the broker's lists of offsets."""
+    """Remove a log from one of the broker's checkpoint files."""
     if not checkpoint.exists():
         return
     version, _, *entries = checkpoint.read_text().splitlines()

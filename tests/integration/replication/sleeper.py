@@ -24,7 +24,7 @@ from topologies.model import Topology
 
 
 def sleep_before(log: TP, offset: int) -> None:
-    """Be stopped before the batch for this offset is sent, once."""
+    """Stop this process once, before it sends the batch for this offset."""
     send = Cluster.produce_to
     slept = False
 
@@ -35,7 +35,7 @@ def sleep_before(log: TP, offset: int) -> None:
         is_it = not slept and log in batches and parse_header(batches[log]).base_sequence == offset
         if is_it:
             slept = True
-            await self.pool.get("produce", node)  # the connection is there, as it is in the middle of copying
+            await self.pool.get("produce", node)  # the connection is open, as in the middle of copying
             say("asleep")
             os.kill(os.getpid(), signal.SIGSTOP)
         answers = await send(self, node, batches, timeout_ms, incarnation)

@@ -46,7 +46,7 @@ async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
         await lab.reaches("beta", lab.log("alpha.empty"), 0)
     await lab.write("alpha", topics[0], 10, at=11)  # one site has more: no difference
     await lab.make("beta", lab.log("beta.only"))
-    apart = lab.log("alpha.apart")  # nothing in common: not compared, and said so
+    apart = lab.log("alpha.apart")  # no common offsets: not compared, and reported as such
     for site in ("alpha", "beta"):
         await lab.make(site, apart)
     await lab.write("alpha", apart, 5, at=await lab.open_term("alpha", apart, term=1, at=0))
@@ -115,7 +115,7 @@ async def test_copies_written_in_other_batches_are_equal(lab: Lab) -> None:
     )
     quick, full = await both(lab, lab.one_way())
     assert full.ok
-    assert found(quick) == [(topics["term"], 10)]  # the same records, and still two histories
+    assert found(quick) == [(topics["term"], 10)]  # equal records, but two histories
     difference = quick.differences[0]
     assert difference.a is not None and difference.b is not None
     assert (difference.a["producer_epoch"], difference.b["producer_epoch"]) == (1, 2)
@@ -137,7 +137,7 @@ async def test_every_partition_is_a_log(lab: Lab) -> None:
 
 
 class Halting(Marks):
-    """Marks that halt the audit at the first log under way, until it is let go."""
+    """Marks that halt the audit at the first unfinished log, until the test releases it."""
 
     def __init__(self, path: Path, at: int) -> None:
         super().__init__(path)
@@ -161,16 +161,16 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
     assert await asyncio.to_thread(marks.reached.wait, PATIENCE)
     running.cancel()
     await asyncio.wait([running], timeout=0.1)
-    assert not running.done()  # it waits for its thread, which is halted
+    assert not running.done()  # the audit waits for its halted thread
     marks.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await running
     for resume, most in ((True, 1500), (True, 100), (False, 2000)):
         again = await compare_records(topology, a, b, marks=Marks(tmp_path / "marks"), chunk=100, resume=resume)
-        assert found(again) == [(topics["long"], 1900)]  # what differs is never taken for done
+        assert found(again) == [(topics["long"], 1900)]  # a log that differs never counts as done
         assert again.resumed == resume
         assert again.records <= most
-    # What was equal then is not looked at again, and what has come since is.
+    # The audit skips logs that were equal before, and compares new records.
     equal = await planted(lab, {"equal": (own(same[:20]), own(same[:20]))})
     for audit in (compare, compare_records):
         file = tmp_path / audit.__name__
@@ -225,7 +225,7 @@ async def test_reading_keeps_to_a_rate(lab: Lab) -> None:
             assert (await audit(topology, a, b, rate=400_000)).records == 600
             return time.monotonic() - began, clock.seconds
 
-    # 600 kB at 400 kB/s, of which half a second's worth may come at once.
+    # 600 kB at 400 kB/s; a burst may have half a second's worth.
     for took, counted in await asyncio.gather(seconds(compare), seconds(compare_records)):
         assert 0.9 < took
         assert counted < 15

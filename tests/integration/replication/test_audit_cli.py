@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 
 @pytest.fixture
 def topology(lab: Lab, kafka: Callable[..., KafkaEndpoint], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A topology file in which the shared sites are clusters outside this machine."""
+    """Write a topology file in which the shared sites are clusters outside this machine."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
     sites = []
     for site in ("alpha", "beta"):
@@ -74,7 +74,7 @@ async def test_ctrl_c_and_going_on(lab: Lab, topology: Path) -> None:
 
     async def begun() -> bool:
         assert slow.returncode is None
-        return file.exists()  # written when it begins
+        return file.exists()  # written at the start of the audit
 
     try:
         await until(begun, "the audit does not begin")

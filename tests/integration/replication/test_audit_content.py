@@ -1,4 +1,4 @@
-"""Audits of what the replicator had to write again: compaction, transactions, LogAppendTime."""
+"""Audits of logs that the replicator cannot copy byte for byte: compaction, transactions, LogAppendTime."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_faithful_copies_are_equal_however_they_were_made(lab: Lab) -> Non
     await lab.make("alpha", transactions, short)
     client = producer(lab.kafka("alpha"), **{"compression.type": "lz4", "linger.ms": 20})
     send(client, compacted, 0, 200, key=lambda n: str(n % 7) if n % 10 else str(n))
-    send(client, compacted, 10_000, 1)  # by its time it begins a new segment: only closed ones are compacted
+    send(client, compacted, 10_000, 1)  # its time starts a new segment: the cleaner compacts only closed ones
     for first in range(0, 60, 10):
         send(client, stamped, first, 10)
         send(client, short, first, 10)
@@ -62,13 +62,13 @@ async def test_faithful_copies_are_equal_however_they_were_made(lab: Lab) -> Non
         assert result.ok, result.as_json()
         assert result.compared == 4
         assert result.behind == 0
-    assert quick.rebuilt >= 3  # some of each but the short one
+    assert quick.rebuilt >= 3  # some records of each log except the short one
     data = len([record for record in await lab.read("alpha", compacted) if record.offset < 201])
     assert full.records == data + 30 + 60 + 35
 
 
 async def test_each_site_compacts_its_own_copy_and_loses_nothing(lab: Lab) -> None:
-    """Two copies that ordinary clients wrote; beta's cleaner runs, alpha's does not. Then beta loses something."""
+    """The audit accepts that only beta's cleaner has run, and finds a record that beta loses afterwards."""
     topic, lossy = lab.log("alpha.kept"), lab.log("alpha.lossy")
     await lab.make("alpha", topic, lossy, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"})
     await lab.make("beta", topic, lossy, **COMPACTED)
@@ -76,7 +76,7 @@ async def test_each_site_compacts_its_own_copy_and_loses_nothing(lab: Lab) -> No
         for site in ("alpha", "beta"):
             client = producer(lab.kafka(site), **{"linger.ms": 20})
             send(client, name, 0, 100, key=lambda n: str(n % 9))
-            if (name, site) == (lossy, "beta"):  # what alpha has of one key does not come here
+            if (name, site) == (lossy, "beta"):  # beta lacks alpha's record of one key
                 client.produce(name, key=b"8", value=b"something later", timestamp=NOW_MS)
             else:
                 client.produce(name, key=b"only here", value=b"and nowhere else", timestamp=NOW_MS)

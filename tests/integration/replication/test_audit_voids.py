@@ -1,4 +1,4 @@
-"""Audits of logs that end above the last record that can be read: compaction has left nothing between."""
+"""Audits of logs that end above their last readable record, because compaction removed the records between."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_logs_whose_ends_hold_nothing_are_compared(lab: Lab, sites: LocalS
         lose_tail(sites, "beta", topics["tail"], 10, 30)
         lose_tail(sites, "beta", topics["lost"], 20, 30)
         lose_tail(sites, "beta", compacted, 0, 30)
-        lose_tail(sites, "beta", committed, 10, 20)  # a commit is the last that is left
+        lose_tail(sites, "beta", committed, 10, 20)  # the last entry is a commit marker
     async with stopped(sites, "alpha"):
         lose_tail(sites, "alpha", topics["void"], 0, 30)
         lose_tail(sites, "alpha", topics["tail"], 10, 30)

@@ -1,4 +1,4 @@
-"""Compacted logs, as the broker's own cleaner leaves them: gaps, emptied batches, tombstones and their horizons."""
+"""Logs that the broker's own cleaner has compacted: gaps, empty batches, tombstones and delete horizons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COMPACTED = {
     "segment.ms": "200",
 }
 
-LATER = 10_000_000  # milliseconds: a record of that time begins a new segment, whatever the clock says meanwhile
+LATER = 10_000_000  # milliseconds: a record with that time begins a new segment, whatever the clock shows
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ async def test_emptied_batches_and_holes(lab: Lab) -> None:
 
 
 async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
-    """Control batches, aborted records that the cleaner removes, batches with a delete horizon: then both sites clean,
-    and a third one copies from the second."""
+    """Copies stay equal with control batches, aborted records that the cleaner removes, and delete horizons, also after
+    both sites have compacted and a third one copies from the second."""
     topic = lab.log("both")
     for site in ("alpha", "beta"):
         await lab.make(site, topic, **COMPACTED, **{"delete.retention.ms": "86400000"})
@@ -81,7 +81,7 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
         client.produce(topic, key=b"%d" % n, value=None, timestamp=NOW_MS)
         client.abort_transaction(30) if n % 3 == 1 else client.commit_transaction(30)
     plain = producer(lab.kafka("alpha"))
-    for n in range(5):  # whole batches of tombstones: the cleaner gives them a horizon and leaves them whole
+    for n in range(5):  # batches of tombstones only: the cleaner sets their delete horizon and keeps them complete
         plain.produce(topic, key=b"t%d" % n, value=None, timestamp=NOW_MS + n)
         assert plain.flush(PATIENCE) == 0
     send(plain, topic, LATER, 1)
@@ -96,11 +96,11 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
     count = await same(lab, topic)
     before = (await asyncio.to_thread(read_all, lab.kafka("alpha"), topic, committed=True)).data
     await settle(lab, "beta", topic)
-    assert any(each.has_holes for each in await headers(lab, "beta", topic))  # its fillers are compacted away
+    assert any(each.has_holes for each in await headers(lab, "beta", topic))  # compaction removes its fillers
     assert (await headers(lab, "beta", topic))[-1].next_offset == end
     assert await same(lab, topic) == count
     again = lab.replicator(lab.one_way(), "beta")
-    async with lab.running(again):  # it goes on after both sites' cleaners
+    async with lab.running(again):  # copying continues after both sites have compacted
         send(plain, topic, 2 * LATER, 3)
         await lab.reaches("beta", topic, end + 3)
         assert states(again.snapshot()) == {}
@@ -111,7 +111,7 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
 
 
 async def test_own_logs_are_compacted_too(lab: Lab) -> None:
-    """Bookings: under the append convention, compacted at both sites at different times, markers and terms in it."""
+    """A log of the append convention, with markers and terms, is copied while both sites compact it independently."""
     topic = lab.log("alpha.bookings")
     for site in ("alpha", "beta"):
         await lab.make(site, topic, **COMPACTED)

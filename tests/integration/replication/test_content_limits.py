@@ -1,4 +1,4 @@
-"""Batches above the target's limit, where the replicator may not raise it: several smaller ones, same records."""
+"""The replicator splits batches above the target's limit if it may not raise the limit; records stay the same."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GRANTS = (
 
 
 def limited(lab: Lab) -> Replicator:
-    """Beta's replicator as a user that may do everything to the logs but make them and change their settings."""
+    """Return beta's replicator as a user that can neither create the logs nor change their settings."""
     user = "replicator.beta"
     resource = (ResourceType.TOPIC, lab.stream, ResourcePatternType.PREFIXED)
     new = [AclBinding(*resource, f"User:{user}", "*", each, AclPermissionType.ALLOW) for each in GRANTS]
@@ -61,7 +61,7 @@ async def same(lab: Lab, topic: str) -> int:
 
 
 def send_large(lab: Lab, topic: str, codec: str, count: int, size: int = 5000) -> None:
-    """One batch of ``count`` records that does not get smaller by compression."""
+    """Send one batch of ``count`` records that do not compress."""
     roomy = {"message.max.bytes": 8 << 20, "batch.size": 4 << 20, "linger.ms": 500, "compression.type": codec}
     client = producer(lab.kafka("alpha"), **roomy)
     for n in range(count):
@@ -86,7 +86,7 @@ async def test_batches_of_ordinary_clients_are_split_and_the_next_site_copies_th
         await lab.reaches("beta", topic, 206)
         assert states(beta.snapshot()) == {}
     assert max(await sizes(lab, "beta", topic)) <= LIMIT
-    again = limited(lab)  # its last batch is another one than the source's: their records agree
+    again = limited(lab)  # its last batch differs from the source's, but their records agree
     async with lab.running(again):
         send_large(lab, topic, "lz4", 50)
         await lab.reaches("beta", topic, 256)
@@ -99,7 +99,7 @@ async def test_batches_of_ordinary_clients_are_split_and_the_next_site_copies_th
 
 
 async def own_batch(lab: Lab, topic: str, at: int, count: int) -> bytes:
-    """Append one large batch of term 2 at alpha, whose marker is at 0."""
+    """Append one large batch of term 2, whose marker is at offset 0, at alpha."""
     some = [NewRecord(noise(5000, at + n), b"%d" % n, timestamp_ms=NOW_MS + n) for n in range(count)]
     batch = term_batch(some, term=2, offset=at, marker=0, codec=Codec.LZ4)
     assert (await lab.append("alpha", {topic: batch}))[topic] == at
@@ -107,7 +107,7 @@ async def own_batch(lab: Lab, topic: str, at: int, count: int) -> bytes:
 
 
 async def test_own_batches_are_split_too_and_gone_on_with_in_the_middle(lab: Lab) -> None:
-    """Sequences are those of the one batch. A replicator that died between two pieces is no divergence."""
+    """The pieces keep the batch's sequences. If the replicator dies between two pieces, the log has not diverged."""
     topic = lab.log("alpha.own")
     await lab.make("alpha", topic, **ROOMY)
     await lab.make("beta", topic, **TIGHT)

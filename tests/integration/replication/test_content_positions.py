@@ -1,4 +1,4 @@
-"""Where logs begin: starts above zero, emptied logs, what a crash leaves."""
+"""Start offsets of replicas: sources that start above 0, empty logs, remains of a crash."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_a_log_begins_in_the_middle_of_a_batch(lab: Lab) -> None:
 
 
 async def test_a_log_without_any_record_left_is_positioned_by_the_next_one(lab: Lab) -> None:
-    """Nothing can be seen at either site; the offsets are right as soon as there is something."""
+    """If the source's log is empty but not at offset 0, the next record gets its right offset at the target."""
     topic = lab.log("alpha.emptied")
     await lab.make("alpha", topic)
     many = encode_batch(records(0, 50_000), producer_id=-1, epoch=-1, sequence=-1, codec=Codec.ZSTD)
@@ -65,7 +65,7 @@ async def test_a_log_without_any_record_left_is_positioned_by_the_next_one(lab: 
 
 
 async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
-    """What a replicator leaves that dies between the fillers and their deletion."""
+    """If a replicator dies between writing fillers and deleting them, the next one deletes them."""
     dead, alive, waiting, plain = (lab.log(f"x{n}") for n in range(4))
     await lab.make("beta", dead, alive, waiting, plain)
     for topic, stop in ((dead, 120_000), (waiting, 10)):
@@ -86,8 +86,9 @@ async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 async def test_fillers_are_found_where_the_link_begins_above_its_source(lab: Lab, start: str) -> None:
-    """The source still has offset 0, so a replica that begins there looks like any other: only its first batch tells,
-    and only on a link that does not begin at the start does anybody have to look."""
+    """Fillers at offset 0 are recognised although the source still has offset 0.
+
+    Only the replica's first batch shows them, so the replicator reads it on links that do not begin at the start."""
     plain, large, custody = lab.log("y1"), lab.log("y2"), f"custody.{lab.stream}"
     dead = {lab.log(f"dead{count}"): count for count in (25, 1_500, 100_000)}  # batches of 200 bytes, 2 and 67 kB
     for site in ("alpha", "beta"):

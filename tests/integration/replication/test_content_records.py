@@ -1,4 +1,4 @@
-"""Records of every kind arrive as they are: nulls, headers, times, sizes, codecs, partitions."""
+"""Records of every kind arrive unchanged: nulls, headers, times, sizes, codecs, partitions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 async def same(lab: Lab, topic: str) -> int:
-    """Insist on equality for consumers; returns how many records there are."""
+    """Fail unless consumers see the same at both sites; return the number of records."""
     return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
 
 
@@ -57,8 +57,8 @@ async def test_nulls_headers_and_times_in_every_codec(lab: Lab) -> None:
 
 @pytest.mark.parametrize("codec", list(Codec))
 async def test_bytes_that_only_raw_clients_send(lab: Lab, codec: Codec) -> None:
-    """Header keys that are not UTF-8, attribute bits without a meaning, no time at all: what a broker takes is copied,
-    also where the batch has to be written again."""
+    """Batches with header keys that are not UTF-8, meaningless attribute bits or no time are copied if a broker accepts
+    them, even when the replicator has to encode the batch again."""
     topic = lab.log("alpha.raw")
     await lab.make("alpha", topic)
     odd = body(b"\xfe", b"\xff", [(b"\xff\xfe", b"1"), (b"\xff\xfe", None), (b"", b"")])
@@ -70,7 +70,7 @@ async def test_bytes_that_only_raw_clients_send(lab: Lab, codec: Codec) -> None:
     assert answer[TopicPartition(topic)].base_offset == 3
     await asyncio.to_thread(alter_topics, lab.kafka("alpha"), {topic: {"message.timestamp.type": "LogAppendTime"}})
     answer = await cluster.produce({TopicPartition(topic): stored(0, 2, records, codec=codec)})
-    assert answer[TopicPartition(topic)].log_append_time_ms > 0  # the setting is in force
+    assert answer[TopicPartition(topic)].log_append_time_ms > 0  # the setting is in effect
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):
         await lab.reaches("beta", topic, 8)
@@ -90,7 +90,7 @@ async def test_log_append_time_is_seen_as_the_records_time(lab: Lab) -> None:
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):
         await lab.reaches("beta", topic, 100)
-    again = lab.replicator(lab.one_way(), "beta")  # the last batch, other than the source's, is no contradiction
+    again = lab.replicator(lab.one_way(), "beta")  # that the last batch differs from the source's is no divergence
     async with lab.running(again):
         send(producer(lab.kafka("alpha")), topic, 0, 5)
         await lab.reaches("beta", topic, 105)
@@ -153,7 +153,7 @@ async def test_an_empty_log_is_there_and_becomes_a_log(lab: Lab) -> None:
 
 
 async def test_batches_of_megabytes(lab: Lab) -> None:
-    """One record of 6 MB, one batch of many that does not compress: the target's limit follows the source's."""
+    """A record of 6 MB, and a large batch that does not compress, arrive: the target's limit follows the source's."""
     topic = lab.log("alpha.huge")
     await lab.make("alpha", topic, **{"max.message.bytes": str(12 << 20)})
     chance = random.Random(3)  # noqa: S311 - content that does not compress, no secret

@@ -1,4 +1,4 @@
-"""Transactions: what was committed arrives, what was aborted never shows, what is open waits."""
+"""Transactions: committed records arrive, aborted ones never do, open transactions hold the copy back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def last_stable(lab: Lab, topic: str) -> int:
 
 
 async def test_transactions_in_one_another(lab: Lab) -> None:
-    """Two transactions and a plain client at once, in every combination of ends and codecs, restarts in between."""
+    """Two interleaved transactions and a plain client are copied right, for all outcomes, codecs and restarts."""
     topic = lab.log("alpha.woven")
     await lab.make("alpha", topic)
     plain = producer(lab.kafka("alpha"), **{"compression.type": "gzip"})
@@ -52,7 +52,7 @@ async def test_transactions_in_one_another(lab: Lab) -> None:
         async with lab.running(lab.replicator(lab.one_way(), "beta")):
             await lab.reaches("beta", topic, await lab.end("alpha", topic))
     values = await same(lab, topic)
-    assert len(values) == 5 * (8 + 2) + 6 * 8  # plain ones, and six committed transactions
+    assert len(values) == 5 * (8 + 2) + 6 * 8  # plain records, and six committed transactions
 
 
 async def test_an_open_transaction_is_waited_for(lab: Lab) -> None:
@@ -91,7 +91,7 @@ async def test_nothing_but_aborted_records(lab: Lab) -> None:
 
 
 async def test_a_replica_goes_on_as_the_origin_of_the_next_one(lab: Lab) -> None:
-    """The third site has only the second to copy from: offsets and what is seen stay the same."""
+    """A third site that copies from the replica gets the same offsets and the same visible records."""
     topic = lab.log("hops")
     await lab.make("alpha", topic)
     client = transactional(lab)

@@ -1,4 +1,4 @@
-"""Terms and logs of more than 2^31 records: sequences begin again at 0, and nothing else changes."""
+"""Terms and logs of more than 2^31 records: sequences wrap around to 0, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ async def same(lab: Lab, topic: str) -> int:
 
 
 async def test_a_term_whose_sequences_begin_again(lab: Lab) -> None:
-    """A term's 2^31st record has sequence 0 again: no marker, and no other term."""
+    """A term's record number 2^31 has sequence 0 again; it is not taken for a marker or another term."""
     topic = lab.log("alpha.long")
     await lab.make("alpha", topic)
-    marker = -(WRAP - 12)  # the log shows the last 12 records before that, and what follows
+    marker = -(WRAP - 12)  # the log has the last 12 records before that, and the following ones
     at = 0
     for _ in range(3):
         await lab.append("alpha", {topic: term_batch(records(at, 5), term=4, offset=at, marker=marker)})
@@ -46,7 +46,7 @@ async def test_a_term_whose_sequences_begin_again(lab: Lab) -> None:
 
 
 async def test_offsets_beyond_2_to_the_31(lab: Lab, sites: LocalSites) -> None:
-    """Foreign sequences are offsets modulo 2^31. Both sites' logs are moved to shortly before that, then go on."""
+    """Foreign logs are copied across offset 2^31, where their sequences (offsets modulo 2^31) wrap around."""
     foreign, own = lab.log("alpha.foreign"), lab.log("alpha.own")
     await lab.make("alpha", foreign, own)
     send(producer(lab.kafka("alpha"), **{"linger.ms": 50}), foreign, 0, 5)

@@ -43,7 +43,7 @@ async def test_many_logs_new_ones_too_and_large_batches(lab: Lab) -> None:
     for topic in topics[:50]:
         await lab.open_term("alpha", topic, term=1, at=0)
     large = topics[0]
-    batch_end = await lab.write("alpha", large, 800, at=1, per=200)  # more than one answer may carry per log
+    batch_end = await lab.write("alpha", large, 800, at=1, per=200)  # more than one fetch response has per log
     beta = lab.replicator(lab.one_way(), "beta", memory=1 << 20)
     async with lab.running(beta):
         await lab.reaches("beta", large, batch_end)
@@ -68,7 +68,7 @@ async def test_a_cycle_does_not_circulate(lab: Lab) -> None:
         await lab.reaches("beta", here, 31)
         await lab.reaches("alpha", there, 41)
         end, other = 31, 41
-        for _ in range(10):  # if anything came back, it would do so in between
+        for _ in range(10):  # records would have come back in this time
             end = await lab.write("alpha", here, 5, at=end)
             await lab.reaches("beta", here, end)
             other = await lab.write("beta", there, 5, at=other)
@@ -183,7 +183,7 @@ async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:
         assert shown["alpha->beta"]["state"] == "mirroring"
         assert shown["gone->beta"]["state"] == "unavailable"
         assert shown["gone->beta"]["cause"] and shown["gone->beta"]["lag"] is None
-        where.clear()  # it comes back
+        where.clear()  # the source returns
 
         async def back() -> bool:
             return bool(links([beta.snapshot()])["gone->beta"]["state"] == "mirroring")

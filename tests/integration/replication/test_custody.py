@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 @dataclass
 class Ledgers:
-    """Sites of this test only, each with a ledger of its own, at alpha's and beta's brokers."""
+    """Sites that only this test uses, each with its own ledger, at alpha's and beta's brokers."""
 
     lab: Lab
     ends: dict[str, int]
@@ -61,7 +61,7 @@ class Ledgers:
             self.ends[site] = await self.lab.open_term(site, self.name(site), term=1, at=0)
 
     async def grant(self, site: str, topic: str, *, term: int, at: int, to: str) -> int:
-        """Append the marker of a term at ``site`` and enter it in the site's ledger; returns the log's end."""
+        """Append the marker of a term at ``site`` and enter it in the site's ledger; return the log's end."""
         end = await self.lab.open_term(site, topic, term=term, at=at)
         entry = CustodyEntry(
             log=topic,
@@ -151,7 +151,7 @@ async def test_only_what_is_aboard_is_taken(lab: Lab, ledgers: Ledgers) -> None:
 
 
 async def test_the_target_never_overwrites_what_it_holds(lab: Lab, ledgers: Ledgers) -> None:
-    """Alpha has another, longer log under the name of one that beta holds; none of it reaches beta."""
+    """If alpha has a longer log with the name of one that beta holds, nothing of it reaches beta."""
     by_custody, control = lab.log("BIGU1234560"), lab.log("BIGU7654322")
     await lab.make("alpha", by_custody, control)
     await lab.make("beta", by_custody)
@@ -186,7 +186,7 @@ async def test_another_history_is_named_and_the_other_logs_go_on(lab: Lab) -> No
         await lab.write(site, split, 5, at=await lab.open_term(site, split, term=1, at=0))
     await lab.make("alpha", fine)
     end = await lab.open_term("alpha", fine, term=1, at=0)
-    # Alpha goes on in term 1; beta's copy was closed by a term that alpha does not know.
+    # Alpha continues in term 1; beta's copy has a later term that alpha does not know.
     await lab.write("alpha", split, 5, at=6)
     await lab.open_term("beta", split, term=2, at=6)
     beta = lab.replicator(lab.one_way(), "beta")

@@ -1,4 +1,4 @@
-"""Clocks that jump: the replicator's own by days, there and back all the time, and those of the records' writers."""
+"""Clocks that jump: the replicator's own, by days and repeatedly, and the record writers' clocks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ DAYS = 30
 
 
 def jumping() -> Iterator[int]:
-    """Record times: now, long ago, in ten years, 1970, ..."""
+    """Yield record times: now, long ago, in ten years, 1970, ..."""
     days = cycle((0, -1, 3650, 0, -20_000, 1, 0))
     return (max(0, int(time.time() * 1000) + DAY_MS * next(days)) for _ in iter(int, 1))
 

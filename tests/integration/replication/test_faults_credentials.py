@@ -1,7 +1,7 @@
-"""Passwords are changed while the replicator runs: of its user at the source, and of its user at the target.
+"""The passwords of the replicator's users at source and target change while it runs.
 
-A broker asks for the password when a connection is made, so the lines are reset after each change, as a broker's
-``connections.max.reauth.ms`` would do in the long run.
+A broker asks for the password only on a new connection, so the tests reset the connections after each change, as
+``connections.max.reauth.ms`` would do later.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ USERS = {"alpha": "replicator.beta", "beta": "replicator"}
 
 
 class Keyring:
-    """The replicator's users, and the passwords it has been told."""
+    """The replicator's users, and the passwords that it has."""
 
     def __init__(self, kafka: Callable[..., KafkaEndpoint]) -> None:
         self._kafka = kafka
@@ -46,7 +46,7 @@ class Keyring:
         return dataclasses.replace(self._kafka(site, USERS[site]), password=self._told[site])
 
     def change(self, site: str) -> SecretStr:
-        """Give the user another password at the site, of which the replicator is not told."""
+        """Change the user's password at the site only, not in the replicator."""
         new = SecretStr(secrets.token_urlsafe(24))
         ensure_users(admin_client(self._kafka(site)), {USERS[site]: new})
         return new
@@ -55,7 +55,7 @@ class Keyring:
         self._told[site] = password
 
     def restore(self, site: str) -> None:
-        """Give the user the password again that it had in the beginning."""
+        """Set the user's original password again."""
         known = self._kafka(site, USERS[site]).password
         assert known is not None
         ensure_users(admin_client(self._kafka(site)), {USERS[site]: known})
@@ -63,7 +63,7 @@ class Keyring:
 
 @pytest.fixture
 def keyring(kafka: Callable[..., KafkaEndpoint]) -> Iterator[Keyring]:
-    """Users that may do everything with topics; afterwards nothing again, with the passwords they had."""
+    """Give the users all rights on topics; afterwards revoke them and restore the passwords."""
 
     everything = ResourceType.TOPIC, "*", ResourcePatternType.LITERAL
     rights = {
@@ -104,7 +104,7 @@ async def test_passwords_are_changed_while_it_runs(lab: Lab, keyring: Keyring) -
 
             await grown(there, writers.written)
             password = await asyncio.to_thread(keyring.change, "alpha")
-            await grown(there, writers.written)  # a connection that is logged in stays
+            await grown(there, writers.written)  # a logged-in connection stays open
             source.reset()
             await refused(lambda: str(links([beta.snapshot()])["alpha->beta"]["cause"]))
             keyring.tell("alpha", password)

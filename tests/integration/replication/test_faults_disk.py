@@ -1,9 +1,8 @@
-"""The target's disk is full: its broker cannot append, halts, and comes back when there is room.
+"""The target's disk fills up: its broker cannot append, halts, and returns when there is space.
 
-The limit is RLIMIT_FSIZE of the running broker: from then on no file can become larger, which fails an append in the
-middle as a full disk does (EFBIG instead of ENOSPC). It needs no mount and no rights, and it comes at a chosen moment;
-a small file system would have to be there before the broker starts, in a namespace that outlives it. To Kafka both are
-an IOException of its only log directory.
+The tests set RLIMIT_FSIZE of the running broker, so that no file can grow further: an append fails in the middle, as on
+a full disk (EFBIG instead of ENOSPC). Unlike a small file system this needs no mount and no rights, and works at any
+moment. Kafka sees an IOException of its only log directory in both cases.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.integration
-MARGIN = 500_000  # bytes that files which grow slowly may still get, above all the broker's metadata
+MARGIN = 500_000  # bytes by which slowly growing files may still grow, above all the broker's metadata
 
 
 async def test_the_targets_disk_is_full(lab: Lab, sites: LocalSites) -> None:
@@ -70,7 +69,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
 
 
 def last_error(sites: LocalSites) -> str:
-    """What beta's broker says of a file that is too large, the last time."""
+    """Return the last line in which beta's broker logged a file that is too large."""
     lines = sites.status()["beta"].logs["kafka"].read_text().splitlines()
     where = max(n for n, line in enumerate(lines) if "File too large" in line)
     return "\n".join(lines[max(0, where - 3) : where + 1])

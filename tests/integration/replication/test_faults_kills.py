@@ -24,7 +24,7 @@ MANY_KILLS = 50
 
 @contextlib.asynccontextmanager
 async def traffic(lab: Lab, *, seed: int = 1, pause: float = 0.05) -> AsyncIterator[Traffic]:
-    """Writers of every kind at alpha."""
+    """Run writers of every kind at alpha."""
     own = [lab.log(f"alpha.own-{n}") for n in range(4)]
     plain, transactional = lab.log("alpha.plain"), lab.log("alpha.transactional")
     await lab.make("alpha", *own, plain, transactional)
@@ -47,7 +47,7 @@ async def test_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab: Lab,
 
         for kill in range(kills):
             await victim.start()
-            if kill % 2:  # a machine that is held up starts a replicator too slowly for the others to meet it at work
+            if kill % 2:  # on a busy machine a replicator starts too slowly for the kills to hit it at work
                 await until(at_work, f"anything copied after kill {kill}")
             await asyncio.sleep(chance.uniform(0.0, 0.6))
             await victim.end(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Three brokers, three replicas of each log, two of which must be in sync: leaders go, at the target, at the source."""
+"""Leaders fail, at the target or the source, at a site of three brokers with three replicas and min ISR 2."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TRIO = "trio"
 
 @pytest.fixture(scope="module")
 def trio(sites: LocalSites) -> Iterator[LocalSites]:
-    """A site of three brokers beside the others, all of them running."""
+    """Run a further site with three brokers."""
     sites.up([SiteSpec(TRIO, brokers=3)])
     yield sites
     if not os.environ.get("FAIRLEAD_TEST_KEEP"):
@@ -32,7 +32,7 @@ def trio(sites: LocalSites) -> Iterator[LocalSites]:
 
 @pytest.fixture(autouse=True)
 def complete(trio: LocalSites) -> Iterator[None]:
-    """Whatever a test has killed is up again afterwards."""
+    """Start every broker again that a test has killed."""
     yield
     trio.up([SiteSpec(TRIO, brokers=3)])
 
@@ -43,7 +43,7 @@ def link(lab: Lab, source: str, target: str) -> Topology:
 
 
 async def leader_of_most(lab: Lab, topics: list[str]) -> int:
-    """The broker of trio that leads most of these logs."""
+    """Return the broker of trio that leads most of these logs."""
     cluster = await lab.cluster(TRIO)
     await cluster.topics(topics, refresh=True)
     count = Counter(cluster.metadata.leader(TopicPartition(topic)) for topic in topics)
@@ -65,10 +65,10 @@ async def test_the_target_loses_its_leaders_under_load(lab: Lab, trio: LocalSite
         metadata = (await lab.cluster(TRIO)).metadata
         assert {metadata.replicas(TopicPartition(topic)) for topic in own} == {3}
         await asyncio.to_thread(trio.kill, TRIO, broker=first)
-        await grown(lab.kafka(TRIO), writers.written)  # two are left: enough
+        await grown(lab.kafka(TRIO), writers.written)  # two brokers are left: enough
 
         second = await leader_of_most(lab, own)
-        await asyncio.to_thread(trio.kill, TRIO, broker=second)  # one is left: neither quorum nor two in sync
+        await asyncio.to_thread(trio.kill, TRIO, broker=second)  # one is left: no quorum, no two in sync
         await grown(lab.kafka("alpha"), writers.written)
         await asyncio.to_thread(trio.restart, TRIO, broker=first)
         await grown(lab.kafka(TRIO), writers.written)
@@ -78,7 +78,7 @@ async def test_the_target_loses_its_leaders_under_load(lab: Lab, trio: LocalSite
         await proof(lab, topology, writers, "alpha", TRIO, target)
 
 
-@pytest.mark.chaos  # as the target's, which is always run
+@pytest.mark.chaos  # the same at the target always runs
 async def test_the_source_loses_its_leaders_under_load(lab: Lab, trio: LocalSites) -> None:
     own, other = [lab.log(f"trio.own-{n}") for n in range(9)], [lab.log("trio.plain"), lab.log("trio.transactional")]
     await lab.make(TRIO, *own, *other)

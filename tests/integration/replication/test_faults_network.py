@@ -23,7 +23,7 @@ RESETS = 12
 
 @dataclass
 class Voyage:
-    """A replicator at beta with a line to its source and one to its target, and writers at alpha."""
+    """A replicator at beta with a proxy to its source and one to its target, and writers at alpha."""
 
     lab: Lab
     writers: Traffic
@@ -36,7 +36,7 @@ class Voyage:
         await grown(self.lab.kafka("beta"), self.writers.written)
 
     async def knocks(self, line: TcpProxy, times: int) -> None:
-        """So many connections were tried."""
+        """Wait until the replicator has tried so many connections."""
         before = line.connections
 
         async def tried() -> bool:
@@ -59,7 +59,7 @@ class Voyage:
 
 @contextlib.asynccontextmanager
 async def voyage(lab: Lab) -> AsyncIterator[Voyage]:
-    """Under way; at the end all that was written must be at beta, once, and nothing in trouble."""
+    """Run writers and replicator; at the end beta must have every record once, and no log in trouble."""
     own, plain, transactional = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.x"), lab.log("alpha.y")
     await lab.make("alpha", *own, plain, transactional)
     here, there = lab.kafka("alpha"), lab.kafka("beta")
@@ -117,8 +117,8 @@ async def reset(line: TcpProxy, way: ProxyDirection, after: int) -> None:
 
 
 async def test_half_open(lab: Lab) -> None:
-    """Half-open connections: no data arrives and no side closes. First the source is silent, then the target's answers
-    are lost.
+    """The replicator recovers from half-open connections, on which no data arrives and no side closes: first from a
+    silent source, then from lost answers of the target.
     """
     with impatient(2.0, client=CLIENT):
         await silence(lab)
@@ -131,7 +131,7 @@ async def silence(lab: Lab) -> None:
         under_way.source.mend()
         await under_way.link_is("mirroring")
         await under_way.grows()
-        under_way.target.freeze(under_way.target.down)  # appended, but who knows
+        under_way.target.freeze(under_way.target.down)  # appended, but not acknowledged
         await under_way.target_is("unavailable")
         under_way.target.mend()
         await under_way.target_is("up")

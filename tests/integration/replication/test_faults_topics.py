@@ -1,4 +1,4 @@
-"""A topic is deleted and made again at the source, under load: what the target has stays, and nothing is mixed."""
+"""A topic is recreated at the source under load: the target keeps its records and mixes nothing."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ async def test_a_topic_is_deleted_and_made_again_at_the_source(lab: Lab) -> None
         await until(named, f"not named: {beta.snapshot()['logs']}")
         assert beta.snapshot()["logs"][again]["what_to_do"]
         await writers.stop()
-        await proven(lab.one_way(), writers.written, here, there)  # all others go on
+        await proven(lab.one_way(), writers.written, here, there)  # the other logs are still copied
         assert await lab.stored("beta", again) == before
 
-    # Put right by hand: once the old replica is away, the new log is copied from its beginning.
+    # Resolved by hand: after the old replica is deleted, the new log is copied from its beginning.
     await asyncio.to_thread(delete_logs, there, [again])
     async with lab.running(lab.replicator(topology, "beta")):
         await proven(topology, writers.written | second.written, here, there)

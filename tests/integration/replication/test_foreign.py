@@ -1,4 +1,4 @@
-"""Logs that ordinary clients write: same offsets, same records, whatever the source's log has been through."""
+"""Logs of ordinary clients are copied with the same offsets and records, whatever happened to the source's log."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_transactions_committed_and_aborted(lab: Lab) -> None:
 
 @pytest.fixture
 def eager_cleaner(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
-    """Alpha's broker looks for logs to compact several times a second instead of every 15 s."""
+    """Make alpha's broker look for logs to compact several times a second instead of every 15 s."""
 
     def alter(operation: AlterConfigOpType) -> None:
         entry = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=operation)
@@ -94,7 +94,7 @@ async def test_holes_of_compaction_are_filled(lab: Lab) -> None:
     await lab.make("alpha", topic, **{"cleanup.policy": "compact", **settings})
     client = producer(lab.kafka("alpha"), **{"compression.type": "lz4", "linger.ms": 50})
     send(client, topic, 0, 300, key=lambda n: str(n % 7) if n % 10 else str(n))
-    send(client, topic, 10_000, 1)  # by its time it begins a new segment: only closed ones are compacted
+    send(client, topic, 10_000, 1)  # its time starts a new segment: the cleaner compacts only closed ones
     at_alpha = await lab.read("alpha", topic)
 
     async def compacted() -> bool:

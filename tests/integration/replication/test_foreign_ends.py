@@ -46,7 +46,7 @@ BAD_TOPIC = {
 
 @pytest.fixture(scope="module")
 def gamma(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[LocalSites]:
-    """A third cluster with bad settings; its ``replicator`` and ``stranger`` have no rights of their own."""
+    """Run a third cluster with bad settings; its users ``replicator`` and ``stranger`` have no ACLs."""
     local = new_sites(tmp_path_factory.mktemp("foreign"))
     local.up([SiteSpec("gamma", ("replicator", "replicator.alpha", "stranger"), properties=BAD_BROKER)])
     yield local

@@ -1,4 +1,4 @@
-"""In any graph of links, every site that they reach gets every log, batch for batch, and nothing circulates."""
+"""In any graph of links, every site that links reach gets every log batch for batch, and nothing circulates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from topologies.model import Topology
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 A, B, C, D, E = SITES = "alpha", "beta", "gamma", "delta", "epsilon"
-QUIET = 0.4  # seconds without a byte fetched anywhere: nothing goes in circles
+QUIET = 0.4  # seconds without a byte fetched anywhere: nothing circulates
 
 GRAPHS = {
     "pair": both_ways((A, B)),
@@ -31,9 +31,9 @@ GRAPHS = {
     "five in a tangle": both_ways((A, B), (B, C), (C, A)) + one_way((C, D), (D, E), (E, A)),
 }
 IN_OTHERS = {
-    "pair": pytest.mark.chaos,  # as two replicators on each of its targets, and the book's two-way: always run
-    "chain": pytest.mark.chaos,  # as the book's chain
-    "diamond": pytest.mark.chaos,  # as the diamond with links both ways
+    "pair": pytest.mark.chaos,  # covered by two replicators per target and the two-way topology, which always run
+    "chain": pytest.mark.chaos,  # covered by the chain topology
+    "diamond": pytest.mark.chaos,  # covered by the diamond with links both ways
 }
 SHIPPED = {
     "two-way": {"east": A, "west": B},
@@ -43,10 +43,10 @@ SHIPPED = {
 
 
 async def prove(crew: Crew, replicators: Iterable[str] | None = None) -> None:
-    """Write while replicators come and go; then every copy is the same, and from then on each record moves once.
+    """Check that all copies are equal after writes while replicators come and go, and that each record moves once.
 
-    Every site has a log of its own in each stream; one more topic, with three partitions, is filled by ordinary
-    producers at one site.
+    Every site has a log of its own in each stream; ordinary producers at one site write one more topic with three
+    partitions.
     """
     seed = secrets.randbits(32)
     dice = random.Random(seed)  # noqa: S311 - an order of events, no secret
@@ -77,7 +77,7 @@ async def prove(crew: Crew, replicators: Iterable[str] | None = None) -> None:
 
 
 async def come_to_rest(crew: Crew) -> None:
-    """Wait until nothing is fetched any more; what goes in circles never rests."""
+    """Wait until nothing is fetched any more, which never happens if records circulate."""
 
     async def at_rest() -> bool:
         before = crew.moved()
@@ -96,7 +96,7 @@ async def test_every_log_reaches_every_site_once(lab: Lab, more_sites: Callable[
 
 
 def mapped(lab: Lab, name: str) -> Topology:
-    """A shipped topology with the sites of this run, and streams that only this test uses."""
+    """Return a shipped topology with the sites of this run, and streams that only this test uses."""
     topology = load(name)
     streams = {each: f"{lab.stream}{number}" for number, each in enumerate(topology.streams)}
     return moved(topology, sites=SHIPPED[name], streams=streams)
@@ -113,7 +113,7 @@ async def test_the_topologies_of_the_book(lab: Lab, more_sites: Callable[..., No
 
 @pytest.mark.parametrize("name", ["pair", "ring"])
 async def test_two_replicators_on_every_target(lab: Lab, more_sites: Callable[..., None], name: str) -> None:
-    """A second one started by mistake, or before the first is gone, appends nothing twice."""
+    """A second replicator of a target, started by mistake or too early, appends nothing twice."""
     topology = graph_of(lab.stream, GRAPHS[name])
     await asyncio.to_thread(more_sites, *topology.sites)
     async with crew_of(lab, topology) as crew:

@@ -40,7 +40,7 @@ OTHER = {"alpha": "beta", "beta": "alpha"}
 
 
 class Harbour:
-    """A lab with groups: links both ways, consumers, and what they have committed."""
+    """A lab with links both ways, consumer groups and their committed offsets."""
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab
@@ -74,7 +74,7 @@ class Harbour:
         return sync
 
     def produce(self, site: str, count: int, *, partitions: int = 1, topic: str = "") -> None:
-        """``count`` records to each partition, one after the other so that both sites could have them alike."""
+        """Send ``count`` records to each partition, one at a time, so that both sites get the same batches."""
         producer = Producer({**self.lab.kafka(site).librdkafka(), "linger.ms": 5, "log_level": 0})
         for n in range(count):
             for partition in range(partitions):
@@ -82,7 +82,7 @@ class Harbour:
         assert producer.flush(PATIENCE) == 0
 
     async def replicated(self, count: int) -> None:
-        """Let the real replicator copy the log to beta."""
+        """Let the replicator copy the log to beta."""
         beta = self.lab.replicator(self.lab.one_way(), "beta")
         async with self.lab.running(beta):
             await self.lab.reaches("beta", self.topic, count)
@@ -111,7 +111,7 @@ class Harbour:
 
     @contextlib.contextmanager
     def member(self, site: str, **settings: Any) -> Iterator[Consumer]:
-        """A consumer of the group; one that finds no offset or a wrong one fails."""
+        """Run a consumer of the group that fails if the offset is missing or out of range."""
         usual = {"group.id": self.group, "auto.offset.reset": "error", "enable.auto.commit": False, "log_level": 0}
         consumer = Consumer({**self.lab.kafka(site).librdkafka(), **usual, **settings})
         consumer.subscribe([self.topic])
@@ -122,7 +122,7 @@ class Harbour:
 
     @contextlib.asynccontextmanager
     async def present(self, site: str) -> AsyncIterator[Consumer]:
-        """A member that stays until the end of the block, and has read one record."""
+        """Run a member that has read one record and stays until the end of the block."""
         with contextlib.ExitStack() as stack:
             consumer = await asyncio.to_thread(stack.enter_context, self.member(site))
             await asyncio.to_thread(self._next, consumer)
@@ -130,7 +130,7 @@ class Harbour:
             await asyncio.to_thread(stack.pop_all().close)
 
     async def stored(self, site: str, topic: str = "") -> dict[int, Partition]:
-        """What the group's coordinator has, by partition."""
+        """Return the group's committed offsets by partition, as its coordinator has them."""
         asked = self.admins[site].list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
         found = (await asyncio.wrap_future(asked[self.group])).topic_partitions or ()
         return {each.partition: each for each in found if each.topic == (topic or self.topic)}
@@ -143,7 +143,7 @@ class Harbour:
         return (await self.committed(site))[0].offset
 
     async def set_offsets(self, site: str, offsets: Mapping[int, int], topic: str = "") -> None:
-        """As ``kafka-consumer-groups --reset-offsets`` does."""
+        """Set offsets as ``kafka-consumer-groups --reset-offsets`` does."""
 
         def ask() -> None:
             client = self.admins[site]
@@ -168,7 +168,7 @@ async def harbour(lab: Lab) -> AsyncIterator[Harbour]:
 
 @contextlib.asynccontextmanager
 async def looking(*syncs: GroupSync) -> AsyncIterator[None]:
-    """``run`` of each in the background."""
+    """Run these syncs in the background."""
     tasks = [asyncio.ensure_future(sync.run()) for sync in syncs]
     try:
         yield
@@ -203,7 +203,7 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
     await home.sync_once()
     assert harbour.shown(home)["reason"] == REASON[GroupLogState.HOME]
 
-    await harbour.set_offsets("alpha", {0: 4})  # nobody used it at beta: a reset follows
+    await harbour.set_offsets("alpha", {0: 4})  # no member used it at beta: a reset at the source is copied
     await out.sync_once()
     assert await harbour.offset("beta") == 4
 
@@ -237,7 +237,7 @@ async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
         assert (shown["state"], shown["reason"], shown["behind"]) == ("skipped", REASON[GroupLogState.ACTIVE], 15)
         await asyncio.to_thread(member.commit, asynchronous=False)
     await sync.sync_once()
-    assert await harbour.offset("beta") == 6  # what the members did came later
+    assert await harbour.offset("beta") == 6  # the members' commits are newer
     await harbour.set_offsets("alpha", {0: 21})
     await sync.sync_once()
     assert await harbour.offset("beta") == 21
@@ -350,7 +350,7 @@ async def test_many_partitions_many_groups_and_what_the_link_does_not_carry(harb
 
 @contextlib.contextmanager
 def permitted(kafka: Callable[..., KafkaEndpoint], rules: Mapping[str, Collection[Rule]]) -> Iterator[None]:
-    """Exactly these rules of the replicators at each site, removed afterwards."""
+    """Give the replicators exactly these ACLs at each site; remove them afterwards."""
     with contextlib.ExitStack() as stack:
         for site, some in rules.items():
             store = KafkaRules(stack.enter_context(Client(kafka(site))))
@@ -385,7 +385,7 @@ async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing
     sync = await sync_once("alpha", Resource.GROUP)
     assert sync.snapshot()["groups"] == {}
     assert "GROUP_AUTHORIZATION_FAILED" in sync.snapshot()["cause"]
-    sync = await sync_once("alpha", Resource.TOPIC)  # offsets on topics that may not be seen are as if not there
+    sync = await sync_once("alpha", Resource.TOPIC)  # offsets on topics that the user may not describe look missing
     assert sync.snapshot()["groups"] == {}
     sync = await sync_once("beta", Resource.GROUP)
     assert "GROUP_AUTHORIZATION_FAILED" in harbour.shown(sync)["reason"]

@@ -1,7 +1,7 @@
-"""Whatever a log has been through at its source, its replica shows consumers the same.
+"""Consumers see the same records in a log and in its replica, whatever happened to the log at its source.
 
-``FAIRLEAD_HISTORIES=200 pytest tests/integration/replication/test_histories.py`` looks for longer, with changes of
-leaders in the histories, too; a failure is then made as small as possible.
+``FAIRLEAD_HISTORIES=200 pytest tests/integration/replication/test_histories.py`` tries more histories, which then also
+change leaders, and reduces a failing one.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PHASES: Final = (Phase.explicit, Phase.reuse, Phase.generate)
 
 @pytest.fixture(scope="module")
 def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
-    """Both sites' brokers look for logs to compact several times a second."""
+    """Make both sites' brokers look for logs to compact several times a second."""
     with eager(kafka("alpha")), eager(kafka("beta")):
         yield
 

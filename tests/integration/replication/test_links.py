@@ -1,4 +1,4 @@
-"""Link policy on real brokers: priority under a saturated thin link, and berths."""
+"""Link policy on real brokers: priority on a saturated slow link, and berths."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ async def test_an_alert_overtakes_bulk_and_the_rate_is_kept(lab: Lab) -> None:
         seconds = time.monotonic() - began
         moved = links([beta.snapshot()])["alpha->beta"]["fetched_bytes"] - before
         assert seconds > 3
-        assert moved / seconds < RATE * 1.25  # and no burst makes up for it
+        assert moved / seconds < RATE * 1.25  # and no burst catches up
         assert await lab.end("beta", bulk) < 401
 
 
 async def test_a_berth_link_is_open_only_while_the_ship_is_there(lab: Lab) -> None:
-    """The target's own log of events decides; other events than this ship's at this port change nothing."""
+    """Events of this ship at this port, in the target's own log, open and close the link; other events do not."""
     topic, always = lab.log("alpha.cargo"), lab.log("alpha.thin")
     topology = Topology.model_validate(
         {
@@ -94,7 +94,7 @@ async def test_a_berth_link_is_open_only_while_the_ship_is_there(lab: Lab) -> No
         await lab.append("beta", {events: batch})
         position += 1
 
-    await happens("DEPA", "JPTYO")  # whatever other tests left behind
+    await happens("DEPA", "JPTYO")  # records that other tests left behind
     end = await lab.open_term("alpha", topic, term=1, at=0)
     thin = await lab.open_term("alpha", always, term=1, at=0)
     beta = lab.replicator(topology, "beta")

@@ -1,7 +1,7 @@
-"""What a link may carry, from where on, how fast and in which order: its policy, on real brokers.
+"""A link's policy on real brokers: which logs it carries, from which offset, how fast and in which order.
 
-The lines are proxies (``simulators.network``) with a round trip and a rate of their own, so what is measured is what
-crosses the link. When a link may be used at all (berths) is in ``test_links``, what operators order in ``test_verbs``.
+Links run through proxies (``simulators.network``) with a round trip and a rate, and the tests measure the traffic
+there. ``test_links`` tests berths, ``test_verbs`` operators' orders.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from topologies.model import Topology
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
-SOURCE, TARGET = "epsilon", "beta"  # a source with few topics: on a thin line even their list takes its time
+SOURCE, TARGET = "epsilon", "beta"  # a source with few topics: on a slow line even their list takes long
 THIN = 64e3  # bits per second
 WINDOW = 8.0  # seconds over which a rate is measured
 
 
 def topology(lab: Lab, streams: dict[str, dict[str, Any]], source: str = SOURCE, **link: Any) -> Topology:
-    """One link from ``source`` to the target that carries all of these streams."""
+    """Return a topology with one link from ``source`` to the target that carries all of these streams."""
     taken = link.pop("take", dict.fromkeys(streams, "all"))
     return Topology.model_validate(
         {
@@ -52,20 +52,20 @@ def topology(lab: Lab, streams: dict[str, dict[str, Any]], source: str = SOURCE,
 
 
 async def fill(lab: Lab, site: str, topics: list[str], *, batches: int, per: int, size: int) -> None:
-    """Logs without a marker, of ``batches`` batches of ``per`` records that do not compress."""
-    for first in range(0, batches, 5):  # as many as a broker takes from one producer before it has answered
+    """Create logs without a marker, with ``batches`` batches of ``per`` records that do not compress."""
+    for first in range(0, batches, 5):  # the largest number that a broker accepts from one producer before it answers
         in_flight = []
         for n in range(first, min(first + 5, batches)):
             some = [NewRecord(secrets.token_bytes(size), timestamp_ms=NOW_MS + n) for _ in range(per)]
             made = term_batch(some, term=1, offset=n * per, marker=0)
             in_flight.append(asyncio.ensure_future(lab.append(site, dict.fromkeys(topics, made))))
-            await asyncio.sleep(0)  # so that it is sent before the next
+            await asyncio.sleep(0)  # so that the client sends it before the next
         await asyncio.gather(*in_flight)
 
 
 @asynccontextmanager
 async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[TcpProxy]:
-    """The link's replicator at work over a line of its own."""
+    """Run the link's replicator over a proxy."""
     (link,) = shape.directed_links()
     async with through_proxy(lab.kafka(link.from_), client=f"fairlead-replicator.{link.to}", **line) as way:
         async with lab.running(lab.replicator(shape, link.to)):
@@ -73,13 +73,13 @@ async def copying(lab: Lab, shape: Topology, **line: float) -> AsyncIterator[Tcp
 
 
 async def carried(way: TcpProxy, size: int) -> float:
-    """When the line had carried so many bytes to the target."""
+    """Wait until the proxy has carried so many bytes to the target; return the time."""
     while way.down.bytes < size:  # noqa: ASYNC110 - nobody tells
         await asyncio.sleep(0.005)
     return time.monotonic()
 
 
-# --- what
+# --- which logs
 
 
 async def test_only_streams_and_keys_that_the_link_names(lab: Lab) -> None:
@@ -131,11 +131,11 @@ async def test_a_paused_stream_waits_and_the_others_go_on(lab: Lab, new_log: Cal
         assert states(beta.snapshot()) == {}
 
 
-# --- from where on
+# --- from which offset
 
 
 def first_of(start: str) -> int:
-    """The first of 30 records that must be there."""
+    """Return the number of the first of 30 records that the target must have."""
     return {"earliest": 0, "latest": 29, "end": 30}.get(start, 12)
 
 
@@ -184,7 +184,7 @@ async def _starts(lab: Lab, topic: str, offset: int) -> bool:
 
 
 async def _batch_with(lab: Lab, topic: str, offset: int) -> int:
-    """First offset of the source's batch that contains an offset."""
+    """Return the first offset of the source's batch that contains an offset."""
     found = (await (await lab.cluster("alpha")).fetch({TopicPartition(topic): offset}, max_wait_ms=0)).popitem()[1]
     return next(split(found.records)).header.base_offset
 
@@ -195,12 +195,12 @@ async def _batch_with(lab: Lab, topic: str, offset: int) -> int:
 @pytest.mark.parametrize(
     ("logs", "size"),
     [
-        pytest.param(1, 10_000, id="one log", marks=pytest.mark.chaos),  # as many logs', which is always run
+        pytest.param(1, 10_000, id="one log", marks=pytest.mark.chaos),  # covered by many logs, which always run
         pytest.param(60, 2000, id="many logs"),
     ],
 )
 async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs: int, size: int) -> None:
-    """On a line that could carry far more, counted on the line."""
+    """A link keeps its rate on a line that could carry far more, as measured on the line."""
     rate = 100_000
     await asyncio.to_thread(more_sites, SOURCE)
     topics = [lab.log(f"{SOURCE}.{n}") for n in range(logs)]
@@ -210,25 +210,25 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
     await fill(lab, SOURCE, topics, batches=batches, per=1, size=size)
     shape = topology(lab, {lab.stream: {}}, rate=rate)
     async with copying(lab, shape, rtt=0.02) as way:
-        began = await carried(way, 2 * rate)  # the first second's worth may come at once
+        began = await carried(way, 2 * rate)  # a burst may have the first second's worth
         before = way.down.bytes
         ended = await carried(way, before + int(rate * WINDOW))
         measured = (way.down.bytes - before) / (ended - began)
-        # An answer is 0.6 s of the line, so eight seconds show less only by chance; benchmarks.thin_link can.
+        # A response takes 0.6 s of the line, so eight seconds are too short for more; see benchmarks.thin_link.
         assert measured == pytest.approx(rate, rel=0.12)
 
 
 @pytest.mark.parametrize(
     "rtt",
     [
-        pytest.param(0.02, id="cable", marks=pytest.mark.chaos),  # as by satellite, where it is harder: always run
+        pytest.param(0.02, id="cable", marks=pytest.mark.chaos),  # the satellite, which is harder, always runs
         pytest.param(0.6, id="satellite"),
     ],
 )
 async def test_an_alert_passes_a_saturated_line_of_64_kbit(
     lab: Lab, more_sites: Callable[..., None], rtt: float
 ) -> None:
-    """Nothing in the streams says that one is urgent, only the link; the line really carries no more."""
+    """An alert passes a backlog on a saturated line if the link, rather than the stream, gives it priority."""
     await asyncio.to_thread(more_sites, SOURCE)
     alerts = lab.stream + "u"
     alert, telemetry = f"{alerts}.{SOURCE}", [lab.log(f"{SOURCE}.{n}") for n in range(4)]
@@ -288,7 +288,7 @@ async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., Non
         await lab.make(site, topic)
     await fill(lab, SOURCE, [topic], batches=40, per=10, size=100_000)
     async with copying(lab, topology(lab, {lab.stream: {}}), rtt=0.5, rate=50e6) as way:
-        began = await carried(way, 12_000_000)  # by then it has learned how much to ask for
+        began = await carried(way, 12_000_000)  # the fetcher has found its fetch size by then
         ended = await carried(way, 36_000_000)
         assert 24_000_000 / (ended - began) > 0.35 * 6_250_000
         await lab.reaches(TARGET, topic, 400)

@@ -1,4 +1,4 @@
-"""Retention on a real broker: old records go, the newest batch stays, and appends go on as before."""
+"""Retention on a real broker deletes old records, keeps the newest batch, and does not disturb appends."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_old_records_are_deleted_but_never_the_last(
             for hour in hours:
                 await appender.append(log, [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
         kept = {aged: 24 * HOUR, still: 24 * HOUR}
-        assert await delete_expired(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are gone, 30 and 31 stay
+        assert await delete_expired(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are deleted
         assert await delete_expired(cluster, kept) == {}
         assert await delete_expired(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
         for log in (aged, still):

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 @pytest.fixture
 def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint], tmp_path: Path) -> Iterator[Convoy]:
-    """A port and a ship that replicate everything to each other."""
+    """Provide a port and a ship that replicate everything to each other."""
     made = Convoy(make_fleet(kafka, mqtt, tmp_path))
     port, ship = made.fleet.port, made.fleet.ship
     made.link({"from": port, "to": ship, "both": True, "streams": made.everything()})
@@ -74,7 +74,7 @@ async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> 
         return True
 
     async with fleet.running(port) as quay, convoy.linked(port, ship):
-        # Before the ship's bridge has kept what is only there, nothing is deleted; an operator is told the way out.
+        # Until the ship's bridge has kept its extra readings, nothing is deleted; the status shows the way out.
         await convoy.diverged(ship, log)
         assert f"the seizure by {port} at offset " in convoy.trouble(ship, log)["cause"]
         assert "fairlead link resolve" in convoy.trouble(ship, log)["what_to_do"]
@@ -84,7 +84,7 @@ async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> 
             await until(lambda: quay.metrics.drained == tail, what="draining of the ship's strays")
             await hears(quay, fleet, port, box, range(heard, heard + 3))
             await convoy.ends_alike(log, port, ship)
-        assert [each for each in seen if each] == []  # the seizing site is in no trouble because the other was
+        assert [each for each in seen if each] == []  # the other site's trouble does not affect the seizing site
         assert [convoy.shown[each].snapshot()["logs"] for each in (port, ship)] == [{}, {}]
     [report] = convoy.returned(ship)
     assert (report.kept, len(fleet.read(ship, strays))) == (tail, tail)
@@ -105,7 +105,7 @@ async def test_killed_between_deleting_and_making_and_given_back_meanwhile(convo
         await until(lambda: quay.metrics.grants == 1, what="the grant")
         async with convoy.linked(port):
             async with fleet.running(ship) as deck:
-                await hears(deck, fleet, ship, box, range(heard, heard + 2))  # before it knows
+                await hears(deck, fleet, ship, box, range(heard, heard + 2))  # before the ship knows of it
                 await convoy.dies_when_it_has_deleted(ship)
                 assert convoy.end(ship, log) == -1
                 assert deck.snapshot()["custody"]["held"] == 0
@@ -151,7 +151,7 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
         assert len(convoy.returned(ship)) == 1
     await convoy.same(port, ship)
 
-    # A copy that begins again beside the yard alone takes what lies before the seizure, and says why no more.
+    # A new copy with the yard as its only source gets the records before the seizure, and reports why it stops there.
     await asyncio.to_thread(delete_logs, fleet.kafka[ship], [log])
     convoy.link({"from": yard, "to": ship, "streams": {convoy.boxes: "all"}})
     async with convoy.linked(ship):
@@ -159,7 +159,7 @@ async def test_two_sites_with_the_lost_history_do_not_feed_each_other(
         assert convoy.trouble(ship, log)["state"] == "unavailable"
         await until(lambda: fleet.sequences(ship, box) == list(range(10)), what="all from before the seizure")
         before = await topic_id(fleet.kafka[ship], log)
-        await asyncio.to_thread(delete_logs, fleet.kafka[ship], [log])  # before the eyes of the replicator
+        await asyncio.to_thread(delete_logs, fleet.kafka[ship], [log])  # while the replicator runs
         async with asyncio.timeout(PATIENCE):
             while await topic_id(fleet.kafka[ship], log) in (None, before):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.1)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.integration
 
 @dataclass
 class Berth:
-    """A ship (broker alpha) and a port (beta) under names of one test's own, and a link that takes everything."""
+    """A ship (broker alpha) and a port (beta) under names of one test's own, and a link that carries everything."""
 
     lab: Lab
     ship: str
@@ -63,7 +63,7 @@ class Berth:
         return await self.lab.open_term(broker, topic, term=1, at=0)
 
     async def grant(self, broker: str, ledger: str, at: int, log: str, *, term: int, marker: int, to: str) -> int:
-        """Enter a grant in a ledger; returns the ledger's end."""
+        """Enter a grant in a ledger; return the ledger's end."""
         by = ledger.partition(".")[2]
         entry = CustodyEntry(
             log=log,
@@ -94,13 +94,13 @@ async def test_a_ship_extends_nothing_but_its_own_logs_and_the_boxes_it_holds(be
     lab, ledger, of_ship = berth.lab, f"custody.{berth.port}", f"custody.{berth.ship}"
     aboard, ashore, no_box = lab.log("BIGU1234560"), lab.log("BIGU7654322"), lab.log("NOTABOX")
     theirs, nobodys = f"metrics.{berth.port}", f"metrics.{lab.stream}"
-    # The port gives the box to the ship by the marker of term 2, at offset 6 of its log.
+    # The port grants the box to the ship with the marker of term 2, at offset 6 of its log.
     entries = await berth.opened("beta", ledger)
     end = await lab.write("beta", aboard, 5, at=await berth.opened("beta", aboard))
     end = await lab.open_term("beta", aboard, term=2, at=end)
     entries = await berth.grant("beta", ledger, entries, aboard, term=2, marker=6, to=berth.ship)
     entries = await berth.grant("beta", ledger, entries, ashore, term=1, marker=0, to=berth.port)
-    # The ship has a copy of it and goes on; whoever stole its passwords writes whatever brokers take.
+    # The ship has a copy and appends to it; the thief of its passwords writes everything that its brokers accept.
     for batch in await lab.stored("beta", aboard):
         if aboard not in await (await lab.cluster("alpha")).topics([aboard], refresh=True):
             await lab.make("alpha", aboard)
@@ -117,7 +117,7 @@ async def test_a_ship_extends_nothing_but_its_own_logs_and_the_boxes_it_holds(be
     async with lab.running(port):
         await lab.reaches("beta", aboard, end)
         await lab.reaches("beta", of_ship, own)
-        # It ends its term by the next marker, which is its right, and goes on, which is not.
+        # The ship ends its term with the next marker, which it may, and appends more, which it may not.
         end = await lab.open_term("alpha", aboard, term=3, at=end)
         await lab.write("alpha", aboard, 5, term=3, marker=end - 1, at=end)
 
@@ -130,7 +130,7 @@ async def test_a_ship_extends_nothing_but_its_own_logs_and_the_boxes_it_holds(be
         await lab.append("alpha", {of_ship: term_batch(records(own, 3), term=1, offset=own, marker=0)})
         await lab.reaches("beta", of_ship, own + 3)
         assert await lab.end("beta", aboard) == end
-        # Custody given back, the port goes on from the marker: nothing of the forged tail was ever here.
+        # After custody has returned, the port continues from the marker; nothing of the forged tail ever arrived.
         assert {topic: await lab.stored("beta", topic) for topic in stored} == stored
         absent = (ashore, no_box, theirs, nobodys, f"{of_ship}.more", lab.log("BIGU1000010"))
         assert [await lab.end("beta", topic) for topic in absent] == [-1] * len(absent)

@@ -1,4 +1,4 @@
-"""What is kept of a log is the same, batch by batch, whatever the log has been through; and no copy is trusted."""
+"""Kept copies equal their log batch by batch, whatever happened to the log, and every copy is verified."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 class Pair:
-    """A log at beta and the topic that will keep it."""
+    """A log at beta and the topic for its kept copy."""
 
     def __init__(self, lab: Lab, name: str) -> None:
         self.lab, self.topic = lab, lab.log(name)
@@ -74,7 +74,7 @@ async def test_a_log_that_begins_inside_a_batch_and_was_written_to_by_a_stranger
     await pair.make()
     end = await lab.write("beta", pair.topic, 30, at=await lab.open_term("beta", pair.topic, term=1, at=0), per=10)
     end = await lab.open_term("beta", pair.topic, term=2, at=end)
-    send(producer(lab.kafka("beta")), pair.topic, 0, 1)  # from here on offset - sequence is another one
+    send(producer(lab.kafka("beta")), pair.topic, 0, 1)  # from here on offset minus sequence differs
     await lab.append("beta", {pair.topic: term_batch(records(0, 4), term=2, offset=end, marker=end - 1)})
     cluster = await lab.cluster("beta")
     await cluster.delete_records({pair.log: 15})
@@ -125,8 +125,8 @@ async def test_a_copy_that_is_not_equal_is_told(lab: Lab) -> None:
     await pair.kept_now()
     await lab.append("beta", {pair.topic: term_batch(records(0, 5), term=1, offset=end, marker=0)})
     await lab.append("beta", {pair.kept: term_batch(records(7, 5), term=1, offset=end, marker=0)})
-    assert f"the batch at offset {end} is another one" in await pair.differs()
-    with pytest.raises(FairleadError, match="somebody else writes"):
+    assert f"the batch at offset {end} is different" in await pair.differs()
+    with pytest.raises(FairleadError, match="another client writes"):
         await lab.append("beta", {pair.kept: term_batch(records(7, 5), term=1, offset=end + 5, marker=0)})
         await lab.append("beta", {pair.topic: term_batch(records(0, 7), term=1, offset=end + 5, marker=0)})
         await Copier(await lab.cluster("beta")).copy(pair.log, pair.copy, await pair.extent())
@@ -166,5 +166,5 @@ async def test_all_partitions_are_kept_and_made_again_and_an_interrupted_run_goe
 
 
 async def stored(lab: Lab, site: str, log: TopicPartition) -> list[tuple[int, int, int]]:
-    """Every batch of one partition: its offsets and CRC."""
+    """Return offsets and CRC of every batch of one partition."""
     return [identity(each) async for each in batches(await lab.cluster(site), log, 0, 1 << 62)]

@@ -1,4 +1,4 @@
-"""States in which a log cannot go on though nothing is lost: quarantined, unavailable, paused; with real brokers, and
+"""States in which copying stops although nothing is lost (quarantined, unavailable, paused), with real brokers, and
 the commands that resolve them."""
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def refused(desk: Desk, topic: str) -> tuple[int, int]:
-    """A log with one batch from the far future, which beta's topic does not take; that batch's base and the end."""
+    """Create a log with one batch from the far future, which beta's topic refuses; return that batch's base and end."""
     lab = desk.lab
     await lab.make("alpha", topic)
     await lab.make("beta", topic, **{LIMIT: str(HOUR_MS)})
@@ -69,7 +69,7 @@ async def test_quarantined_goes_on_when_the_cause_is_gone(desk: Desk) -> None:
 
 
 async def test_quarantined_is_skipped_and_the_batch_kept(desk: Desk) -> None:
-    """Records without keys in a topic that demands them."""
+    """Records without keys, which a compacted topic refuses, are skipped, and their batch is kept."""
     lab, topic = desk.lab, desk.lab.log("alpha.keyless")
     await lab.make("alpha", topic)
     base = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
@@ -117,7 +117,7 @@ async def test_unavailable_goes_on_when_the_rights_are_back(desk: Desk) -> None:
         assert (await desk.run("status", "--check")).exit_code == ExitCode.OK
         for gone in client.delete_acls([AclBindingFilter(**rule)]).values():
             gone.result(30)
-        if topic in desk.replicator.snapshot()["logs"]:  # it may have gone on by itself by now
+        if topic in desk.replicator.snapshot()["logs"]:  # the replicator may have resumed by itself
             await desk.resolve(topic, "--retry", "--yes")
         await desk.mirrored(topic, end)
         assert await lab.same(topic)
@@ -146,7 +146,7 @@ async def test_paused_is_resumed_and_a_paused_link_is_not(desk: Desk) -> None:
         await desk.mirrored(topic, end)
         await asyncio.to_thread(order, OverrideKind.PAUSE, stream=lab.stream, link="alpha->beta")
         await desk.in_state(topic, "paused")
-        with pytest.raises(RefusedError, match=f"stream {lab.stream} as a whole is paused") as caught:
+        with pytest.raises(RefusedError, match=f"the pause is of stream {lab.stream} as a whole") as caught:
             await desk.resolve(topic, "--yes")
         assert caught.value.hint == f"fairlead link resume 'alpha->beta' --stream {lab.stream}"
         await asyncio.to_thread(order, OverrideKind.RESUME, stream=lab.stream, link="alpha->beta")

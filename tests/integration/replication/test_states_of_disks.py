@@ -1,4 +1,4 @@
-"""A batch that a source's disk has damaged: the log stops before it, what is readable is kept, and so are its bytes."""
+"""A source's disk damages a batch: copying stops before it; readable records and the batch's bytes are kept."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def written(lab: Lab, kind: str, topic: str) -> None:
-    """Three batches of five records."""
+    """Write three batches of five records."""
     await lab.make("alpha", topic)
     if kind == "own":
         await lab.write("alpha", topic, 15, at=0)
@@ -34,7 +34,7 @@ async def written(lab: Lab, kind: str, topic: str) -> None:
         send(client, topic, first, 5)
 
 
-# What is compressed is skipped as what is plain: the damage is found by the batch's checksum, before its codec matters.
+# Compressed batches behave like plain ones: the checksum shows the damage before the codec matters.
 @pytest.mark.parametrize("kind", ["own", "plain", pytest.param("lz4", marks=pytest.mark.chaos)])
 async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sites: LocalSites, kind: str) -> None:
     lab, topic = desk.lab, desk.lab.log(f"alpha.{kind}")
@@ -64,7 +64,7 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
         damaged = damage(sites, "alpha", topic, 10)
     async with desk.replicating():
         assert "offset 10" in (await desk.in_state(topic, "quarantined"))["cause"]
-        with pytest.raises(RefusedError, match="what is here is whole"):
+        with pytest.raises(RefusedError, match="copy of it is not"):
             await desk.resolve(topic, "--refill", "--yes")
         await desk.resolve(topic, "--skip", "--yes")
         await desk.mirrored(topic, 20)
@@ -75,7 +75,7 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
 
 
 async def kept(desk: Desk, topic: str) -> bytes:
-    """The bytes that were kept of a batch, without the leader epoch, which is the broker's."""
+    """Return the kept bytes of a batch, without the leader epoch, which the broker sets."""
     (name,) = await desk.kept(topic)
     (record,) = await desk.lab.read("beta", name)
     assert record.value is not None

@@ -1,5 +1,5 @@
-"""States in which source and replica have different histories: each occurs on real brokers, is shown, is resolved by
-the command, and leaves both versions."""
+"""States in which source and replica have different histories: each occurs on real brokers, is reported, and is
+resolved by the command, which keeps both versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asy
 
 
 async def copied(desk: Desk, topic: str, count: int = 20) -> int:
-    """A log of alpha that beta has; returns its end."""
+    """Create a log at alpha and copy it to beta; return its end."""
     lab = desk.lab
     await lab.make("alpha", topic)
     end = await lab.write("alpha", topic, count, at=await lab.open_term("alpha", topic, term=1, at=0))
@@ -151,7 +151,7 @@ async def test_source_recreated_while_running(desk: Desk) -> None:
 
 
 async def test_source_recreated_while_stopped_and_longer_is_diverged(desk: Desk) -> None:
-    """The source's topic id is stored nowhere: what a replicator finds after its start is another history."""
+    """A source topic recreated while the replicator is stopped counts as diverged, because no topic id is stored."""
     lab, topic = desk.lab, desk.lab.log("alpha.recreated")
     await copied(desk, topic)
     delete_logs(lab.kafka("alpha"), [topic])
@@ -166,7 +166,7 @@ async def test_source_recreated_while_stopped_and_longer_is_diverged(desk: Desk)
 
 
 async def test_a_recreated_log_of_ordinary_clients_is_told_by_its_records(desk: Desk) -> None:
-    """Batches of other sizes: there is no checksum to compare, the records differ all the same."""
+    """If batches have other sizes, so that no checksum can be compared, the records show the difference."""
     lab, topic = desk.lab, desk.lab.log("alpha.plain")
     await lab.make("alpha", topic)
     send(producer(lab.kafka("alpha"), **{"batch.num.messages": 1}), topic, 0, 20)

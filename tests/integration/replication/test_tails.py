@@ -1,5 +1,4 @@
-"""Logs whose source ends above its last batch, because compaction has left nothing there: the replica gets that far,
-and can be promoted."""
+"""If compaction has removed the end of a source's log, the replica ends at the same offset and can be promoted."""
 
 from __future__ import annotations
 
@@ -57,8 +56,8 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
         for topic in (compacted, void):
             await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.east, compacted, 20, 5)
-        assert await lab.end("beta", compacted) == 26  # the filler that shuts out what was on its way, then five
-        for topic in (plain, own):  # nobody compacts it: something was lost; and nobody knows the next record's term
+        assert await lab.end("beta", compacted) == 26  # the filler that fences off late appends, then five records
+        for topic in (plain, own):  # not a compacted log: records were lost, and the next record's term is unknown
             with pytest.raises(RefusedError, match="is behind"):
                 await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, cut, 8, 5)
@@ -71,6 +70,6 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
 
 
 async def same(lab: Lab, topic: str) -> bool:
-    """Whether both sites have the same records of a log, fillers left out."""
+    """Return whether both sites have the same records of a log, without fillers."""
     here, there = await asyncio.gather(lab.read("alpha", topic), lab.read("beta", topic))
     return here == [record for record in there if not is_filler(record)]

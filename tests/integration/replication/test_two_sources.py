@@ -1,4 +1,4 @@
-"""A log that two sites have, followed from both at once, as urgent logs are: whoever answers first."""
+"""A log is copied from two sources at once, as urgent logs are; the first answer counts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from topologies.model import Topology
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 TARGET = "gamma"
-ROUND_TRIP = 0.4  # seconds, of the source that answers later: a connection takes several of them
+ROUND_TRIP = 0.4  # seconds by which one source answers later; a new connection takes several times as long
 
 
 def urgent(lab: Lab, *links: tuple[str, str]) -> Topology:
@@ -45,7 +45,7 @@ def send(lab: Lab, site: str, topic: str, first: int, count: int, word: str) -> 
 
 @contextlib.asynccontextmanager
 async def following(lab: Lab, later: str) -> AsyncIterator[Replicator]:
-    """The target follows both sources; one of them, if any, is further away."""
+    """Run the target's replicator with both sources; ``later`` names the slower one, if any."""
     gamma = lab.replicator(urgent(lab, ("alpha", TARGET), ("beta", TARGET)), TARGET)
     async with contextlib.AsyncExitStack() as stack:
         if later:
@@ -71,7 +71,7 @@ LATER = pytest.mark.parametrize("later", ["alpha", "beta", ""], ids=["alpha late
 async def test_a_new_site_begins_where_the_earliest_source_does(
     lab: Lab, more_sites: Callable[..., None], later: str
 ) -> None:
-    """One source has deleted its first records; whatever it brings first, the copy has all that the other has."""
+    """The copy begins where the earliest source does, even if the other one, which deleted records, answers first."""
     await asyncio.to_thread(more_sites, TARGET)
     held, written = lab.log("alpha.held"), lab.log("orders")
     await lab.make("alpha", held, written)
@@ -107,8 +107,8 @@ async def test_a_new_site_begins_where_the_earliest_source_does(
 async def test_two_histories_are_never_put_together(
     lab: Lab, more_sites: Callable[..., None], later: str, ours: int, theirs: int
 ) -> None:
-    """Ordinary clients have written a log of one name at two sites: the copy is one of them, or the beginning of one,
-    and says that there is another."""
+    """If ordinary clients have written different logs of one name at two sites, the copy equals one of them, or its
+    beginning, and the difference is reported."""
     await asyncio.to_thread(more_sites, TARGET)
     topic = lab.log("orders")
     for site, count in (("alpha", ours), ("beta", theirs)):
@@ -124,6 +124,6 @@ async def test_two_histories_are_never_put_together(
             await asyncio.to_thread(send, lab, site, topic, count, 200, f"written at {site}")
         end = await lab.end(TARGET, topic)
         copy = contents(await lab.read(TARGET, topic))
-        assert await lab.end(TARGET, topic) == end > 0  # nothing more is taken
+        assert await lab.end(TARGET, topic) == end > 0  # nothing more is copied
         assert states(gamma.snapshot()) == {topic: "diverged"}
     assert copy in [contents(await lab.read(site, topic))[:end] for site in ("alpha", "beta")]

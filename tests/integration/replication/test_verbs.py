@@ -1,4 +1,4 @@
-"""Link operations on two real sites, with ordinary producers: what flows, what stops, what is refused."""
+"""Link operations on two real sites with ordinary producers: copying starts, stops, or is refused."""
 
 from __future__ import annotations
 
@@ -76,18 +76,18 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
         two.send(two.west, topic, 30, 3, 3)
         with pytest.raises(RefusedError, match="still written"):
             await carry_out(plan, LinkRun(two.access))
-        await two.even(topic, 33)  # it is followed as before
+        await two.even(topic, 33)  # copying continues as before
         await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 33, 3, 3)
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
-        await two.even(topic, 39)  # the promotion was taken back; of it a filler in each partition is left
+        await two.even(topic, 39)  # the promotion was undone; a filler in each partition is left of it
         outcome = await two.do(LinkOperation.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
         two.send(two.west, topic, 100, 3, 3)  # too late
         await two.make(other)
         two.send(two.west, other, 0, 1)
-        await two.even(other, 1)  # other logs go on
+        await two.even(other, 1)  # other logs are still copied
         assert set((await two.ends(two.east, topic)).values()) == {24}
         with pytest.raises(RefusedError, match="ends at 24, there at 15"):
             await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
@@ -131,14 +131,14 @@ async def test_failover_with_the_source_gone(two: Two) -> None:
         with pytest.raises(RefusedError, match="cannot be reached"):
             await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         outcome = await two.do(LinkOperation.FAILOVER, topology, LinkScope(log=topic))
-        assert f"{topic} ends at 5: {two.west} may have records from 5 on that {two.east} has not" in outcome.done
+        assert f"{topic} ends at 5: {two.west} may have records from offset 5 on that {two.east} lacks" in outcome.done
         two.send(two.east, topic, 5, 5)
         assert await lab.end("beta", topic) == 11
 
 
 @contextlib.asynccontextmanager
 async def sleeping(two: Two, topology: Topology, topic: str, offset: int) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A replicator of east that has copied all before this offset, and is stopped before it sends what follows."""
+    """Run a replicator of east that copies everything before this offset and is suspended before it sends more."""
     kafka = {
         site: [each.bootstrap, each.user, each.password.get_secret_value() if each.password else None]
         for site in (two.west, two.east)
@@ -187,7 +187,7 @@ async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_
         two.send(two.west, topic, copied, 30)
         assert await said(sleeper) == "asleep"
         missing = 30
-        if verb is LinkOperation.PROMOTE:  # another replicator has taken over, and everything is here
+        if verb is LinkOperation.PROMOTE:  # another replicator has taken over and copied everything
             missing = 0
             async with lab.running(two.replicator(topology, two.east)):
                 await two.even(topic, copied + 30)
@@ -200,11 +200,11 @@ async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_
         sleeper.send_signal(signal.SIGCONT)
         assert await said(sleeper) == "answered 47"
         before = await lab.stored("beta", topic)
-        two.send(two.west, topic, 2000, 50)  # the source goes on: nothing of that follows either
+        two.send(two.west, topic, 2000, 50)  # new records at the source are not copied either
         other = lab.log("others")
         await two.make(other)
         two.send(two.west, other, 0, 1)
-        await two.even(other, 1)  # the one that slept is at work again, and has read the order
+        await two.even(other, 1)  # the suspended replicator runs again and has read the order
         assert await lab.stored("beta", topic) == before
     values = await two.values(two.east, topic)
     assert values[-10:] == [f"value {n}" for n in range(1000, 1010)]
@@ -229,7 +229,7 @@ async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint],
 async def test_the_command_line_with_the_rights_that_the_topology_gives(
     lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The replicator is no super user here: it reads its orders by the rule that it has for them."""
+    """The command and the replicator need only the rights that the topology grants; the replicator is no super user."""
     desk = Desk.open(lab, tmp_path, monkeypatch)
     monkeypatch.setattr(cli, "app", link.app)
     topic = lab.log("alpha.orders")

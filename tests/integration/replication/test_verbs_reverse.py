@@ -1,4 +1,4 @@
-"""Reverse, and back again: data flows the other way at the same offsets, with ordinary producers at both ends."""
+"""Reverse a link and reverse it back: records flow the other way at the same offsets, from ordinary producers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["two"]
 
 
 async def test_every_partition_is_reversed(two: Two) -> None:
-    """The old source's logs end in batches of ordinary producers; what follows comes from a replica."""
+    """Every partition is reversed; the old source's logs continue with records from the new source."""
     topology, topic = two.topology(both=True), two.lab.log("orders")
     await two.make(topic, 3)
     two.send(two.west, topic, 0, 30, 3)
@@ -29,7 +29,7 @@ async def test_every_partition_is_reversed(two: Two) -> None:
 
 
 async def test_reverse_and_back(two: Two) -> None:
-    """The new target has a replica's batches, then ordinary ones, then a replica's again."""
+    """After reversing twice, the first source has ordinary batches, copied ones, and ordinary ones again."""
     topology, topic = two.topology(both=True), two.lab.log("orders")
     await two.make(topic)
     two.send(two.west, topic, 0, 30)

@@ -1,5 +1,5 @@
-"""A ship starts a box's log without its history, writes to it, and grants it to a port that has the history: one log
-again.
+"""A ship starts a box's log without its history, writes to it, and grants it to a port that has the history: the port
+has one complete log.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint
     ("when", "start"),
     [
         ("always", "end"),
-        # As "end"; where "latest" begins is asked of every link by test_policy.test_where_a_link_begins.
+        # Like "end"; test_policy.test_where_a_link_begins tests "latest".
         pytest.param("always", "latest", marks=pytest.mark.chaos),
         ("berthed", "end"),
     ],
 )
 async def test_one_log_again(convoy: Convoy, when: str, start: str) -> None:
-    """``berthed``: the link for the logs is closed, so that the log begins from the ledger alone."""
+    """The port has one log. With ``berthed`` the logs' link is closed, so the log begins from the ledger alone."""
     fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
     aboard = {convoy.boxes: "aboard"}
     if when == "always":

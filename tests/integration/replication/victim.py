@@ -1,8 +1,8 @@
-"""A replicator in a process of its own, to be killed: FOLDER STREAM [SETTING...]. Copies a stream from alpha to beta.
+"""A replicator process that tests kill: FOLDER STREAM [SETTING...]. Copies a stream from alpha to beta.
 
 Settings: ``to=SITE`` is another target, ``status=FILE`` a status file, ``clock=SECONDS`` makes the process's wall clock
-jump there and back by that much all the time. ``lives=1``: every line on stdin is another life, in a fork that is there
-at once; says its pid, and how it ended.
+jump back and forth by that much repeatedly. ``lives=1``: every line on stdin starts a replicator in a fork of this
+process; it prints the fork's pid, and how it ended.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def main(folder: str, stream: str, *settings: str) -> None:
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     if chosen.get("lives"):
-        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)  # the test has gone
+        asyncio.get_running_loop().add_reader(sys.stdin.fileno(), stop.set)  # the test has ended
     say(f"running {os.getpid()}" if chosen.get("lives") else "running")
     replicator = Replicator(
         topology(stream, target),

@@ -1,4 +1,4 @@
-"""A subscriber at a real MQTT broker that receives what a bridge would."""
+"""A subscriber at a real MQTT broker that receives the same messages as a bridge."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.support.waits import PATIENCE
 
 
 class Listener:
-    """Receives everything of one broker, with a session that survives the broker's restart."""
+    """Receives every message of one broker, with a session that survives the broker's restart."""
 
     def __init__(self, endpoint: MqttEndpoint) -> None:
         self.messages: list[tuple[str, bytes]] = []
         self._subscribed = threading.Event()
         self._more = threading.Condition()
-        self._name = f"listener-{secrets.token_hex(4)}"  # nobody's old session
+        self._name = f"listener-{secrets.token_hex(4)}"  # a client id without an old session
         client = paho.Client(CallbackAPIVersion.VERSION2, client_id=self._name, clean_session=False)
         client.username_pw_set(endpoint.user, endpoint.password.get_secret_value() if endpoint.password else None)
         client.reconnect_delay_set(1, 1)
@@ -61,7 +61,7 @@ class Listener:
 
 @pytest.fixture
 def listen(mqtt: Callable[..., MqttEndpoint]) -> Iterator[Callable[[str], Listener]]:
-    """``listen("alpha")``: a new listener at a site's broker."""
+    """Return a function that starts a listener at a site's broker: ``listen("alpha")``."""
     listeners: list[tuple[str, Listener]] = []
 
     def make(site: str) -> Listener:

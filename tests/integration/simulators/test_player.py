@@ -1,4 +1,4 @@
-"""The player against real Mosquitto: everything arrives, in order, whatever happens to the broker."""
+"""The player publishes to a real Mosquitto: all messages arrive in order, also when the broker restarts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def voyage() -> Voyage:
 
 
 def at(site: str, steps: Iterable[Step]) -> Iterator[Step]:
-    """The same steps, all of them published at one site's broker."""
+    """Yield the same steps, all published at one site's broker."""
     for step in steps:
         yield dataclasses.replace(step, site=site) if isinstance(step, Publish) else step
 
@@ -55,21 +55,21 @@ def sent(steps: Iterable[Step]) -> list[tuple[str, bytes]]:
 
 
 def order(messages: Iterable[tuple[str, bytes]]) -> dict[str, list[tuple[int, int]]]:
-    """(boot, sequence) of each box's readings as they first arrived."""
+    """Return (boot, sequence) of each box's readings in the order of their first arrival."""
     found: dict[str, list[tuple[int, int]]] = defaultdict(list)
     for topic, payload in messages:
         if "/containers/" in topic and payload.endswith(b"}"):
             try:
                 device = reading.decode(payload).device
             except ValueError:
-                continue  # a bad message
+                continue  # an invalid message
             if device.device_id.startswith("rmm-") and (device.boot_id, device.sequence) not in found[topic]:
                 found[topic].append((device.boot_id, device.sequence))
     return found
 
 
 async def test_all_messages_arrive_once_and_in_order(voyage: Voyage, mqtt: Endpoints, listen: Listen) -> None:
-    """Ports to one broker, ships and headquarters to the other."""
+    """All messages arrive once and in order; ports publish to one broker, ships and headquarters to the other."""
     topology = load_topology("big-blue", env={})
     site_of = {name: "alpha" if site.kind == "port" else "beta" for name, site in topology.sites.items()}
     alpha, beta = listen("alpha"), listen("beta")
@@ -96,7 +96,7 @@ async def test_all_messages_arrive_once_and_in_order(voyage: Voyage, mqtt: Endpo
 async def test_a_recorded_voyage_is_published_again(
     voyage: Voyage, mqtt: Endpoints, listen: Listen, tmp_path: Path
 ) -> None:
-    """Recorded while it is published, and paused meanwhile; then replayed to another broker."""
+    """A voyage recorded while it is published, with a pause, can be replayed to another broker."""
     alpha, beta = listen("alpha"), listen("beta")
     stood: list[Progress] = []
 
@@ -124,7 +124,7 @@ async def test_a_recorded_voyage_is_published_again(
 async def test_a_restarted_broker_loses_nothing(
     voyage: Voyage, sites: LocalSites, mqtt: Endpoints, listen: Listen
 ) -> None:
-    """The broker stops in the middle and comes back; some messages may come twice, none may be missing or early."""
+    """If the broker restarts in the middle, messages may arrive twice, but none is missing or early."""
     listener = listen("beta")
     steps = list(at("beta", voyage.steps()))
     troubles: list[str] = []
@@ -132,7 +132,7 @@ async def test_a_restarted_broker_loses_nothing(
     def watch(progress: Progress) -> None:
         troubles.extend(why for why in progress.troubles.values() if why not in troubles)
 
-    # At this speed the second half takes two seconds, in which the broker goes and comes.
+    # At this speed the second half takes two seconds; the broker restarts in that time.
     player = Player(lambda site: mqtt(site, "device"), no_wait, on_progress=watch)
     half = asyncio.Event()
 
@@ -155,7 +155,7 @@ async def test_a_restarted_broker_loses_nothing(
 
 
 async def test_a_broker_that_is_away_is_waited_for(voyage: Voyage, mqtt: Endpoints) -> None:
-    """No broker listens at the address until the player reports the trouble."""
+    """The player reports a broker that is away, and continues when it starts."""
     real = mqtt("beta", "device")
     steps = [step for step in at("beta", voyage.steps()) if isinstance(step, Publish)][:200]
     away = asyncio.Event()

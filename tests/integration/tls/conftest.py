@@ -1,6 +1,6 @@
-"""Sites that speak TLS only, for all tests here, started as a user starts them; each test leaves them running.
+"""Sites with TLS for all tests of this folder, started as a user starts them; each test leaves them running.
 
-``quay`` is by itself; ``alpha`` and ``beta`` are a topology of their own.
+``quay`` is a topology of one site; ``alpha`` and ``beta`` are a topology of two.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _app.add_typer(certs.app, name="certs")
 
 @dataclass(frozen=True)
 class Secure:
-    """A topology's sites, ``quay`` unless another is named, and the command line to them."""
+    """A topology's sites (by default ``quay``) and the command line for them."""
 
     topology: Path
     local: LocalSites
@@ -63,7 +63,7 @@ class Secure:
         return CliRunner().invoke(_app, [*arguments, "--topology", str(self.topology)], catch_exceptions=False)
 
     def told(self, *arguments: str) -> Any:
-        """What a command answers with ``--json``."""
+        """Return a command's output with ``--json``."""
         return json.loads(self.run(*arguments, "--json").stdout)
 
     @property
@@ -83,7 +83,7 @@ class Secure:
 
 @pytest.fixture(scope="package")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where all state is."""
+    """Return the folder with all state."""
     folder = tmp_path_factory.mktemp("tls")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FAIRLEAD_HOME", str(folder / "home"))
@@ -116,7 +116,7 @@ def pair(home: Path) -> Iterator[Secure]:
 
 @pytest.fixture
 def kafka(secure: Secure) -> Callable[..., KafkaEndpoint]:
-    """For fleets: every place is this one site."""
+    """Return the endpoints for fleets: every place is this one site."""
     return lambda _place, user="admin": secure.kafka(user)
 
 

@@ -6,12 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-ELSEWHERE = "127.0.0.2"  # this machine as well, by an address that no certificate has
+ELSEWHERE = "127.0.0.2"  # another address of this machine, which no certificate has
 
 
 @contextlib.asynccontextmanager
 async def relay(port: int) -> AsyncIterator[int]:
-    """Another address of a port of this machine; gives the port there."""
+    """Relay a local port from another address of this machine; yield the port there."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

@@ -55,7 +55,7 @@ async def test_nobody_gets_in_without(secure: Secure) -> None:
         with pytest.raises(ConnectionLost):
             await Cluster.open(there, client_id="plain", request_timeout=5)
     assert mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls=False, tls_ca=None)) is None
-    stranger = mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None))  # who knows other authorities only
+    stranger = mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None))  # trusts other authorities
     assert stranger is not None and "not signed by the authorities" in stranger
     assert answer(secure.mqtt()) == "Success"
 
@@ -81,7 +81,7 @@ def stranger(tmp_path: Path) -> Path:
 
 
 async def refused_everywhere(kafka: KafkaEndpoint, mqtt: MqttEndpoint, words: str) -> None:
-    """Each kind of client says why, at once."""
+    """Check that each kind of client reports the reason at once."""
     with pytest.raises(AuthenticationFailed, match=words):
         await Cluster.open(kafka, client_id="test")
     with pytest.raises(UntrustedError, match=words):
@@ -126,7 +126,7 @@ async def test_an_authority_that_is_gone(secure: Secure, tmp_path: Path) -> None
 
 
 async def test_one_that_has_expired(secure: Secure) -> None:
-    """Mosquitto shows whatever it is given; Kafka would not start with it, so that is for the wire's own tests."""
+    """Clients refuse Mosquitto's expired certificate. Kafka would not start with one; its client's tests cover that."""
     folder = LocalSite(secure.local.folder, SITE).mosquitto_folder
     authority = load(secure.certificates.folder / "authority.pem", secure.certificates.folder / "authority.key")
     begun = dt.datetime.now(dt.UTC) - dt.timedelta(days=40)

@@ -1,4 +1,4 @@
-"""Who reads at a site that speaks TLS only: shore, and customers with clients of their own."""
+"""Readers at a site with TLS: shore, and customers with their own clients."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FEED = "feeds.ducks"
 
 @pytest.fixture
 async def lab(pair: Secure) -> AsyncIterator[Lab]:
-    """The topology's own stream of containers: users may read nothing else."""
+    """Provide a lab with the topology's own stream of containers, the only one that users may read."""
     made = Lab(lambda site, user="admin": pair.local.kafka(site, user), stream="containers")
     yield made
     await made.close()
@@ -49,7 +49,7 @@ def stranger(tmp_path: Path) -> Path:
 
 
 def read_as_spark(endpoint: KafkaEndpoint, pattern: str) -> Iterator[int]:
-    """The offsets that shore's data source gives. Spark pickles the reader and its parts on their way to the tasks."""
+    """Yield the offsets that shore's data source returns. Pickles the reader and its partitions, as Spark does."""
     source = type("Source", (FairleadSource,), {"endpoints": {endpoint.site: endpoint}})({"pattern": pattern})
     reader = source.reader(source.schema())
     for part in pickle.loads(pickle.dumps(reader.partitions())):  # noqa: S301
@@ -74,7 +74,7 @@ async def test_shores_reader(pair: Secure, lab: Lab, stranger: Path) -> None:
 
 
 class Feed:
-    """The ducks' feed at the site."""
+    """The feed of customer ``ducks`` at the site."""
 
     def __init__(self, kafka: KafkaEndpoint) -> None:
         self._kafka = kafka
@@ -97,7 +97,7 @@ def feed(pair: Secure) -> Feed:
 
 @pytest.fixture
 def programs(tmp_path: Path) -> str:
-    """PATH with what the printed commands call, as Apache Kafka's archive and this environment have it."""
+    """Return a PATH with the programs that the printed commands call: Apache Kafka's scripts and this environment's."""
     folder = tmp_path / "bin"
     folder.mkdir()
     jars = ":".join(map(str, (*ensure_jars("kafka"), *ensure_jars("console"))))
@@ -110,8 +110,8 @@ def programs(tmp_path: Path) -> str:
 
 
 def _with_a_library_that_is_new_enough(kcat: str, folder: Path) -> None:
-    """Put a kcat into ``folder`` whose librdkafka can do SCRAM with Kafka 4: the one that confluent-kafka brings, since
-    Debian 12's is older than 2.6.1."""
+    """Put a kcat into ``folder`` that uses the librdkafka of confluent-kafka: Debian 12's is older than 2.6.1, which
+    SCRAM with Kafka 4 needs."""
     (library,) = Path(confluent_kafka.__file__).parents[1].glob("confluent_kafka.libs/librdkafka-*.so.1")
     (folder / "lib").mkdir()
     (folder / "lib" / "librdkafka.so.1").symlink_to(library)
@@ -150,7 +150,7 @@ def test_what_feed_prints_for_other_clients_reads(
 def test_kcats_settings_trust_that_authority_and_no_other(
     pair: Secure, feed: Feed, stranger: Path, tmp_path: Path
 ) -> None:
-    """With kcat's library, as kcat itself is not everywhere."""
+    """The settings for kcat trust that authority only. Tested with kcat's library, because kcat may be missing."""
     feed.append("for kcat")
     assert pair.run("feed", "ducks", "--client", "kcat", "--out", str(tmp_path)).exit_code == 0
     settings = dict(line.split("=", 1) for line in (tmp_path / "kcat.conf").read_text().splitlines())

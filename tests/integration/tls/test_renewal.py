@@ -1,4 +1,4 @@
-"""Certificates are renewed while a device publishes and a bridge works: nothing is lost."""
+"""Certificates are renewed while a device publishes and a bridge runs: nothing is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def fleet(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint]
 
 
 class Device:
-    """One box that comes through the gate, and its readings until told to stop."""
+    """One box that comes in through the gate and sends readings until ``stop``."""
 
     def __init__(self, fleet: Fleet, sender: Sender) -> None:
         self._fleet, self._sender = fleet, sender
@@ -57,13 +57,13 @@ class Device:
         await self._sender.flush()
 
     async def more(self) -> None:
-        """Wait until the broker has acknowledged what is published from now on."""
+        """Wait until the broker has acknowledged messages that were published after this call."""
         wanted = self._sender.acknowledged + self._sender.waiting + 20
         await until(lambda: self._sender.acknowledged >= wanted, what="readings taken")
 
 
 def shown(secure: Secure) -> dict[str, str]:
-    """Serial numbers that the servers show, by what they serve."""
+    """Return the serial numbers of the certificates that the servers present, by service."""
     state = secure.state
     ports = {"kafka": state.kafka_port, "controller": state.controller_port, "mqtt": state.mqtt_port}
     return {name: facts(served("127.0.0.1", port)).serial for name, port in ports.items()}
@@ -87,10 +87,10 @@ async def test_certificates_are_renewed_and_no_reading_is_lost(secure: Secure, f
             assert renewed["kafka"] == renewed["controller"]
             assert "quay.example" in facts(served("127.0.0.1", secure.state.kafka_port)).names
             await device.more()
-            assert bridge.snapshot()["mqtt_connections"] == connections  # nobody was disconnected
+            assert bridge.snapshot()["mqtt_connections"] == connections  # no client was disconnected
             assert secure.local.status()[SITE].pids == pids
 
-            await asyncio.to_thread(secure.local.restart, SITE, "mqtt")  # so that both ends of it connect again
+            await asyncio.to_thread(secure.local.restart, SITE, "mqtt")  # so that both its ends connect again
             await asyncio.to_thread(require_answer, secure.kafka())
             await device.more()
 

@@ -1,4 +1,4 @@
-"""A replicator between two sites that speak TLS only."""
+"""A replicator between two sites with TLS."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINK = "alpha->beta"
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """Writers at alpha, and the lines to both sites."""
+    """Writers at alpha, and the proxies to both sites."""
 
     writers: Traffic
     lines: tuple[TcpProxy, TcpProxy]
@@ -51,7 +51,7 @@ async def lab(pair: Secure) -> AsyncIterator[Lab]:
 
 @pytest.fixture
 def command(pair: Secure) -> Callable[..., Awaitable[None]]:
-    """Runs a command that must work."""
+    """Return a function that runs a command and fails if the command does."""
 
     async def run(*arguments: str) -> None:
         done = await asyncio.to_thread(pair.run, *arguments)
@@ -65,7 +65,7 @@ def port(pair: Secure, site: str) -> int:
 
 
 def shown(pair: Secure) -> dict[str, float]:
-    """When the certificates end that the sites show now."""
+    """Return the expiry times of the certificates that the sites present now."""
     return {
         site: facts(served("127.0.0.1", port(pair, site))).expires.timestamp()
         for site in ("alpha", "beta")
@@ -73,14 +73,14 @@ def shown(pair: Secure) -> dict[str, float]:
 
 
 def seen(beta: Replicator) -> dict[str, Any]:
-    """When the certificates end that the replicator was shown as it connected."""
+    """Return the expiry times of the certificates that the replicator saw when it connected."""
     snapshot = beta.snapshot()
     return {"alpha": links([snapshot])[LINK]["certificate_ends"], "beta": snapshot["target"]["certificate_ends"]}
 
 
 @asynccontextmanager
 async def copying(lab: Lab, beta: Replicator, own: list[str], plain: list[str]) -> AsyncIterator[Copying]:
-    """A replicator under writers, with lines whose connections can be ended."""
+    """Run a replicator and writers, with proxies that can end their connections."""
     here, there = lab.kafka("alpha"), lab.kafka("beta")
     async with (
         through_proxy(here, client=CLIENT) as source,
@@ -107,7 +107,7 @@ async def test_copies_are_identical_and_go_on_while_certificates_are_renewed(
         await command("certs", "renew", "--yes")
         renewed = shown(pair)
         assert all(renewed[site] > before[site] for site in before)
-        await grown(there, logs)  # by the connections that it has
+        await grown(there, logs)  # over its existing connections
         under_way.reset()
 
         async def taken() -> bool:
@@ -119,7 +119,7 @@ async def test_copies_are_identical_and_go_on_while_certificates_are_renewed(
 
 @pytest.mark.parametrize("wrong", ["alpha", "beta"])
 async def test_a_site_whose_certificate_is_for_another_name_is_refused(wrong: str, pair: Secure, lab: Lab) -> None:
-    """By the source's name nothing is read there, by the target's nothing is written; by the right one it goes on."""
+    """A wrong name at the source stops reading, at the target writing; with the right name copying continues."""
     log = lab.log("alpha.one")
     await lab.make("alpha", log)
     end = await lab.write("alpha", log, 20, at=await lab.open_term("alpha", log, term=1, at=0))

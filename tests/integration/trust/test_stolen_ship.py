@@ -1,7 +1,7 @@
-"""A ship is stolen: with all its passwords a thief does what he can, berthed and at sea, and changes nothing ashore.
+"""A thief with all passwords of a ship attacks, berthed and at sea, and changes nothing ashore.
 
-Three real sites with their rules, bridges and replicators. What the thief tries by ordinary clients and as the
-ship's own bridge would, is what a careful hostile reader found; afterwards one command shuts the ship out.
+Three real sites with their ACLs, bridges and replicators. The thief uses ordinary clients and acts as the ship's own
+bridge; a security review found the attacks. Afterwards one command shuts the ship out.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ shore: {at: los-angeles}
 """
 ASHORE, ABOARD, OUTSIDE, NEW = log(1), log(2), log(3), log(4)
 OF_THE_SHIP: Final = ("custody.duck-star", "alerts.duck-star", "events.duck-star", "strays.duck-star", "alerts.")
-"""Logs that may change ashore: those the ship writes about itself, and the alerts about it."""
+"""Logs that may change ashore: the ship's own about itself, and alerts about it."""
 
 
 T = TypeVar("T")
@@ -145,7 +145,7 @@ class Fleet:
             yield cluster
 
     async def holders(self, site: str) -> dict[str, tuple[str | None, int | None]]:
-        """Who holds each log, and in which term, as a site's ledgers are believed."""
+        """Return the holder and the term of each log, according to the entries that a site believes."""
         async with self.at(site) as cluster:
             found = sifted(self.context.topology, await read_ledgers(cluster, site))
         return {each.log: (each.holder, each.newest.term if each.newest else None) for each in chains(found.entries)}
@@ -186,7 +186,7 @@ def may_change(topic: str) -> bool:
 
 
 async def picture(fleet: Fleet, site: str) -> dict[str, Any]:
-    """All of a site that the theft must not change: logs with settings and records, ledgers, groups."""
+    """Return everything of a site that the theft must not change: logs with settings and records, ledgers, groups."""
     client = admin_client(fleet.kafka(site))
     topics = client.list_topics(timeout=30).topics
     names = sorted(name for name in topics if not may_change(name))
@@ -208,7 +208,7 @@ async def picture(fleet: Fleet, site: str) -> dict[str, Any]:
 
 
 def _when_loaded(ask: Callable[[], T]) -> T:
-    """What a group's coordinator answers once it has loaded: a site makes the topic of positions when first asked."""
+    """Ask a group's coordinator until it has loaded: a site creates the topic of offsets at the first request."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -252,7 +252,7 @@ def by_admin(fleet: Fleet) -> None:
     parts = [NewPartitions(name, 3) for name in (ABOARD, f"custody.{SHIP}", f"events.{SHIP}")]
     for answer in client.create_partitions(parts).values():
         answer.result(30)
-    far = [TopicPartition(f"events.{SHIP}", 0, 1, metadata=f"fairlead:{HQ}:{10**18}:1")]  # as if HQ's, and for ever
+    far = [TopicPartition(f"events.{SHIP}", 0, 1, metadata=f"fairlead:{HQ}:{10**18}:1")]  # as if from HQ
     desk = [ConsumerGroupTopicPartitions("desk", far)]
     _when_loaded(lambda: client.alter_consumer_group_offsets(desk)["desk"].result(30))
     producer = Producer({**fleet.kafka(SHIP).librdkafka(), "log_level": 0})
@@ -309,7 +309,7 @@ def poison() -> list[bytes]:
 
 
 async def by_bridge(fleet: Fleet, attempt: int) -> None:
-    """Attack as the ship's own bridge could, in the very form in which it writes."""
+    """Attack as the ship's own bridge could, with correctly formed records."""
     term = (await fleet.holders(SHIP))[ABOARD][1]
     assert term is not None
     strays = [
@@ -384,7 +384,7 @@ async def _stolen(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     await happens("GTOT", OUTSIDE)
     await until(lambda: fleet.bridges[SHIP].snapshot()["custody"]["held"] == 1, what="the box aboard")
     await deck.readings(ABOARD.partition(".")[2], range(3, 5))
-    await quay.readings(ABOARD.partition(".")[2], range(5, 7))  # heard at the quay: strays of the port
+    await quay.readings(ABOARD.partition(".")[2], range(5, 7))  # received at the quay: strays of the port
     await until(lambda: fleet.bridges[PORT].snapshot()["strays_waiting"] == 2, what="the port's strays")
     for topic in OF_THE_SHIP[:3]:
         for site in (PORT, HQ):
@@ -395,7 +395,7 @@ async def _stolen(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     before = {site: await picture(fleet, site) for site in (PORT, HQ)}
     assert before[PORT]["holders"] == {ASHORE: (PORT, 1), ABOARD: (SHIP, 2), OUTSIDE: (None, 2)}
 
-    # Berthed: the thief works beside the ship's replicator, and the ship's bridge is his.
+    # Berthed: the thief works beside the ship's replicator and controls the ship's bridge.
     stolen = [fleet.kafka(site, upstream_user(SHIP)) for site in (PORT, HQ)]
     await fleet.stop(f"bridge {SHIP}")
     await by_bridge(fleet, 1)
@@ -421,7 +421,7 @@ async def _stolen(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
         assert fleet.bridges[site].snapshot()["entries_refused"] > 0
         assert fleet.replicators[site].snapshot()["entries_refused"] > 0
 
-    # Everything ashore starts again on what the thief has left there.
+    # Everything ashore restarts with the records that the thief has left.
     fleet.check()
     await fleet.stop(*(f"{kind} {site}" for site in (PORT, HQ) for kind in ("bridge", "replicator")))
     await fleet.start(PORT, HQ)
@@ -443,7 +443,7 @@ async def _stolen(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
         assert not await asyncio.to_thread(accepts, endpoint)
     reached = {site: await fleet.end(site, f"custody.{SHIP}") for site in (PORT, HQ)}
     await by_bridge(fleet, 3)
-    await _reaches(fleet, f"custody.{PORT}", PORT, HQ)  # the links ashore go on
+    await _reaches(fleet, f"custody.{PORT}", PORT, HQ)  # the links ashore still copy
     assert {site: await fleet.end(site, f"custody.{SHIP}") for site in (PORT, HQ)} == reached
     await until(lambda: fleet.bridges[PORT].snapshot()["strays_waiting"] == 0, what="the box's strays in its log")
     fleet.check()

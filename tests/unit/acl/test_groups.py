@@ -62,7 +62,7 @@ def test_a_group_that_comes_home_may_be_committed_on_the_sites_own_logs_which_st
 def test_a_pattern_that_no_rule_can_say_is_refused(pattern: str) -> None:
     assert pattern_of_glob(pattern) is None
     for site in ("one", "two"):
-        with pytest.raises(ConfigurationError, match="no Kafka rule can say"):
+        with pytest.raises(ConfigurationError, match="ACLs cannot express"):
             compile_site(topology(pattern), site)
 
 

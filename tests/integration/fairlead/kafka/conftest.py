@@ -1,4 +1,4 @@
-"""Clients of the wire at site ``alpha``."""
+"""Fairlead's Kafka clients at site ``alpha``."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ MANY = 500
 
 
 def record(text: str, key: str | None = None) -> NewRecord:
-    """A record of now."""
+    """Return a record with the present time."""
     return NewRecord(text.encode(), None if key is None else key.encode(), timestamp_ms=int(time.time() * 1000))
 
 
 def marker() -> NewRecord:
-    """A unique marker."""
+    """Return a marker that occurs nowhere else."""
     return marker_record(secrets.token_hex(8).encode(), timestamp_ms=int(time.time() * 1000))
 
 
 @pytest.fixture
 async def cluster(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Cluster]:
-    """Site ``alpha`` seen by its administrator."""
+    """Connect to site ``alpha`` as its administrator."""
     async with await Cluster.open(kafka("alpha"), client_id="test") as client:
         yield client
 
 
 @pytest.fixture
 async def appender(cluster: Cluster) -> AsyncIterator[Appender]:
-    """An appender at ``alpha``."""
+    """Run an appender at ``alpha``."""
     instance = Appender(cluster)
     yield instance
     await instance.close()
@@ -46,7 +46,7 @@ async def appender(cluster: Cluster) -> AsyncIterator[Appender]:
 
 @pytest.fixture(scope="module")
 def many_logs(kafka: Callable[..., KafkaEndpoint]) -> list[TP]:
-    """500 empty logs at ``alpha``; they go with the site."""
+    """Create 500 empty logs at ``alpha``; they are deleted with the site."""
     run = secrets.token_hex(3)
     logs = [TP(f"many.{run}-{index:03d}") for index in range(MANY)]
     create_logs(kafka("alpha"), {log.topic: {} for log in logs})

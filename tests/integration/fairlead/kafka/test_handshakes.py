@@ -39,7 +39,7 @@ def looks_at_groups(endpoint: KafkaEndpoint, _: float) -> object:
     return asyncio.run(GroupClient(endpoint).groups())
 
 
-PATIENT = [require_answer, reads, asks]  # who copies groups does not wait but looks again later
+PATIENT = [require_answer, reads, asks]  # the group copier does not wait; it checks again later
 
 
 @pytest.mark.parametrize("ask", PATIENT)

@@ -1,4 +1,4 @@
-"""One running site for the tests that only look at it or do it no lasting harm."""
+"""One running site for tests that read from it or restore it afterwards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fairlead.local.sites import LocalSites, SiteSpec
 
 @pytest.fixture(scope="package")
 def gamma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
-    """A state folder with the site ``gamma``, running when a test begins and ends."""
+    """Provide a state folder with the site ``gamma``, which runs when a test begins and when it ends."""
     local = LocalSites(tmp_path_factory.mktemp("gamma"))
     local.up([SiteSpec("gamma", ("bridge",))])
     yield local
@@ -20,7 +20,7 @@ def gamma(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
 
 @pytest.fixture
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalSites]:
-    """An empty state folder of its own; what is started there is stopped."""
+    """Provide an empty state folder; stop the sites that the test starts in it."""
     local = LocalSites(tmp_path_factory.mktemp("fresh"))
     yield local
     local.down(purge=True)

@@ -1,4 +1,4 @@
-"""A site of three brokers: one of them may go at any time, and it comes back."""
+"""A site of three brokers keeps working while any one of them is down."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_three_brokers_survive_the_loss_of_one(fresh: LocalSites) -> None:
     status = fresh.status()["trio"]
     assert not status.kafka_up
     assert {number for number, up in status.brokers.items() if not up} == {leader}
-    append(admin, "test.kept", 10)  # by the next leader: acks=all, two in sync
+    append(admin, "test.kept", 10)  # acknowledged by the next leader: acks=all, two in sync
     assert partition(client, "test.kept")[0] != leader
 
     before = fresh.status()["trio"].pids
@@ -76,7 +76,7 @@ def test_controllers_speak_tls_where_clients_do_not(fresh: LocalSites) -> None:
 
 
 def partition(client: AdminClient, topic: str) -> tuple[int, set[int], set[int]]:
-    """Leader, replicas and those in sync of a topic's one partition."""
+    """Return leader, replicas and in-sync replicas of a topic's only partition."""
     deadline = time.monotonic() + PATIENCE
     while (found := client.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.get(0)) is None:
         assert time.monotonic() < deadline, "the broker that is asked does not hear of it"

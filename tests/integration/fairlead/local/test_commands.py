@@ -53,7 +53,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def two_sites(home: Path) -> list[str]:
-    """The names of the topology's sites, which are up."""
+    """Start the topology's sites and return their names."""
     assert run("up").exit_code == 0
     return list(open_topology("minimal").topology.sites)
 
@@ -123,7 +123,7 @@ def test_replicators_links_lag_and_troubles_are_shown(two_sites: list[str]) -> N
     site = status()["sites"][0]
     assert site["lag"] is None and not site["replicator"]["running"]
     assert [each["state"] for each in site["links"]] == ["stopped"]
-    file.write_text("{")  # and half a file is no replicator
+    file.write_text("{")  # an incomplete file does not count as a replicator
     assert status()["sites"][0]["replicator"] is None
     file.unlink()
 

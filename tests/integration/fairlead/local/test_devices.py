@@ -28,7 +28,7 @@ BOX, OTHER, SHIP, TERMINAL, OFFICE = "BIGU1000010", "BIGU1000026", "9074729", "t
 DEVICES = (BOX, OTHER, SHIP, TERMINAL, OFFICE)
 SERVICES = {name: SecretStr(f"password-of-{name}") for name in ("bridge", "device")}
 REFUSED = "Not authorized"
-TAKEN = ("Success", "No matching subscribers")  # what a PUBACK of MQTT 5 says
+TAKEN = ("Success", "No matching subscribers")  # reason code of an MQTT 5 PUBACK
 
 
 def readings(box: str) -> str:
@@ -89,7 +89,7 @@ class Client:
         return self.answers.get(mid, "ended")
 
     def subscribe(self, *topics: str) -> None:
-        """Returns when the broker has answered."""
+        """Subscribe; return when the broker has answered."""
         before = self._subscribed
         self._paho.subscribe([(topic, 1) for topic in topics])
         self.until(lambda: self._subscribed > before)
@@ -97,14 +97,14 @@ class Client:
     def close(self) -> None:
         self._paho.disconnect()
         self._paho.loop_stop()
-        # Without its callbacks it is in no cycle, and closes its sockets when the last reference is gone.
+        # Without callbacks the client is in no reference cycle, and closes its sockets with the last reference.
         client = self._paho
         client.on_message = client.on_connect = client.on_disconnect = client.on_subscribe = client.on_publish = None
 
 
 @dataclass
 class Broker:
-    """A local site of which only Mosquitto runs."""
+    """A local site where only Mosquitto runs."""
 
     folder: Path
     port: int
@@ -170,7 +170,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     end = time.monotonic() + PATIENCE
     while not ports.accepts(broker.port):
         assert time.monotonic() < end
-        time.sleep(0.01)  # there is no event for it
+        time.sleep(0.01)  # Mosquitto sends no event for this
     yield broker
     processes.stop([site.pid_file("mqtt")])
 
@@ -255,7 +255,7 @@ def test_on_no_other_topic_does_anything_get_in(broker: Broker, user: str, topic
     """A message on any other topic is not delivered."""
     bridge = Bridge(broker)
     assert broker.client(user).publish(topic, b"spoofed") in (REFUSED, "ended")
-    broker.client(user, version=3).publish(topic, b"spoofed")  # MQTT 3.1.1 cannot say that it was refused
+    broker.client(user, version=3).publish(topic, b"spoofed")  # MQTT 3.1.1 cannot report the refusal
     assert bridge.got() == []
 
 
@@ -275,7 +275,7 @@ def test_a_last_will_is_no_way_round(broker: Broker) -> None:
         assert device.loop(1.0) == paho.MQTT_ERR_SUCCESS
     sock = device.socket()
     assert isinstance(sock, socket.socket)
-    sock.shutdown(socket.SHUT_RDWR)  # no DISCONNECT: the broker is to publish the will
+    sock.shutdown(socket.SHUT_RDWR)  # no DISCONNECT, so that the broker publishes the will
     assert bridge.got() == []
 
 
@@ -286,7 +286,7 @@ def test_a_device_hears_nothing(broker: Broker, user: str) -> None:
     spy.subscribe("#", "+/#", "$SYS/#", "fairlead/#", readings(OTHER), readings(BOX), "fairlead/v1/+/+/readings")
     for topic in (readings(OTHER), readings(BOX), "fairlead/v1/events"):
         assert gateway.publish(topic) in TAKEN
-    spy.subscribe("fairlead/v1/nothing")  # answered after all that was to be delivered before
+    spy.subscribe("fairlead/v1/nothing")  # answered after all earlier messages are delivered
     assert spy.came.empty()
 
 
@@ -350,7 +350,7 @@ def test_a_thousand_log_ins_keep_nobody_out(broker: Broker) -> None:
 
 
 def _connect(name: str, user: str, password: str) -> bytes:
-    """A CONNECT of MQTT 3.1.1."""
+    """Return a CONNECT packet of MQTT 3.1.1."""
     fields = b"".join(len(text).to_bytes(2, "big") + text.encode() for text in (name, user, password))
     body = b"\x00\x04MQTT\x04\xc2\x00\x3c" + fields
     return b"\x10" + bytes([len(body)]) + body

@@ -156,7 +156,7 @@ def test_a_site_from_before_gets_a_password_of_the_bridge_for_mqtt_alone(gamma: 
     assert kafka.password is not None and device.password is not None
     old = dataclasses.replace(gamma.mqtt("gamma", "bridge"), password=kafka.password)
     assert answer(old) == "Not authorized"
-    users = {"bridge": kafka.password, "device": device.password}  # as an older Fairlead has told it
+    users = {"bridge": kafka.password, "device": device.password}  # as an older Fairlead set it
     mosquitto.write_users(folder / "sites" / "gamma" / "mosquitto", users, mosquitto.find_mosquitto())
     Passwords(folder / "secrets.json").forget_user("gamma", "bridge-mqtt")
     os.kill(gamma.status()["gamma"].pids["mqtt"], signal.SIGHUP)
@@ -196,9 +196,9 @@ def _values(checkpoint: bytes) -> set[bytes]:
 
 
 def _publish_and_read(local: LocalSites, *, publisher: str, reader: str) -> bytes | None:
-    """Publish as one user what another has subscribed to: what arrived, or None when it was kept from arriving.
+    """Publish as one user to a topic that another has subscribed to. Return the payload that arrived, or None.
 
-    The subscriber's session outlives its connection, which ends where a machine is held up for long.
+    The subscriber's session outlives its connection, which may end on a busy machine.
     """
     done: dict[str, queue.Queue[bytes]] = {kind: queue.Queue() for kind in ("subscribed", "published", "message")}
 
@@ -227,10 +227,10 @@ def _publish_and_read(local: LocalSites, *, publisher: str, reader: str) -> byte
         done["subscribed"].get(timeout=PATIENCE)
         sender.publish("fairlead/v1/containers/CSQU3054383/readings", b"21.5", qos=1)
         done["published"].get(timeout=PATIENCE)
-        device.publish("fairlead/v1/barrier", b"barrier", qos=1)  # comes to whoever may read, after the other one
+        device.publish("fairlead/v1/barrier", b"barrier", qos=1)  # arrives later, at users that may read
         done["published"].get(timeout=PATIENCE)
         if reader != "bridge":
-            # A second SUBSCRIBE is answered after everything that was to be delivered before it.
+            # The broker answers a second SUBSCRIBE after it has delivered all earlier messages.
             subscriber.subscribe("fairlead/v1/#", qos=1)
             done["subscribed"].get(timeout=PATIENCE)
             return None if done["message"].empty() else done["message"].get()

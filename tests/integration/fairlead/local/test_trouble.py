@@ -66,9 +66,9 @@ def test_ctrl_c_leaves_nothing_behind(fresh: LocalSites, moment: str) -> None:
     up.send_signal(signal.SIGINT)
     time.sleep(0.05)
     up.send_signal(signal.SIGINT)  # an impatient second one does not stop the cleaning up
-    assert up.wait(PATIENCE) in (130, -signal.SIGINT)  # the second may find an interpreter on its way out
+    assert up.wait(PATIENCE) in (130, -signal.SIGINT)  # at the second one the interpreter may be exiting already
     assert running(fresh.folder) == set()
-    fresh.up([SiteSpec(name) for name in SITES])  # and nothing stands in the way of another try
+    fresh.up([SiteSpec(name) for name in SITES])  # another try succeeds
     assert all(site.kafka_up and site.mqtt_up for site in fresh.status().values())
 
 

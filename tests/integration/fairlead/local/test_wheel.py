@@ -23,7 +23,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files that version control has or would take, and one with passwords."""
+    """Copy the files that version control has or would add, and one file with passwords."""
     folder = tmp_path_factory.mktemp("wheel") / "source"
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split("\0")  # noqa: S603
@@ -37,7 +37,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def files(source: Path) -> set[str]:
-    """The files of the packages, without what the build leaves among them and what deploys from a checkout."""
+    """Return the files of the packages, without build products and files that only a checkout needs."""
     deployed = {source / "compose" / "Dockerfile", *(source / "compose" / "kubernetes").rglob("*")}
     return {
         str(each.relative_to(source))
@@ -57,7 +57,7 @@ def wheel(source: Path, files: set[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs ``python`` or ``fairlead`` of an environment with the wheel, in an empty folder."""
+    """Return a function that runs ``python`` or ``fairlead`` of an environment with the wheel, in an empty folder."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True)  # noqa: S603
     # The other packages are this environment's. Its editable Fairlead is not among them: a .pth file counts only in an

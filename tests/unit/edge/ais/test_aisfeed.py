@@ -42,7 +42,7 @@ def test_a_source_is_read(text: str, source: AisSource) -> None:
 )
 def test_what_is_no_source_is_refused_with_the_form_that_is(text: str) -> None:
     """An invalid AIS source is refused with an error that shows the valid form."""
-    with pytest.raises(ConfigurationError, match="no source"):
+    with pytest.raises(ConfigurationError, match="not a source"):
         parse_source(text)
 
 

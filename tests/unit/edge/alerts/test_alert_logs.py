@@ -76,7 +76,7 @@ async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: C
     put(fake, "alerts.star", *(encode(alert) for alert in alerts()))
     with pytest.raises(ConfigurationError, match="no overboard alert"):
         await make_report(cluster, topology(), "BIGU9999999", "PRELIMINARY")
-    with pytest.raises(ConfigurationError, match="has been cleared"):
+    with pytest.raises(ConfigurationError, match="was cleared"):
         await make_report(cluster, topology(), NEIGHBOURS[0], "PRELIMINARY")
 
 

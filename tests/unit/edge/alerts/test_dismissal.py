@@ -162,9 +162,9 @@ def test_an_alert_is_meant_by_its_id_by_its_container_or_by_its_log() -> None:
 def test_what_cannot_be_cleared_is_refused_with_its_reason() -> None:
     """An alert that cannot be dismissed is refused with the reason."""
     alerts = raised()
-    with pytest.raises(ConfigurationError, match="no alert is 'BIGU9999999' here"):
+    with pytest.raises(ConfigurationError, match="no open alert 'BIGU9999999' here"):
         chosen(alerts, "BIGU9999999", "star")
-    with pytest.raises(RefusedError, match="is over already: the container is no longer in the care of star"):
+    with pytest.raises(RefusedError, match="was cleared already: the container is no longer in the care of star"):
         chosen(alerts, alerts[1].alert_id, "star")
     with pytest.raises(RefusedError, match="raised at star"):
         chosen(alerts, BOX, "marlin")

@@ -155,7 +155,7 @@ async def test_an_append_that_is_stuck_holds_up_neither_its_own_box_nor_another(
         await made.until_acknowledged(9)
         assert made.port.state() is CustodyState.HELD
         assert await made.kept() == [1, 2, 3]
-        assert made.alerts() == [f"{BOX_LOG} takes nothing; its messages are kept in strays.tokyo"]
+        assert made.alerts() == [f"appends fail to {BOX_LOG}; its messages are kept in strays.tokyo"]
         assert await made.port.readings(f"containers.{OTHER}") == [0, 1, 2]
         fake.logs[BOX_LOG].leader = 0
         await until(lambda: not made.port.writers.strays.index.waiting)
@@ -309,7 +309,7 @@ async def test_an_own_log_of_the_site_that_takes_nothing_is_named(fake: FakeClus
         writer.enqueue(LogEntry(record, "sails", False, made.session.ack()))
         await until(lambda: made.alerts() != [])
         [alert] = made.alerts()
-        assert alert.startswith("events.tokyo, one of the site's own logs, takes nothing")
+        assert alert.startswith("appends fail to events.tokyo, one of the site's own logs")
         fake.logs["events.tokyo"].leader = 0
         await made.until_acknowledged(5)
         await until(lambda: made.alerts() == [])

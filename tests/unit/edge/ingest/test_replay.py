@@ -178,5 +178,5 @@ def test_a_message_that_nobody_listens_for_is_not_taken_for_delivered(monkeypatc
 
     monkeypatch.setattr(paho.Client, "publish", published)
     publisher = Publisher(MqttEndpoint("tokyo", "127.0.0.1", 1, "device", None))
-    with pytest.raises(RefusedError, match="no bridge has ever worked there"):
+    with pytest.raises(RefusedError, match="no bridge has ever run there"):
         publisher.publish([(EVENTS, b"")])

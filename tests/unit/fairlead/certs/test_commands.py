@@ -67,11 +67,11 @@ def test_show_tells_all_and_no_key() -> None:
 
 
 def test_what_cannot_be_done_says_what_can(home: Path) -> None:
-    with pytest.raises(ConfigurationError, match="there is no authority") as none:
+    with pytest.raises(ConfigurationError, match="has no authority") as none:
         run("issue", "crane", "--name", "crane.example")
     assert "fairlead certs init" in none.value.hint
     run("init", "--yes")
-    with pytest.raises(RefusedError, match="there is an authority") as one:
+    with pytest.raises(RefusedError, match="has an authority already") as one:
         run("init", "--yes")
     assert f"rm -r {home}" in one.value.hint
     with pytest.raises(ConfigurationError, match="cannot name a file"):

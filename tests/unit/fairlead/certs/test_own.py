@@ -81,7 +81,7 @@ def test_a_key_with_a_password_is_refused_and_never_quoted(good: Files, tmp_path
     with pytest.raises(CertificateError, match="has a password"):
         load(good.certificate, file)
     file.write_bytes(good.pair.key[:60])
-    with pytest.raises(CertificateError, match="is no private key") as refused:
+    with pytest.raises(CertificateError, match="is not a private key") as refused:
         load(good.certificate, file)
     assert good.pair.key[30:60].decode() not in f"{refused.value} {refused.value.fields}"
 
@@ -89,11 +89,11 @@ def test_a_key_with_a_password_is_refused_and_never_quoted(good: Files, tmp_path
 def test_files_that_are_not_there_or_something_else(good: Files, tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"the certificate .*gone\.pem cannot be read: No such file"):
         load(tmp_path / "gone.pem", good.key)
-    with pytest.raises(CertificateError, match="is no certificate"):
+    with pytest.raises(CertificateError, match="is not a certificate"):
         load(good.key, good.key)
     with pytest.raises(TrustError, match=r"gone\.pem.*cannot be used: No such file"):
         check_accepted(good.certificate, good.key, tmp_path / "gone.pem", site="tokyo", address="tokyo")
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing\n")
-    with pytest.raises(TrustError, match="there is no certificate in it"):
+    with pytest.raises(TrustError, match="it has no certificate"):
         check_accepted(good.certificate, good.key, empty, site="tokyo", address="tokyo")

@@ -173,7 +173,7 @@ def test_any_site_that_answers_is_asked(ground: FakeLedgers, capsys: pytest.Capt
     assert ground.asked == ["tokyo", "head", "sydney"]
     ground.away = {"tokyo", "head", "sydney", "star"}
     assert cli.run(["list"]) == ExitCode.UNAVAILABLE
-    assert "none of these sites could be asked about custody: tokyo, head, sydney, star" in capsys.readouterr().err
+    assert "none of these sites answered about custody: tokyo, head, sydney, star" in capsys.readouterr().err
     assert cli.run(["list", "--site", "tokyo"]) == ExitCode.UNAVAILABLE
     assert "tokyo is away" in capsys.readouterr().err
 
@@ -247,7 +247,7 @@ def test_a_grant_is_planned_then_done(ground: FakeLedgers, capsys: pytest.Captur
 def test_nobody_answers(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run(["grant", BOX, "--to", "star", "--yes", "--wait", "0.1", "--json"]) == ExitCode.UNAVAILABLE
     error = json.loads(capsys.readouterr().err)
-    assert error["error"] == "OrderStandsError" and "it stands" in error["what"]
+    assert error["error"] == "OrderStandsError" and "carries it out when it runs" in error["what"]
     assert len(ground.orders) == 1
 
 
@@ -264,7 +264,7 @@ def test_an_order_needs_a_yes(ground: FakeLedgers, capsys: pytest.CaptureFixture
     assert body(capsys, *SEIZE, "--dry-run")["applied"] is False
     assert ground.orders == []
     told = say(capsys, *SEIZE, "--yes")
-    assert "done: sydney holds" in told and "note: sydney goes on at offset 20" in told
+    assert "done: sydney holds" in told and "note: sydney continues at offset 20" in told
     assert ground.orders[0][0] == "sydney"
     ground.away.add("tokyo")  # the holder
     assert "answers" not in say(capsys, *SEIZE, "--dry-run", "--yes")

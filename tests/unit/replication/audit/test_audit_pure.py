@@ -240,7 +240,7 @@ def test_another_file_is_named(tmp_path: Path, content: bytes) -> None:
     """A file that is no saved progress is an error that names it."""
     file = tmp_path / "marks"
     file.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="cannot go on") as raised:
+    with pytest.raises(ConfigurationError, match="cannot continue") as raised:
         audit(file)
     assert "--resume" in raised.value.hint
 

@@ -91,7 +91,7 @@ def test_who_gave_the_log_away_extends_it_up_to_that_marker() -> None:
     assert within_reach(part(own, marker), GIVEN) == (part(own, marker), "")
     for forged in (batch(21, 1, 5, 20), batch(21, 1, 6, 21)):
         taken, problem = within_reach(part(own, marker, forged), GIVEN)
-        assert (bytes(taken.records), "beyond offset 21" in problem) == (own + marker, True)
+        assert (bytes(taken.records), "is after offset 21" in problem) == (own + marker, True)
     assert bytes(within_reach(part(batch(15, 9, 4, 10)), GIVEN)[0].records) == b""
     assert bytes(within_reach(part(own, batch(20, 1, 6, 20)), GIVEN)[0].records) == own
 

@@ -285,7 +285,7 @@ async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
     """A stream is promoted as a whole or not at all."""
     on = ground()
     error = await refused(LinkOperation.PROMOTE, on, LinkScope("orders"))
-    assert "orders.east: by its name it is written at east" in error.what
+    assert "orders.east: because of its name only east may ever write to it" in error.what
     for logs in on.logs.values():
         del logs[TP("orders.east")]
         logs[TP("orders.asia")] = 7
@@ -300,8 +300,8 @@ async def test_a_stream_is_promoted_as_a_whole_or_not_at_all() -> None:
     ("log", "link", "why", "hint"),
     [
         ("boxes.BIGU1234560", "west->east", "moves with the container", "custody grant"),
-        ("orders.east", "west->far", "written at east", "log of your own site"),
-        ("orders.far.cpu", "west->far", "written at far", "log of your own site"),
+        ("orders.east", "west->far", "only east may ever write", "log of your own site"),
+        ("orders.far.cpu", "west->far", "only far may ever write", "log of your own site"),
         ("metrics.b", "west->far", "does not carry it", "links that carry it: none"),
     ],
 )
@@ -334,12 +334,12 @@ async def test_nothing_is_promoted_while_something_is_missing(verb: LinkOperatio
     error = await refused(verb, on, LinkScope(log=FREE))
     assert f"{FREE}/1 by 4" in error.what and "stop its writers" in error.hint
     on.logs["east"][TP(FREE, 1)] += 9
-    assert "5 records more" in (await refused(verb, on, LinkScope(log=FREE))).what
+    assert "5 more records" in (await refused(verb, on, LinkScope(log=FREE))).what
     on = ground()
     del on.logs["west"][TP(FREE, 2)]
     assert "fewer partitions" in (await refused(verb, on, LinkScope(log=FREE))).what
     on.logs["west"].clear()
-    assert "no such log" in (await refused(verb, on, LinkScope(log=FREE))).what
+    assert "does not have it" in (await refused(verb, on, LinkScope(log=FREE))).what
 
 
 @pytest.mark.parametrize("verb", [LinkOperation.PROMOTE, LinkOperation.REVERSE])
@@ -418,7 +418,7 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
             on.away.add("west")
 
     on.on_append = meanwhile
-    with pytest.raises(RefusedError, match="it was taken back"):
+    with pytest.raises(RefusedError, match="it was undone"):
         await carry_out(plan, LinkRun(on, wait=0.3))
     assert kinds(on, "east")[-1] == (OverrideKind.RESTORE, FREE, None)
     assert (await on.orders("east")).released(FREE) is None
@@ -427,9 +427,9 @@ async def test_what_comes_while_the_order_is_acted_on_takes_it_back(trouble: str
 async def test_what_the_source_itself_may_lack_is_noted() -> None:
     """The plan notes records that the source itself may lack."""
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE), "west->far")).notes
-    assert notes == ("west may itself have it from another site, over east->west: that site is not checked",)
+    assert notes == ("west may itself copy it from another site, over east->west; that site is not checked",)
     notes = (await plan_of(LinkOperation.PROMOTE, ground(), LinkScope(log=FREE))).notes
-    assert notes == ("what is written at east then reaches west over east->west",)
+    assert notes == ("east->west then copies new records from east to west",)
 
 
 # --- failover
@@ -440,7 +440,7 @@ async def test_failover_needs_no_source_and_tells_what_may_be_missing() -> None:
     on = ground(away={"west"})
     outcome = await do(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     assert kinds(on, "east") == [(OverrideKind.FAILOVER, str(TP(FREE, n)), 20 + n) for n in range(3)]
-    assert f"{FREE}/1 ends at 21: west may have records from 21 on that east has not" in outcome.done
+    assert f"{FREE}/1 ends at 21: west may have records from offset 21 on that east lacks" in outcome.done
 
 
 async def test_failover_with_the_source_there_tells_exactly_what_is_missing() -> None:
@@ -450,8 +450,8 @@ async def test_failover_with_the_source_there_tells_exactly_what_is_missing() ->
     plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     assert any("diverged" in note for note in plan.notes)
     outcome = await carry_out(plan, LinkRun(on, wait=0.3))
-    assert f"{FREE} ends at 20: west has offsets 20 to 22, which east has not" in outcome.done
-    assert f"{FREE}/1 ends at 21: east has all that west has" in outcome.done
+    assert f"{FREE} ends at 20: west has offsets 20 to 22, which east lacks" in outcome.done
+    assert f"{FREE}/1 ends at 21: east has every record of west" in outcome.done
 
 
 async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it() -> None:
@@ -460,7 +460,7 @@ async def test_what_landed_before_the_fence_is_there_and_nothing_lands_after_it(
     plan = await plan_of(LinkOperation.FAILOVER, on, LinkScope(log=FREE))
     on.logs["east"][TP(FREE)] += 3
     outcome = await carry_out(plan, LinkRun(on, wait=0.3))
-    assert f"{FREE} ends at 23: east has all that west has" in outcome.done
+    assert f"{FREE} ends at 23: east has every record of west" in outcome.done
     [(_, fenced)] = on.fences.pop("east")
     assert fenced == {TP(FREE): 23, TP(FREE, 1): 21, TP(FREE, 2): 22}
     assert on.fences == {}, "the source may be written still"
@@ -509,7 +509,7 @@ async def test_a_record_that_comes_just_before_the_sources_filler_takes_the_prom
         return await fence(site, logs, time_ms)
 
     on.fence = late  # type: ignore[method-assign]
-    with pytest.raises(RefusedError, match=r"records came to orders.europe/1 at west \(21 to 22\).*it was taken back"):
+    with pytest.raises(RefusedError, match=r"records came to orders.europe/1 at west \(21 to 22\).*it was undone"):
         await carry_out(plan, LinkRun(on, wait=0.3))
     assert on.fences.keys() == {"west"}, "what is followed again must take appends"
     assert (await on.orders("east")).released(FREE) is None
@@ -524,7 +524,7 @@ async def test_nothing_cannot_be_failed_over() -> None:
     """A log without a copy here cannot be failed over."""
     on = ground()
     on.logs["east"].clear()
-    assert "east has nothing of it" in (await refused(LinkOperation.FAILOVER, on, LinkScope(log=FREE))).what
+    assert "east has no copy of it" in (await refused(LinkOperation.FAILOVER, on, LinkScope(log=FREE))).what
 
 
 # --- reverse and restore
@@ -553,13 +553,13 @@ async def test_what_was_promoted_before_is_only_followed_from_the_other_side() -
     assert len(kinds(on, "east")) == 3
     assert kinds(on, "west") == [(OverrideKind.RESTORE, FREE, None)]
     on.logs["west"][TP(FREE)] += 9
-    assert "west has 4 records more" in (await refused(LinkOperation.REVERSE, on, LinkScope(log=FREE))).what
+    assert "west has 4 more records" in (await refused(LinkOperation.REVERSE, on, LinkScope(log=FREE))).what
 
 
 async def test_reverse_needs_a_way_back() -> None:
     """A reversal needs a link in the other direction."""
     error = await refused(LinkOperation.REVERSE, ground(), LinkScope(log=FREE), "west->far")
-    assert "no link leads from far to west" in error.what and "both: true" in error.hint
+    assert "no link from far to west carries it" in error.what and "both: true" in error.hint
 
 
 async def test_reverse_needs_the_way_back_to_be_open() -> None:

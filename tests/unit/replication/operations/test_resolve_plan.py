@@ -196,7 +196,7 @@ def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
     assert plan.notes == ("offsets 15..19 stay as they are here",)
     assert [(order.start, order.stop) for order in orders(plan)] == [(15, 20)]
     assert plan.steps[-1] == WaitFor(TOPIC, ((0, 20),))
-    with pytest.raises(RefusedError, match="is damaged, and what is here is whole"):
+    with pytest.raises(RefusedError, match="is damaged, and this site's copy of it is not"):
         plan_resolution(LogState.QUARANTINED, known, ResolveChoice.REFILL)
 
 
@@ -310,7 +310,7 @@ def test_a_pause_ends_at_the_scope_at_which_it_was_ordered() -> None:
     assert (order.kind, order.log, order.link) == (OverrideKind.RESUME, TOPIC, "alpha->beta")
     for scope in ({"link": "alpha->beta"}, {"stream": "s"}, {}):
         wide = Override(kind=OverrideKind.PAUSE, at=NOW, by="me", **scope)  # type: ignore[arg-type]
-        with pytest.raises(RefusedError, match="as a whole is paused"):
+        with pytest.raises(RefusedError, match="as a whole, not of this log"):
             plan_resolution(LogState.PAUSED, facts(paused=wide))
 
 

@@ -72,7 +72,7 @@ def test_a_local_file_of_another_user_is_refused(here: Path, link: bool, monkeyp
     else:
         planted.write_text("shore: {settings: {spark.driver.extraJavaOptions: -javaagent:evil.jar}}")
     of_somebody_else(planted, monkeypatch)
-    with pytest.raises(RefusedError, match=r"minimal\.local\.yaml is not used: it belongs to user 54321") as caught:
+    with pytest.raises(RefusedError, match=r"minimal\.local\.yaml: it belongs to user 54321") as caught:
         load("minimal", env={})
     assert "chown" in caught.value.hint
 
@@ -94,7 +94,7 @@ def test_a_file_that_others_may_write_is_refused(
     own = pwd.getpwuid(os.geteuid())
     shared = grp.struct_group((own.pw_name, "x", file.stat().st_gid, [own.pw_name, "mallory"]))
     monkeypatch.setattr(grp, "getgrgid", lambda _: shared)
-    with pytest.raises(RefusedError, match=f"{who} may write it") as caught:
+    with pytest.raises(RefusedError, match=f"{who} can write to it") as caught:
         load(here / "small.yaml", env={})
     assert f"chmod go-w {file.name}" in caught.value.hint.replace(f"{file.parent}/", "")
 
