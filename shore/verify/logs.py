@@ -23,10 +23,10 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
 from shore.source.columns import RawCollector
 from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
+from shore.source.operations import rows_of
 from shore.source.readings import ReadingsCollector, by_table
 from shore.source.task import record_batches
 from shore.verify.catalogue import FromLogs

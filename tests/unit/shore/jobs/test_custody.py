@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
 from shore.delta.write import append_once
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
+from shore.source.operations import rows_of
 from shore.tables import TABLES
 from tests.support.examples import examples
 from tests.support.ledgers import LOG, came_back, claimed, entry, histories, refused
