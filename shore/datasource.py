@@ -28,7 +28,6 @@ from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
-from shore.delta.files import FILES_SCHEMA
 from shore.errors import SinkOptionError, SourceOptionError, site_unreachable
 from shore.sink.options import parse_sink_options
 from shore.source.columns import RAW_SCHEMA
@@ -38,7 +37,7 @@ from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader, find_ends, resolve_edge
 from shore.source.task import Task
 
-_SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
+_SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA}
 
 
 class FairleadSource(DataSource):

@@ -71,6 +71,14 @@ def create_table(spark: SparkSession, table: Table, location: str) -> None:
     builder.execute()
 
 
+def is_committed(location: str, *, app: str, version: int) -> bool:
+    """Whether (``app``, ``version``) was committed to the table."""
+    from deltalake import DeltaTable as Reader  # as in ``is_empty``
+
+    done = Reader(location).transaction_version(app)
+    return done is not None and done >= version
+
+
 def append_once(rows: DataFrame, location: str, *, app: str, version: int) -> None:
     """Append rows in one commit; nothing where (``app``, ``version``) was committed before."""
     check_lease(location)

@@ -1,9 +1,9 @@
 """Writing a Delta table without Spark: appending exactly once, and replacing rows, in one commit each.
 
-**Appending**: rows that are on the driver, or files that tasks wrote. Each commit also records (``app``, ``version``):
-``app`` names a sequence of commits (a query's id, a customer's feed), ``version`` counts up within it. delta-rs records
-such transactions and does not look at them, so this does. Two writers at once cannot both commit: the loser of the race
-gets delta-rs's ``CommitFailedError``.
+**Appending**: rows that are on the driver. Each commit also records (``app``, ``version``): ``app`` names a sequence of
+commits (a customer's feed), ``version`` counts up within it. delta-rs records such transactions and does not look at
+them, so this does. Two writers at once cannot both commit: the loser of the race gets delta-rs's
+``CommitFailedError``.
 
 **Replacing**: derived tables are kept by making rows again from other tables. Whatever new rows touch (the hours of a
 box, the intervals of a log) is computed again as a whole and replaces what was there. Doing it twice gives the same
@@ -15,16 +15,13 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import operator
-import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.transaction import AddAction, RemoveAction
 
-from shore.delta.files import NewFile
 from shore.delta.lease import check_lease
 
 
@@ -41,36 +38,14 @@ def append_once(
     Args:
         noted: Further numbers that the commit records, by name (``last_version`` reads them).
     """
-
-    def write(table: DeltaTable, properties: CommitProperties) -> None:
-        write_deltalake(table, rows, mode="append", commit_properties=properties)
-
-    return _once(location, {app: version, **(noted or {})}, app, write)
-
-
-def commit_files(location: str, schema: pa.Schema, files: Sequence[NewFile], *, app: str, version: int) -> bool:
-    """Add written files in one commit; False when (``app``, ``version``) was committed before: the files are then in no
-    version of the table."""
-    now = time.time_ns() // 1_000_000
-    added: list[AddAction | RemoveAction] = [
-        AddAction(each.path, each.bytes, {}, now, True, each.stats) for each in files
-    ]
-
-    def write(table: DeltaTable, properties: CommitProperties) -> None:
-        table.create_write_transaction(added, "append", schema, commit_properties=properties)
-
-    return _once(location, {app: version}, app, write)
-
-
-def _once(
-    location: str, numbers: Mapping[str, int], app: str, write: Callable[[DeltaTable, CommitProperties], None]
-) -> bool:
     check_lease(location)
     table = DeltaTable(location)
     done = table.transaction_version(app)
-    if done is not None and done >= numbers[app]:
+    if done is not None and done >= version:
         return False
-    write(table, CommitProperties(app_transactions=[Transaction(name, number) for name, number in numbers.items()]))
+    numbers = {app: version, **(noted or {})}
+    properties = CommitProperties(app_transactions=[Transaction(name, number) for name, number in numbers.items()])
+    write_deltalake(table, rows, mode="append", commit_properties=properties)
     return True
 
 

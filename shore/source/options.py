@@ -6,10 +6,7 @@
 ``streams``               names of streams, comma separated: every log ``<stream>.<key>`` is read
 ``pattern``               instead: a regular expression that a topic's whole name must match
 ``rows``                  ``raw`` (default): what Kafka has; ``readings``: parsed, the columns of tables ``readings``
-                          and ``readings_rejected``; rows with a ``reason`` belong to the latter; ``files``: those
-                          rows are written by the tasks, as new files of the two tables, and there is a row for each
-                          file (``shore.delta.files``), which somebody has to commit
-``folder``                with ``files``: where the two tables stand, a path or a URL that delta-rs knows
+                          and ``readings_rejected``; rows with a ``reason`` belong to the latter
 ``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
                           is read by several.
 ``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``
@@ -92,7 +89,7 @@ def positive(options: Mapping[str, str], name: str, default: int, error: type[Co
     return int(text)
 
 
-Rows = Literal["raw", "readings", "files"]
+Rows = Literal["raw", "readings"]
 EARLIEST = -2
 LATEST = -1
 _NAMES = (
@@ -100,7 +97,6 @@ _NAMES = (
     "streams",
     "pattern",
     "rows",
-    "folder",
     "tasks",
     "keepLogsWhole",
     "maxRecordsPerTrigger",
@@ -137,7 +133,6 @@ class SourceOptions:
     streams: frozenset[str]
     pattern: str
     rows: Rows
-    folder: str
     tasks: int
     keep_logs_whole: bool
     max_records: int
@@ -196,8 +191,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
-        rows=cast(Rows, one_of(options, "rows", ("raw", "readings", "files"), SourceOptionError)),
-        folder=options.get("folder", "").rstrip("/"),
+        rows=cast(Rows, one_of(options, "rows", ("raw", "readings"), SourceOptionError)),
         tasks=positive(options, "tasks", 2, SourceOptionError),
         keep_logs_whole=one_of(options, "keepLogsWhole", ("false", "true"), SourceOptionError) == "true",
         max_records=positive(options, "maxRecordsPerTrigger", 500_000, SourceOptionError),
@@ -209,10 +203,6 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
         losses=options.get("losses", "").rstrip("/"),
     )
-    if bool(found.folder) != (found.rows == "files"):
-        raise SourceOptionError(
-            "options 'rows' = 'files' and 'folder' belong together", hint="'folder' is where the tables stand"
-        )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
         for log in edge.by_log:
             if not found.takes(parse_partition_id(log)[0]):

@@ -6,16 +6,11 @@ A row with a ``reason`` belongs to ``readings_rejected``: all columns of its pay
 A record is rejected when it cannot be said which reading of which device of this container it is: no value, no JSON
 object, no container, device, boot, sequence or time, or another container than that of the log. All else is optional:
 what a newer writer adds is ignored, and what it writes in another type than ours is null. The payload is kept as it is.
-
-``write_files`` writes the rows as new files of the two tables where they are read, so a row goes through no other
-process on its way: to hand it to Spark's JVM, and to have that write it, took 21 microseconds of CPU a row, twice as
-many as reading and parsing it; this takes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -27,7 +22,6 @@ from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.reading import Base, Device, Reading
-from shore.delta.files import FileWriter, NewFile
 from shore.source.columns import (
     Collector,
     binary,
@@ -127,10 +121,7 @@ class ReadingsCollector(Collector):
         return Parsed(arrays, pa.concat_arrays([part.problems for part in parts]))
 
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
-
-
-def by_table(rows: Rows) -> tuple[Rows, Rows]:
+def by_table(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Rows of ``READINGS_SCHEMA`` as rows of ``readings`` and of ``readings_rejected``."""
     rejected = pc.is_valid(rows[REASON])
     none = not pc.any(rejected).as_py()  # as nearly always; to choose all would copy them
@@ -163,22 +154,3 @@ def _only_own(
     told = pc.binary_join_element_wise("the payload names container ", named, "")
     reasons = pc.if_else(strange, told, reasons)
     return [pc.if_else(strange, pa.scalar(None, array.type), array) for array in arrays], reasons
-
-
-def write_files(batches: Iterable[pa.RecordBatch], tables: str) -> list[NewFile]:
-    """Write rows of ``READINGS_SCHEMA`` into files of the two tables below the folder ``tables``: at most one each.
-
-    Raises what reading and writing raise; nothing is left behind then, where that can be done.
-    """
-    good = FileWriter(f"{tables}/{READINGS.name}", READINGS)
-    bad = FileWriter(f"{tables}/{READINGS_REJECTED.name}", READINGS_REJECTED)
-    try:
-        for batch in batches:
-            read, rejected = by_table(batch)
-            good.write(read)
-            bad.write(rejected)
-        return [file for file in (good.close(), bad.close()) if file is not None]
-    except BaseException:
-        good.abandon()
-        bad.abandon()
-        raise

@@ -31,13 +31,12 @@ from fairlead.kafka.protocol.errors import (
     broker_error,
 )
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from shore.delta.files import as_batch
 from shore.errors import DataLossError, site_unreachable
 from shore.source.columns import Collector, RawCollector
 from shore.source.losses import Loss, note_losses
 from shore.source.offsets import Positions, Range, pack, partition_id, ranges
 from shore.source.options import SourceOptions
-from shore.source.readings import ReadingsCollector, write_files
+from shore.source.readings import ReadingsCollector
 
 MOST_BYTES: Final = 8 << 20  # of one answer: what a task holds beside the rows that it makes
 MOST_LOGS: Final = 500
@@ -254,19 +253,12 @@ class Task:
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in the task: the rows, or with ``rows`` = ``files`` what has been written of them.
+        """Runs in the task: the rows. An event loop of its own is stepped for one record batch at a time.
 
         Raises:
             DataLossError: records are gone, and option ``failOnDataLoss`` is set.
             SiteUnreachableError: the site does not answer for ``PATIENCE_SECONDS``.
         """
-        if self.options.rows == "files":
-            yield as_batch(write_files(self._read(partition), self.options.folder))
-        else:
-            yield from self._read(partition)
-
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """An event loop of its own, stepped for one record batch at a time."""
         if not isinstance(partition, LogsPartition):
             return
         batches = self._batches(partition.work)

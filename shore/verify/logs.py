@@ -32,9 +32,9 @@ from fairlead.kafka.protocol.types import TP
 from shore.delta.lake import Lake
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, parse_partition_id, partition_id
+from shore.source.operations import rows_of
 from shore.source.options import LATEST
 from shore.tables import TABLES
 from shore.tables.operations import LogTable

@@ -22,7 +22,6 @@ import pyspark.sql.readwriter
 
 import shore.feeds.writer
 import shore.jobs.feeds
-import shore.jobs.readings
 import shore.jobs.runner  # imports all modules that write
 
 Side = Literal["before", "after"]
@@ -85,7 +84,6 @@ def planted(plan: Plan) -> Iterator[Plan]:
     places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
     places.append((shore.feeds.writer, "append"))
     places.append((shore.jobs.feeds, "append"))
-    places.append((shore.jobs.readings, "commit_files"))
     before = [(owner, name, getattr(owner, name)) for owner, name in places]
     try:
         for owner, name, write in before:

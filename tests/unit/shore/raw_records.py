@@ -17,8 +17,8 @@ from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
 from shore.delta.write import append_once
 from shore.jobs import custody
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
+from shore.source.operations import rows_of
 from shore.tables.model import TIME
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
 from tests.support.ledgers import entry

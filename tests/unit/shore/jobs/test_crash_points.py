@@ -8,62 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from shore.delta.write import append_once
-from shore.jobs import operations
-from shore.paths import TablePaths
-from shore.read import table
 from shore.tables import TABLES
-from shore.tables.operations import OPERATIONS
 from tests.support.crashes import crash_everywhere
-from tests.support.ledgers import entry
 from tests.unit.shore import fleet as story
 from tests.unit.shore import hours
-from tests.unit.shore.raw_records import RECORDS, raw
-
-
-class Batch:
-    """What ``operations.write`` asks of a DataFrame."""
-
-    def __init__(self, rows: pa.Table) -> None:
-        self._rows = rows
-        context = SimpleNamespace(getLocalProperty=lambda name: "query-1")
-        self.sparkSession = SimpleNamespace(sparkContext=context)  # Spark's name
-
-    def select(self, *names: str) -> Any:
-        return SimpleNamespace(toArrow=lambda: self._rows.select(names))
-
-
-def test_operations(tmp_path: Path) -> None:
-    paths = TablePaths.of(tmp_path)
-    for operation in OPERATIONS:
-        TABLES[operation.table.name].create(paths.table(operation.table.name))
-    sent = 0
-
-    def batch(number: int) -> Callable[[], None]:
-        nonlocal sent
-        moved = msgspec.structs.replace(entry(number + 1, number * 10, "tokyo", "GTIN"), log="containers.BIGU0000016")
-        records = raw(*RECORDS, ("custody.tokyo", moved))
-        offsets = pc.add(records["offset"], number * 1000)
-        rows = records.set_column(records.schema.names.index("offset"), "offset", offsets)
-        sent += rows.num_rows
-        return lambda: operations.write(cast(Any, Batch(rows)), number, paths)
-
-    def check() -> None:
-        keys = [
-            key
-            for operation in OPERATIONS
-            for key in table(tmp_path, operation.table.name).to_table(columns=["log", "log_offset"]).to_pylist()
-        ]
-        assert len(keys) == len({tuple(key.values()) for key in keys}) == sent
-
-    assert crash_everywhere(batch, check) == len(OPERATIONS)
 
 
 def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:

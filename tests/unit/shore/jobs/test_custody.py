@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
-from shore.jobs.operations import rows_of
+from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
 from tests.support.examples import examples
 from tests.support.ledgers import LOG, came_back, claimed, histories, refused

@@ -9,7 +9,8 @@ import msgspec
 from deltalake import DeltaTable
 
 from shore.delta.write import append_once
-from shore.jobs.operations import PATTERN, rows_of
+from shore.jobs.operations import PATTERN
+from shore.source.operations import rows_of
 from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 
 
