@@ -16,9 +16,10 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
 from shore.delta.table_errors import repair_hint
-from shore.errors import JobFailedError, SlowWorkerError
+from shore.errors import DataLossError, JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
+from shore.source.losses import LOSS_HINT
 
 
 class RotatingEndpoint:
@@ -197,6 +198,8 @@ def job_failure(job: str, message: str) -> JobFailedError:
             job=job,
         )
     cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
+    if causes and causes[-1][1] == DataLossError.__name__:
+        return JobFailedError(f"job {job} has stopped: {causes[-1][2]}", hint=LOSS_HINT, passing=True, job=job)
     return JobFailedError(
         f"job {job} failed: {cause}",
         hint=repair_hint(cause)
