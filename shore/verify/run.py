@@ -12,6 +12,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
 from shore.feeds.readers import customers_tables, kept_tables, readers_here
 from shore.paths import CUSTOMERS, TablePaths
+from shore.storage import open_paths
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
 from shore.verify.compare import TableCheck, Verification
@@ -49,7 +50,7 @@ def verify(
         ConnectionLost, RequestTimeout: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
-    paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
+    paths = open_paths(topology.shore, folder)
     began = time.monotonic()
     verifier = _Verifier(topology, endpoint, paths, tell)
     checks = tuple(verifier.checks(frozenset(tables) if tables else None))

@@ -170,7 +170,7 @@ def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_
     end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
     topology = world.topology()
     assert topology.shore is not None
-    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": paths.base})})
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"tables": paths.base})})
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
     for table in TABLES.values():
         table.create(paths.table(table.name))
