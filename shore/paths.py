@@ -1,6 +1,6 @@
 """Where the tables and checkpoints of one topology are. Pure.
 
-``base`` is the topology's state folder, or the storage URL that ``shore.storage`` names. Tables stand in
+``base`` is the topology's state folder, or the storage URL that ``shore.tables`` names. Tables stand in
 ``<base>/delta/<table>``, checkpoints in ``<base>/checkpoints/<job>``.
 """
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
@@ -35,7 +37,9 @@ import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, find_java
+from shore.paths import TablePaths
 from shore.quickstart import archive_option
+from shore.storage import Storage
 
 PATIENCE = 120.0  # seconds; an executor that can come is there after 5 to 20
 
@@ -70,7 +74,18 @@ def await_first(count: Callable[[], int], master: str, *, patience: float = PATI
 
 DEFAULT_MASTER = "local[2]"
 SECRET = "spark.authenticate.secret"  # noqa: S105 - the setting's name
+MAINTENANCE_POOL = "maintenance"
+_CONFIDENTIAL = re.compile(r"secret|password|token|access[._]?key", re.IGNORECASE)  # as spark.redaction.regex
+_EVENTS = "spark-events"
 _AUTHENTICATE = "spark.authenticate"
+
+# Queries have no pool of their own and run in "default": its tasks go first.
+_POOLS = f"""\
+<allocations>
+  <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>100</weight></pool>
+  <pool name="{MAINTENANCE_POOL}"><schedulingMode>FIFO</schedulingMode><weight>1</weight></pool>
+</allocations>
+"""
 
 _LOGGING = """\
 status = error
@@ -105,11 +120,13 @@ def settings(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.enabled": "false",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.memory": "1g",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (scratch / "pools.xml").as_uri(),
         _AUTHENTICATE: "true",
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.saslFallback": "false",
@@ -120,6 +137,7 @@ def settings(
         # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
         # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
         found |= {
+            "spark.ui.enabled": "false",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
@@ -167,7 +185,7 @@ def spark(
     """
     java = find_java()
     private_folder(folder / "spark" / "scratch")
-    _write_logging(folder / "spark")
+    _write_files(folder / "spark")
     os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
     os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would start a bare "python3" otherwise
     os.environ["PYTHONPATH"] = _python_path()
@@ -175,7 +193,8 @@ def spark(
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     wanted = settings(folder, master=master, packages=packages, java=java) | dict(extra or {})
     secret = _secret(master, wanted)
-    on_the_command_line = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    shown = [(name, value) for name, value in wanted.items() if not _CONFIDENTIAL.search(name)]
+    on_the_command_line = SparkConf(loadDefaults=False).setAll(shown)
     conf = SparkConf(loadDefaults=False).setAll([*wanted.items(), *secret.items()])
     log = folder / "spark" / "spark.log"
     try:
@@ -202,6 +221,41 @@ def spark(
     # pyspark prints every failed query there, with pages of plan, before it raises the same as an exception.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     return session
+
+
+def event_log(paths: TablePaths, master: str) -> dict[str, str]:
+    """Settings for the event log of a cluster's session, which Spark's history server shows: it is written next to the
+    tables. A session on this machine has none.
+
+    Raises:
+        UnavailableError: the storage does not answer.
+    """
+    if master.startswith("local"):
+        return {}
+    Storage(paths.base).write(f"{_EVENTS}/README", b"Spark's event logs: spark.history.fs.logDirectory\n")
+    return {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{paths.base}/{_EVENTS}"}
+
+
+def check_filesystem(session: SparkSession, paths: TablePaths) -> None:
+    """Do nothing where Spark can open the storage of the tables.
+
+    Raises:
+        UnavailableError: it lacks the storage's classes, or the settings to reach it.
+    """
+    if paths.is_local:
+        return
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - there is no public way
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(paths.base)
+        path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+    except Py4JJavaError as error:
+        reason = (str(error.java_exception).splitlines() or [""])[0]
+        raise UnavailableError(
+            f"Spark cannot open {paths.base}: {reason}",
+            hint="S3 needs shore: {packages: ['org.apache.hadoop:hadoop-aws:3.5.0']} and, unless the machine has a "
+            "role, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; docs/spark.md has the whole way",
+            location=paths.base,
+        ) from error
 
 
 def _secret(master: str, wanted: dict[str, str]) -> dict[str, str]:
@@ -254,8 +308,9 @@ def _python_path() -> str:
     return os.pathsep.join([root, *(part for part in known if part != root)])
 
 
-def _write_logging(scratch: Path) -> None:
+def _write_files(scratch: Path) -> None:
     (scratch / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+    (scratch / "pools.xml").write_text(_POOLS, encoding="utf-8")
 
 
 def _java_options(scratch: Path, *more: str) -> str:

@@ -1,15 +1,22 @@
 """Small files beside tables (checkpoints, the lock, notes of losses), on this machine or on an object storage.
 
-A storage URL is opened by delta-rs, as the tables are: what it needs to log in (``AWS_ENDPOINT_URL``, ``AWS_REGION``,
-...) is set once for both. An object storage has no folders: a folder is there while a file below it is, and to move one
-is to copy its files and to delete them.
+A storage URL is opened by delta-rs, as the tables are. An object storage has no folders: a folder is there while a file
+below it is, and to move one is to copy its files and to delete them.
+
+**S3 is configured once**, in the environment (``AWS_ENDPOINT_URL``, ``AWS_REGION``, ``AWS_ACCESS_KEY_ID``,
+``AWS_SECRET_ACCESS_KEY``, ``AWS_SESSION_TOKEN``) or, all but the keys, by Hadoop's settings in ``shore.settings``
+(``spark.hadoop.fs.s3a.endpoint``, ...). ``open_paths`` gives delta-rs what only Hadoop's settings say, and
+``spark_settings`` gives Spark's driver and executors what only the environment says. A setting that both have is left
+alone on both sides.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -18,6 +25,8 @@ from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 
 from fairlead.errors import UnavailableError
+from shore.paths import TablePaths
+from topologies.model import Shore
 
 _BUFFER = 1 << 16
 _CHECK_URL = (
@@ -115,3 +124,68 @@ def _opened(url: str) -> pafs.FileSystem:
     if url.startswith("file://"):  # delta-rs opens only folders that are there
         Path(unquote(urlsplit(url).path)).mkdir(parents=True, exist_ok=True)
     return pafs.PyFileSystem(DeltaStorageHandler(url))
+
+
+_S3A: Final = "spark.hadoop.fs.s3a."
+_SAME: Final = {
+    "AWS_ENDPOINT_URL": "endpoint",
+    "AWS_REGION": "endpoint.region",
+    "AWS_ACCESS_KEY_ID": "access.key",
+    "AWS_SECRET_ACCESS_KEY": "secret.key",
+    "AWS_SESSION_TOKEN": "session.token",
+}
+"""Variables that delta-rs reads, and Hadoop's setting of the same meaning."""
+_TEMPORARY: Final = "org.apache.hadoop.fs.s3a.TemporaryAWSCredentialsProvider"
+
+
+def open_paths(shore: Shore | None, folder: Path, environment: MutableMapping[str, str] = os.environ) -> TablePaths:
+    """Where a topology's tables are, for readers of this process: the environment gets what ``shore.settings`` say
+    about S3 and it does not.
+
+    Args:
+        folder: The topology's state folder, where tables are when ``shore.tables`` names no other place.
+    """
+    paths = TablePaths.of(folder, shore.tables if shore is not None else None)
+    if shore is not None and is_s3(paths):
+        for name, value in reader_environment(shore.settings, environment).items():
+            environment.setdefault(name, value)
+    return paths
+
+
+def is_s3(paths: TablePaths) -> bool:
+    """Whether the tables are on S3 or a storage that speaks its protocol."""
+    return paths.base.startswith(("s3a://", "s3://"))
+
+
+def reader_environment(settings: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables by which delta-rs finds what Hadoop's settings, or the environment itself, say about S3."""
+    found = {name: settings[_S3A + own] for name, own in _SAME.items() if _S3A + own in settings}
+    endpoint = environment.get("AWS_ENDPOINT_URL") or found.get("AWS_ENDPOINT_URL", "")
+    if endpoint and "://" not in endpoint:
+        plain = settings.get(f"{_S3A}connection.ssl.enabled", "true").lower() == "false"
+        endpoint = f"{'http' if plain else 'https'}://{endpoint}"
+        found["AWS_ENDPOINT_URL"] = endpoint
+    if endpoint.startswith("http://"):
+        found["AWS_ALLOW_HTTP"] = "true"
+    return found
+
+
+def spark_settings(paths: TablePaths, master: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """The settings by which Spark reaches tables on S3 as the environment says; none for tables elsewhere.
+
+    Executors get the variables, too: their Python notes lost records beside the tables.
+    """
+    if not is_s3(paths):
+        return {}
+    known = {"AWS_REGION": environment.get("AWS_DEFAULT_REGION", "")} | dict(environment)
+    known = {name: known[name] for name in (*_SAME, "AWS_ALLOW_HTTP") if known.get(name)}
+    known |= {name: value for name, value in reader_environment({}, known).items() if name not in known}
+    found = {_S3A + own: known[name] for name, own in _SAME.items() if name in known}
+    found["spark.hadoop.fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    if "AWS_ENDPOINT_URL" in known:  # a server of one's own has no name for each bucket
+        found[f"{_S3A}path.style.access"] = "true"
+    if "AWS_SESSION_TOKEN" in known:
+        found[f"{_S3A}aws.credentials.provider"] = _TEMPORARY
+    if not master.startswith("local"):
+        found |= {f"spark.executorEnv.{name}": value for name, value in known.items()}
+    return found

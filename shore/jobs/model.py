@@ -43,6 +43,8 @@ class JobContext:
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
         reader = reader.option("losses", losses_folder(self.paths, job))
+        strict = self.topology.shore is None or self.topology.shore.fail_on_data_loss
+        reader = reader.option("failOnDataLoss", str(strict).lower())
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
 
 

@@ -20,10 +20,11 @@ from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
 from shore.delta.table_errors import as_table_errors, repair_hint
-from shore.errors import JobFailedError, SlowWorkerError
+from shore.errors import DataLossError, JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
 from shore.paths import TablePaths
+from shore.source.losses import LOSS_HINT
 
 
 class RotatingEndpoint:
@@ -204,6 +205,8 @@ def job_failure(job: str, message: str) -> JobFailedError:
             job=job,
         )
     cause = f"{name}: {why}" if name else first
+    if name == DataLossError.__name__:
+        return JobFailedError(f"job {job} has stopped: {why}", hint=LOSS_HINT, passing=True, job=job)
     return JobFailedError(
         f"job {job} failed: {cause}",
         hint=repair_hint(cause)

@@ -40,13 +40,15 @@ from shore.jobs import (
     voyages,
 )
 from shore.jobs.entitlement import customers_here
+from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
-from shore.paths import TablePaths
+from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
 from shore.session import spark as open_session
+from shore.storage import open_paths, spark_settings
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from topologies.model import Shore, Topology
@@ -242,7 +244,7 @@ def run(
     Args:
         endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``; given as a function, it is asked at each
             start of a query, and one that a changed password has ended is started again.
-        folder: The topology's state folder; tables and checkpoints are there unless ``shore.storage`` names a URL.
+        folder: The topology's state folder; tables and checkpoints are there unless ``shore.tables`` names a URL.
         jobs: Names of jobs; all that the topology has work for when None.
         once: Read what is there now, then return. Otherwise run until ``stop`` is set.
         session: A Spark session to use and leave running; else one is started for this call and stopped.
@@ -269,7 +271,7 @@ def run(
     asked = current(endpoint)  # what is wrong with it is said before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
-    paths = TablePaths.of(folder, topology.shore.storage)
+    paths = open_paths(topology.shore, folder)
     stop = stop or threading.Event()
     with only_one(folder, paths) as lease:
         if lease is not None:
@@ -293,7 +295,10 @@ def run(
             except Exception as error:
                 reporter.fail(error)
                 raise
-            _run_stages(context, site, chosen, once, reporter, stop)
+            readers = [job.name for job in JOBS.values() if not job.reads_logs]
+            upkeep = Maintenance(topology, topology.shore, folder, paths, readers)
+            with upkeep.running(spark) if not once else contextlib.nullcontext():
+                _run_stages(context, site, chosen, once, reporter, stop)
         if lease is not None:
             lease.check()
         if once and interrupted.is_set():
@@ -324,10 +329,17 @@ def _session(
 
 @contextlib.contextmanager
 def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A Spark session as a topology's shore wants it, for several runs; its JVM ends with it."""
-    extra = {**shore.settings, **(settings or {})}
+    """A Spark session as a topology's shore wants it, for several runs; its JVM ends with it.
+
+    Raises:
+        UnavailableError: Spark does not start, its cluster gives no executor, or it cannot open the tables' storage.
+    """
+    paths = open_paths(shore, folder)
+    usual = spark_settings(paths, shore.master) | event_log(paths, shore.master)
+    extra = {**usual, **shore.settings, **(settings or {})}
     session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages)
     try:
+        check_filesystem(session, paths)
         yield session
     finally:
         close_session(session)

@@ -89,7 +89,7 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
         order by s.recorded_from, s.log_offset, p.party desc
     """  # noqa: S608
     try:
-        now, history = (rows(sql(folder, query, storage=topology.shore.storage)) for query in (entitled, booked))
+        now, history = (rows(sql(folder, query, storage=topology.shore.tables)) for query in (entitled, booked))
     except FairleadError as error:
         return ContainerFeeds(authorities, (), f"{error.what}, so nobody here knows the bookings ({error.hint})")
     here = tuple(

@@ -21,10 +21,11 @@
                           where there is none, at its end). ISO 8601 with a zone, or milliseconds since 1970 UTC.
 ``endingOffsets``         for batch reads: ``latest`` (default) or JSON by log; logs not named are read to their end
 ``endingTimestamp``       for batch reads, instead: up to, without, each log's first record of that time or later
-``failOnDataLoss``        ``true``: fail when records are gone before they could be read; default ``false``: go on and
-                          say so in the log and in the query's progress
+``failOnDataLoss``        ``true`` (default, as with Spark's own Kafka source): fail when records are gone before they
+                          could be read; ``false``: go on and say so in the log and in the query's progress
 ``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted
-                          (``shore.source.losses``); default: nowhere
+                          (``shore.source.losses``); default: nowhere. A query with such a folder goes on behind losses
+                          that are acknowledged there, and where a log was truncated without losing a record.
 ========================  ===========================================================================================
 
 There is no option for a password: options are shown in query plans.
@@ -200,7 +201,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         else None,
         starting=_edge(options, "starting", EARLIEST),
         ending=_edge(options, "ending", LATEST),
-        fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
+        fail_on_data_loss=one_of(options, "failOnDataLoss", ("true", "false"), SourceOptionError) == "true",
         losses=options.get("losses", "").rstrip("/"),
     )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):

@@ -293,7 +293,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.add(await self._overtaken(cluster, position, stop))
             self._losses.add(self._shrunk(position, found.ends))
             self._losses.add(self._replaced(cluster, position))
-        self._task.note_loss(*self._losses.report_new(fail=options.fail_on_data_loss))
+        lost = self._losses.report_new(fail=options.fail_on_data_loss and not options.losses)
+        try:
+            self._task.settle_losses(*lost)
+        except DataLossError:
+            self._losses = LossReporter()  # Spark may ask again: then it is new again
+            raise
         self._left = frozenset(log for log, end in ends.items() if end > stop[log])
         self._report(position, stop, ends, found)
         if start and restore(store(stop)) == position:
@@ -314,8 +319,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.estimate)
 
     async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, Gone]:
-        """Records of this batch that retention deleted before they were read. A log that was read to its end a moment
-        ago cannot have lost any, so only the others are asked about."""
+        """Records that retention deleted before they were read, of logs of which this batch has records. A log that was
+        read to its end a moment ago cannot have lost any, so only the others are asked about."""
         asked = [
             TopicPartition(*parse_partition_id(log))
             for log, first in position.items()
@@ -326,9 +331,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = str(answered)
             first = position[log]
             if not isinstance(begins, BrokerError) and begins > first:
-                gone = min(begins, stop[log]) - first
-                what = f"records {first} to {first + gone - 1} of {log} were deleted before they were read"
-                lost[log] = Gone(first, gone, what)
+                what = f"records {first} to {begins - 1} of {log} were deleted before they were read"
+                lost[log] = Gone(first, begins - first, what)
         return lost
 
     @staticmethod
@@ -403,19 +407,24 @@ class LossReporter:
         self.records = 0  # surely lost, since the query was started
         self.examples: list[str] = []  # the newest first
         self._told: dict[str, str] = {}  # by log
+        self._until: dict[str, int] = {}  # by log: all before is told; a long hole takes several batches
         self._new: list[str] = []
         self._sure: list[Loss] = []
 
     def add(self, lost: Mapping[str, Gone]) -> None:
         """Take over what was found, by log."""
         now = dt.datetime.now(dt.UTC)
-        for log, (first, count, what) in lost.items():
+        for log, (start, records, what) in lost.items():
+            end = start + records
+            count = max(0, end - max(start, self._until.get(log, 0)))
             self.records += count
-            if self._told.get(log) != what:
+            if records:
+                self._until[log] = max(end, self._until.get(log, 0))
+            if self._told.get(log) != what and (count or not records):
                 self._told[log] = what
                 self._new.append(what)
                 if count:
-                    self._sure.append(Loss(log=log, first=first, last=first + count - 1, why=what, found_at=now))
+                    self._sure.append(Loss(log=log, first=start, last=end - 1, why=what, found_at=now))
 
     def report_new(self, *, fail: bool) -> list[Loss]:
         """Say what is new in the log, or raise it; gives what of it is surely lost.

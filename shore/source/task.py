@@ -33,7 +33,7 @@ from fairlead.kafka.protocol.errors import (
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from shore.errors import DataLossError, site_unreachable
 from shore.source.columns import Collector, RawCollector
-from shore.source.losses import Loss, note_losses
+from shore.source.losses import Loss, settle_losses
 from shore.source.offsets import Positions, Range, pack, partition_id, ranges
 from shore.source.options import SourceOptions
 from shore.source.readings import ReadingsCollector
@@ -271,10 +271,14 @@ class Task:
             finally:
                 runner.run(batches.aclose())
 
-    def note_loss(self, *losses: Loss) -> None:
-        """Note what is gone, where the query has a place for it."""
-        if self.options.losses and losses:
-            note_losses(self.options.losses, losses)
+    def settle_losses(self, *losses: Loss) -> None:
+        """Note what is gone, where the query has a place for it.
+
+        Raises:
+            DataLossError: nobody has acknowledged it, and option ``failOnDataLoss`` is set.
+        """
+        if self.options.losses:
+            settle_losses(self.options.losses, losses, fail=self.options.fail_on_data_loss)
 
     async def _batches(self, work: list[Range]) -> Any:
         collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()
@@ -282,11 +286,15 @@ class Task:
         async with await self.connect(PATIENCE_SECONDS) as cluster:
             options = self.options
             batches = record_batches(
-                cluster, work, collector, fail_on_data_loss=options.fail_on_data_loss, on_loss=lost.append
+                cluster,
+                work,
+                collector,
+                fail_on_data_loss=options.fail_on_data_loss and not options.losses,
+                on_loss=lost.append,
             )
             async for batch in batches:
                 yield batch
-        self.note_loss(*lost)  # before the task ends, and with it the batch
+        self.settle_losses(*lost)  # before the task ends, and with it the batch
 
 
 async def record_batches(

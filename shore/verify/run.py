@@ -17,6 +17,7 @@ from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, 
 from shore.feeds.readers import customers_tables, kept_tables, readers_here
 from shore.jobs.query import SPARK_ERRORS, raise_cause
 from shore.paths import CUSTOMERS, TablePaths
+from shore.storage import open_paths
 from shore.tables import TABLES
 from shore.tables.graph import Derived
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, derived_table, sources_of
@@ -57,7 +58,7 @@ def verify(
         ConnectionLost, RequestTimeout, UnavailableError: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
-    paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
+    paths = open_paths(topology.shore, folder)
     began = time.monotonic()
     register(spark, endpoint)
     verifier = _Verifier(Lake(spark, paths), topology, endpoint, tell)

@@ -230,7 +230,7 @@ def wait_until(true: Callable[[], bool], query: StreamingQuery) -> None:
 
 def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
     """A deleted log is reported and delays no other."""
-    follower = Follower(source, world, tmp_path)
+    follower = Follower(source, world, tmp_path, failOnDataLoss="false")
     world.append(readings_of(world, boxes=3, count=5))
     follower.run()
     gone = world.log(world.box(2))
@@ -247,14 +247,14 @@ def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, 
     assert (backlog["vanished"], backlog["lost"]) == (0, 0)
     assert backlog["examples"] == [f"{gone} ends at 2, before 6, up to where it was read: truncated, or made anew"]
     with pytest.raises(Exception, match=f"DataLossError: {gone} ends at 2, before 6"):
-        Follower(source, world, tmp_path, failOnDataLoss="true").run()
+        Follower(source, world, tmp_path).run()
 
 
 def test_what_retention_took_is_skipped_or_raised(source: SparkSession, world: World, tmp_path: Path) -> None:
     world.append(readings_of(world, boxes=2, count=20))
     log = world.log(world.box(0))
-    careful = Follower(source, world, tmp_path / "careful", failOnDataLoss="true")
-    careless = Follower(source, world, tmp_path / "careless")
+    careful = Follower(source, world, tmp_path / "careful")
+    careless = Follower(source, world, tmp_path / "careless", failOnDataLoss="false")
     for follower in (careful, careless):
         follower.run()
         assert len(list(follower.rows())) == 40

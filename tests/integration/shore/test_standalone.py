@@ -30,7 +30,7 @@ def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(world: World, 
     shared = tmp_path / "storage"  # what all machines of a cluster reach
     offsets, commits = (shared / "checkpoints" / "readings" / kind for kind in ("offsets", "commits"))
     with spark_cluster(tmp_path / "cluster") as cluster:
-        where = {"master": cluster.url, "storage": str(shared), "settings": EXECUTOR_SETTINGS}
+        where = {"master": cluster.url, "tables": str(shared), "settings": EXECUTOR_SETTINGS}
         with start(world, tmp_path / "state", max_records=PER_BATCH, **where) as driver:
             until(lambda: driver.poll() is not None or (commits / "0").exists(), "the first batch", patience=400)
             until(lambda: driver.poll() is not None or _under_way(offsets, commits), "a batch that is under way")
@@ -60,7 +60,7 @@ def test_what_executors_are_sent_shows_no_password(world: World, tmp_path: Path,
     shared = tmp_path / "storage"
     with spark_cluster(tmp_path / "cluster", workers=1, more=clear) as cluster, listening() as heard:
         settings = EXECUTOR_SETTINGS | clear | heard.settings
-        where: dict[str, Any] = {"master": cluster.url, "storage": str(shared), "settings": settings}
+        where: dict[str, Any] = {"master": cluster.url, "tables": str(shared), "settings": settings}
         with start(world, tmp_path / "state", **where) as driver:
             assert driver.wait(400) == 0
     assert len(DeltaTable(str(shared / "delta" / "readings")).to_pyarrow_table()) == 3
@@ -73,7 +73,7 @@ def test_what_executors_are_sent_shows_no_password(world: World, tmp_path: Path,
 def test_nobody_without_the_secret_gets_an_executor(world: World, tmp_path: Path) -> None:
     with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
         wrong = EXECUTOR_SETTINGS | {"spark.authenticate.secret": "a-guess"}
-        where: dict[str, Any] = {"master": cluster.url, "storage": str(tmp_path / "storage"), "settings": wrong}
+        where: dict[str, Any] = {"master": cluster.url, "tables": str(tmp_path / "storage"), "settings": wrong}
         with start(world, tmp_path / "state", **where) as driver:
             assert driver.wait(280) != 0
         assert not cluster.master.heard("Registered app")

@@ -185,7 +185,7 @@ def test_readings_are_rebuilt_and_verified(url: TablePaths, source: SparkSession
     end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
     topology = world.topology()
     assert topology.shore is not None
-    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": url.base})})
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"tables": url.base})})
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
     lake = Lake(source, url)
     repair_logs(find_odd_rows(entry, lake, topology, world.endpoint, {world.log(box): end - 5}), lake)

@@ -27,7 +27,7 @@ def start(world: World, folder: Path, *, max_records: int = 1000, **more: object
     Args:
         folder: The state folder.
         more: ``jobs`` (default: only ``readings``), ``kill_at`` (it kills itself at that write) and what
-            ``topologies.model.Shore`` has (``master``, ``storage``, ``settings``).
+            ``topologies.model.Shore`` has (``master``, ``tables``, ``settings``, ``packages``).
     """
     given = {"tag": world.tag, "folder": str(folder), "max_records": max_records, **more}
     assert world.endpoint.password is not None
@@ -56,7 +56,9 @@ def main() -> None:
     folder = Path(given["folder"])
     topology = world.topology()
     assert topology.shore is not None
-    where = topology.shore.model_copy(update={k: given[k] for k in ("master", "storage", "settings") if k in given})
+    where = topology.shore.model_copy(
+        update={k: given[k] for k in ("master", "tables", "settings", "packages") if k in given}
+    )
     topology = topology.model_copy(update={"shore": where})
     jobs, limit = given.get("jobs", ["readings"]), given["max_records"]
     with contextlib.ExitStack() as stack:

@@ -10,12 +10,15 @@ from pyspark import SparkConf
 
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore import session
+from shore.paths import TablePaths
 from shore.session import are_due, await_first
+from shore.storage import spark_settings
 
 
 @pytest.fixture(autouse=True)
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "ensure_jars", lambda kind: (Path("/jars/one.jar"), Path("/jars/two.jar")))
+    monkeypatch.setattr(session, "archive_option", lambda java, jars: "")
 
 
 def test_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
@@ -48,6 +51,16 @@ def test_everything_that_spark_sends_is_authenticated_and_encrypted(tmp_path: Pa
         found = session.settings(tmp_path, master=master)
         assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
         assert session.SECRET not in found
+
+
+def test_a_cluster_has_a_page_and_an_event_log_beside_the_tables(tmp_path: Path) -> None:
+    paths = TablePaths.of(tmp_path)
+    assert session.settings(tmp_path)["spark.ui.enabled"] == "false"
+    assert session.event_log(paths, "local[2]") == {}
+    assert "spark.ui.enabled" not in session.settings(tmp_path, master="spark://there:7077")
+    found = session.event_log(paths, "spark://there:7077")
+    assert found == {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{tmp_path}/spark-events"}
+    assert (tmp_path / "spark-events").is_dir()  # Spark refuses to start otherwise
 
 
 class _Started(Exception):
@@ -91,6 +104,18 @@ def test_the_secret_of_a_cluster_is_on_no_command_line(tmp_path: Path, monkeypat
     shown, used = _start(tmp_path, monkeypatch, "spark://there:7077", {session.SECRET: "of-the-cluster"})
     assert used[session.SECRET] == "of-the-cluster"
     assert "of-the-cluster" not in str(shown)
+
+
+def test_the_keys_of_the_storage_are_on_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"AWS_ACCESS_KEY_ID": "who-it-is", "AWS_SECRET_ACCESS_KEY": "its-password", "AWS_REGION": "here"}
+    extra = spark_settings(TablePaths("s3a://lake"), "yarn", environment)
+    shown, used = _start(tmp_path, monkeypatch, "yarn", extra)
+    assert (used["spark.hadoop.fs.s3a.secret.key"], used["spark.executorEnv.AWS_SECRET_ACCESS_KEY"]) == (
+        "its-password",
+        "its-password",
+    )
+    assert shown["spark.hadoop.fs.s3a.endpoint.region"] == "here"
+    assert "its-password" not in str(shown)
 
 
 def test_a_cluster_without_a_secret_is_refused_unless_that_is_asked_for(

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
+from shore.storage import open_paths
 from topologies.context import Context, open_topology
-from topologies.model import Topology
+from topologies.model import Shore, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,12 @@ class ShorePlace:
     folder: Path
     paths: TablePaths
     context: Context
-    site: str
+    shore: Shore
+
+    @property
+    def site(self) -> str:
+        """Return the site where shore runs."""
+        return self.shore.at
 
     @property
     def endpoint(self) -> KafkaEndpoint:
@@ -69,4 +75,4 @@ def open_shore(name: str) -> ShorePlace:
         raise ConfigurationError(
             f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    return ShorePlace(context.topology, context.folder, TablePaths.of(context.folder, where.storage), context, where.at)
+    return ShorePlace(context.topology, context.folder, open_paths(where, context.folder), context, where)

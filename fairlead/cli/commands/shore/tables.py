@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
-from fairlead.cli.commands.shore.context import open_shore
+from fairlead.cli.commands.shore.context import ShorePlace, open_shore
 from fairlead.cli.commands.tables import size
 from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, telling
@@ -25,6 +26,8 @@ from shore.maintenance import CompactStep, VacuumStep, compact, plan_compaction,
 from topologies.context import DEFAULT_TOPOLOGY
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from shore.verify.compare import Difference, Verification
 
 TableOption = Annotated[
@@ -265,6 +268,25 @@ def _show_backfill(rows: list[dict[str, Any]], on: Console) -> None:
             on.print(f"{row['table']}: left alone, truncated or made anew: {escape(names)}", soft_wrap=True)
 
 
+@contextlib.contextmanager
+def _maintaining(place: ShorePlace) -> Iterator[SparkSession]:
+    """Hold the right to write, and start Spark.
+
+    Raises:
+        AlreadyRunningError: another process writes these tables.
+    """
+    from shore.delta.lease import only_one  # importing Spark's modules takes a second
+    from shore.jobs.runner import own_session
+    from shore.maintenance import maintenance_session
+
+    settings = place.context.resolver.spark_settings(place.site)
+    with (
+        only_one(place.folder, place.paths),
+        own_session(place.folder, place.shore, settings) as session,
+    ):
+        yield maintenance_session(session)
+
+
 _NONE: Final = "there are no such tables yet: fairlead shore run --once"
 TablesArgument = Annotated[
     list[str] | None, typer.Argument(help="Only these tables. Default: all.", metavar="[TABLE]...")
@@ -280,7 +302,8 @@ def compact_(
 ) -> None:
     """Compact many small files into few, with readings sorted by container.
 
-    Changes no row, and may run while shore does.
+    Changes no row. A running 'fairlead shore run' does this by itself (shore.maintenance in the topology), so this
+    command is for a shore that is stopped.
 
     Example: fairlead shore compact --yes
     """
@@ -291,8 +314,8 @@ def compact_(
     todo = [step for step in plan if step.why]
     done = {}
     if todo and consent.given(lambda on: _show_compaction(plan, on)):
-        with as_table_errors(paths, kept):
-            done = {step.table: compact(paths, step) for step in todo}
+        with _maintaining(shore) as spark, as_table_errors(paths, kept):
+            done = {step.table: compact(spark, paths, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
     def render() -> None:
@@ -319,7 +342,8 @@ def vacuum_(
 ) -> None:
     """Delete files that no version of the last seven days needs.
 
-    May run while shore does. A table is left alone while a job has still to read what it had before.
+    A table is left alone while a job has still to read what it had before that. A running 'fairlead shore run' does
+    this by itself (shore.maintenance in the topology), so this command is for a shore that is stopped.
 
     Example: fairlead shore vacuum --keep 14d --yes
     """
@@ -335,8 +359,8 @@ def vacuum_(
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and consent.given(lambda on: _show_vacuum(plan, on)):
-        with as_table_errors(paths, kept):
-            done = {step.table: vacuum(paths, step, keep=span, force=force) for step in todo}
+        with _maintaining(shore) as spark, as_table_errors(paths, kept):
+            done = {step.table: vacuum(spark, paths, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
         if not todo:

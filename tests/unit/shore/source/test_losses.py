@@ -15,10 +15,20 @@ from fairlead.cli.app import run
 from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.errors import DataLossError
 from shore.jobs.metrics import ShoreCollector, start_metrics
+from shore.jobs.query import job_failure
 from shore.jobs.status import JobStatus, RunMonitor, write_status
 from shore.paths import TablePaths
-from shore.source.losses import Loss, acknowledge_losses, describe_loss, losses_folder, note_losses, read_losses
+from shore.source.losses import (
+    Loss,
+    acknowledge_losses,
+    describe_loss,
+    losses_folder,
+    note_losses,
+    read_losses,
+    settle_losses,
+)
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
@@ -78,6 +88,50 @@ def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
     assert (len(told), watch.lost) == (1, True)
 
 
+def test_a_job_stops_until_somebody_acknowledges(paths: TablePaths) -> None:
+    folder = losses_folder(paths, "readings")
+    with pytest.raises(DataLossError, match=f"{LOG} has lost records 10 to 19 .* and 1 more logs") as error:
+        settle_losses(folder, [loss(10, 19), loss(4, 4, "odd/log.name")], fail=True)
+    assert "fairlead shore losses --acknowledge" in error.value.hint
+    assert error.value.fields == {"log": LOG, "first": 10, "last": 19}
+    assert [each.records for each in read_losses(paths)] == [10, 1]  # noted, although the job has stopped
+    with pytest.raises(DataLossError):
+        settle_losses(losses_folder(paths, "readings"), [loss(10, 19)], fail=True)
+    acknowledge_losses(paths)
+    settle_losses(folder, [loss(10, 19), loss(4, 4, "odd/log.name")], fail=True)
+    assert read_losses(paths) == ()
+    with pytest.raises(DataLossError):  # what another job has lost is another matter
+        settle_losses(losses_folder(paths, "alerts"), [loss(10, 19)], fail=True)
+
+
+def test_a_hole_that_has_grown_since_stops_nobody_again(paths: TablePaths) -> None:
+    """Retention goes on while somebody looks at it: what it took since is noted, and the job passes over the hole."""
+    folder = losses_folder(paths, "readings")
+    note_losses(folder, [loss(10, 19)])
+    acknowledge_losses(paths)
+    settle_losses(folder, [loss(10, 29)], fail=True)
+    (found,) = read_losses(paths)
+    assert (found.first, found.records) == (20, 10)
+    settle_losses(folder, [loss(15, 29)], fail=True)  # the next batch begins in the hole
+    with pytest.raises(DataLossError):
+        settle_losses(folder, [loss(50, 59)], fail=True)
+
+
+def test_without_fail_it_is_noted_and_goes_on(paths: TablePaths) -> None:
+    settle_losses(losses_folder(paths, "readings"), [loss(10, 19)], fail=False)
+    assert [each.records for each in read_losses(paths)] == [10]
+
+
+def test_the_error_of_the_job_says_what_to_do() -> None:
+    """Spark wraps the source's error in its own; the job's names log, offsets and the command that goes on."""
+    wrapped = f"[PYTHON_STREAMING] failed\nshore.errors.DataLossError: {LOG} has lost records 10 to 19 before this job"
+    failed = job_failure("readings", wrapped + " read them\n  what to do: something\n\tat java.Thing")
+    assert failed.what == f"job readings has stopped: {LOG} has lost records 10 to 19 before this job read them"
+    assert "fairlead shore losses --acknowledge" in failed.hint
+    assert failed.passing
+    assert not failed.retriable  # with --once it ends the run
+
+
 def test_metrics_name_it(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
     watch = RunMonitor("big-blue", paths, lambda lost: None)
@@ -109,7 +163,8 @@ def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
     reader = StreamReader(Task(KafkaEndpoint("alpha", (("127.0.0.1", 9),)), options))
     lost = reader._losses  # noqa: SLF001  # what a look at the logs has found
     lost.add({"a.b": Gone(9, 3, "deleted before they were read"), "a.c": Gone(4, 0, "a.c ends before 4")})
-    reader._task.note_loss(*lost.report_new(fail=False))  # noqa: SLF001
+    with pytest.raises(DataLossError, match=r"a\.b has lost records 9 to 11 before"):
+        reader._task.settle_losses(*lost.report_new(fail=False))  # noqa: SLF001
     (found,) = read_losses(TablePaths.of(tmp_path))
     assert (found.job, found.log, found.first, found.records) == ("readings", "a.b", 9, 3)
 

@@ -1,0 +1,187 @@
+"""The schedule by which ``fairlead shore run`` looks after its tables: compact, vacuum, and delete old rows.
+
+One thread does one table at a time, in a session and a scheduler pool of its own whose tasks run only where a core is
+free. What is due is measured by delta-rs first, so a table that needs nothing costs milliseconds. The times of the last
+runs stand in ``run/maintenance.json`` of the state folder: a shore that is started often still comes to it.
+
+A commit that loses the race against a query's is made again. An error is noted and shown by ``fairlead shore status``;
+the jobs go on, and the next time it is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+from pyspark.sql import SparkSession
+
+from fairlead.errors import FairleadError
+from shore.feeds.readers import kept_tables
+from shore.maintenance import (
+    CompactStep,
+    compact,
+    expire,
+    maintenance_session,
+    plan_compaction,
+    plan_expiry,
+    plan_vacuum,
+    vacuum,
+)
+from shore.paths import TablePaths
+from shore.session import MAINTENANCE_POOL
+from shore.tables import Table
+from topologies.model import Shore, Topology
+
+Verb = Literal["compact", "vacuum", "expire"]
+_POLL_SECONDS: Final = 1.0
+_PATIENCE: Final = 30.0  # seconds for a commit that is under way when the run ends
+
+logger = logging.getLogger(__name__)
+
+
+class MaintenanceStatus(msgspec.Struct, frozen=True):
+    """When a verb was last carried out, and what came of it.
+
+    ``tables`` is how many tables it changed; ``removed`` how many files (compact, vacuum) or rows (expire) are gone.
+    """
+
+    at: dt.datetime
+    tables: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    error: str | None = None
+
+
+class Maintenance:
+    """Looks after the tables of one run.
+
+    Args:
+        folder: The topology's state folder.
+        readers: The jobs that follow tables: what they have not read yet is not vacuumed.
+    """
+
+    def __init__(
+        self, topology: Topology, shore: Shore, folder: Path, paths: TablePaths, readers: Iterable[str]
+    ) -> None:
+        self._shore, self._paths, self._readers = shore, paths, tuple(readers)
+        self._tables: Mapping[str, Table] = kept_tables(topology)
+        self._file = folder / "run" / "maintenance.json"
+        self.status = read_maintenance(folder)
+
+    @contextlib.contextmanager
+    def running(self, spark: SparkSession) -> Iterator[None]:
+        """Do what is due in a thread while inside; what is under way at the end has some seconds to finish."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._run, args=(spark, stop), name="shore-maintenance", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            spark.sparkContext.cancelJobGroup(MAINTENANCE_POOL)
+            thread.join(_PATIENCE)
+
+    def due(self, now: dt.datetime) -> list[Verb]:
+        """The verbs whose time has come. One that was never carried out comes first after its whole interval."""
+        wanted: tuple[tuple[Verb, dt.timedelta | None], ...] = (
+            ("expire", self._shore.maintenance.expire if self._shore.retention else None),
+            ("compact", self._shore.maintenance.compact),
+            ("vacuum", self._shore.maintenance.vacuum),
+        )
+        found: list[Verb] = []
+        for verb, interval in wanted:
+            if interval is None:
+                continue
+            if verb not in self.status:
+                self.status[verb] = MaintenanceStatus(now)
+                self._save()
+            elif now - self.status[verb].at >= interval:
+                found.append(verb)
+        return found
+
+    def do(self, verb: Verb, session: SparkSession, stop: threading.Event) -> None:
+        """Carry out one verb for all tables; ``session`` is one of ``maintenance_session``."""
+        began, now = time.monotonic(), dt.datetime.now(dt.UTC)
+        changed = removed = 0
+        wrong: list[str] = []
+        for step in self._steps(verb, session, now, wrong):
+            if stop.is_set():
+                return
+            try:
+                count = step()
+            except FairleadError as error:
+                wrong.append(error.what)
+                continue
+            except Exception as error:
+                if stop.is_set():  # cancelled
+                    return
+                wrong.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+                continue
+            removed += count
+            changed += 1
+        for each in wrong:
+            logger.warning("%s: %s", verb, each)
+        seconds = round(time.monotonic() - began, 1)
+        self.status[verb] = MaintenanceStatus(now, changed, removed, seconds, "; ".join(wrong) or None)
+        self._save()
+
+    def _run(self, spark: SparkSession, stop: threading.Event) -> None:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", MAINTENANCE_POOL)
+        spark.sparkContext.setJobGroup(MAINTENANCE_POOL, "looking after tables", interruptOnCancel=True)
+        session = maintenance_session(spark)
+        while not stop.wait(_POLL_SECONDS):
+            for verb in self.due(dt.datetime.now(dt.UTC)):
+                if not stop.is_set():
+                    self.do(verb, session, stop)
+
+    def _steps(
+        self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str]
+    ) -> Iterator[Callable[[], int]]:
+        """What is to be done, each planned right before it is done; a table that cannot be opened goes to ``wrong``."""
+        for name in self._tables:
+            try:
+                yield from self._steps_of(verb, name, session, now)
+            except FairleadError as error:
+                wrong.append(error.what)
+
+    def _steps_of(self, verb: Verb, name: str, session: SparkSession, now: dt.datetime) -> Iterator[Callable[[], int]]:
+        paths = self._paths
+        if verb == "compact":
+            for small in plan_compaction(paths, [name], tables=self._tables):
+                if small.why:
+                    yield partial(_compacted, session, paths, small)
+        elif verb == "vacuum":
+            for old in plan_vacuum(paths, [name], jobs=self._readers, tables=self._tables, now=now):
+                if old.files and not old.why:
+                    yield partial(vacuum, session, paths, old)
+        elif name in self._shore.retention:
+            keep = self._shore.retention[name]
+            for rows in plan_expiry(paths, {name: keep}, now=now):
+                if rows.files:
+                    yield partial(expire, session, paths, rows)
+
+    def _save(self) -> None:
+        fresh = self._file.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self.status))
+        fresh.replace(self._file)
+
+
+def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:
+    """What ``fairlead shore run`` last did to the tables of a state folder, by verb."""
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        content = (folder / "run" / "maintenance.json").read_bytes()
+        return msgspec.json.decode(content, type=dict[Verb, MaintenanceStatus])
+    return {}
+
+
+def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:
+    before, after = compact(session, paths, step)
+    return max(0, before - after)
