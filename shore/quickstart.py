@@ -56,8 +56,8 @@ def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
 def _make(archive: Path) -> None:
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=".making-") as folder:
         new = Path(folder) / "spark.jsa"
-        subprocess.run(  # noqa: S603  # this module, by this Python
-            [sys.executable, "-m", "shore.quickstart", folder],
+        subprocess.run(  # noqa: S603  # the module that starts sessions, by this Python
+            [sys.executable, "-m", "shore.session", folder],
             env={**os.environ, DUMP: str(new)},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -65,34 +65,3 @@ def _make(archive: Path) -> None:
             check=True,
         )
         new.replace(archive)
-
-
-def _exercise(folder: Path) -> None:
-    """What shore does with Spark, once and small: tables written, merged, read and followed, Arrow passed to Python."""
-    from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame
-
-    from shore.session import close, spark
-
-    session = spark(folder)
-    table = str(folder / "table")
-    rows = session.range(100).selectExpr("id", "cast(id as string) as name", "timestamp_seconds(id) as at")
-    DeltaTable.createIfNotExists(session).location(table).addColumns(rows.schema).execute()
-    for version in range(2):
-        rows.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
-    again = rows.mapInArrow(lambda batches: batches, rows.schema).persist()
-    target = DeltaTable.forPath(session, table).alias("t").merge(again.alias("s"), "t.id = s.id + 1000")
-    target.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
-    again.unpersist()
-
-    def count(batch: DataFrame, number: int) -> None:
-        batch.groupBy("name").count().collect()
-
-    stream = session.readStream.format("delta").load(table).writeStream.foreachBatch(count)
-    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
-    stream.start().awaitTermination()
-    close(session, patience=_SECONDS)
-
-
-if __name__ == "__main__":
-    _exercise(Path(sys.argv[1]))

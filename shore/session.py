@@ -322,3 +322,33 @@ def _java_options(scratch: Path, *more: str) -> str:
             "-Djava.net.preferIPv4Stack=true",
         )
     )
+
+
+def exercise(folder: Path) -> None:
+    """Do once and small what shore does with Spark, for ``shore.quickstart``: tables written, merged, read and followed,
+    Arrow passed to Python."""
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame
+
+    session = spark(folder)
+    table = str(folder / "table")
+    rows = session.range(100).selectExpr("id", "cast(id as string) as name", "timestamp_seconds(id) as at")
+    DeltaTable.createIfNotExists(session).location(table).addColumns(rows.schema).execute()
+    for version in range(2):
+        rows.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
+    again = rows.mapInArrow(lambda batches: batches, rows.schema).persist()
+    target = DeltaTable.forPath(session, table).alias("t").merge(again.alias("s"), "t.id = s.id + 1000")
+    target.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    again.unpersist()
+
+    def count(batch: DataFrame, number: int) -> None:
+        batch.groupBy("name").count().collect()
+
+    stream = session.readStream.format("delta").load(table).writeStream.foreachBatch(count)
+    stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    close(session, patience=300.0)  # it writes the archive
+
+
+if __name__ == "__main__":
+    exercise(Path(sys.argv[1]))
