@@ -325,8 +325,8 @@ def _java_options(scratch: Path, *more: str) -> str:
 
 
 def exercise(folder: Path) -> None:
-    """Do once and small what shore does with Spark, for ``shore.quickstart``: tables written, merged, read and followed,
-    Arrow passed to Python."""
+    """Do what shore does with Spark, once and small, for ``shore.quickstart``: write, merge, read and follow a table,
+    pass Arrow to Python."""
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame
 
