@@ -288,7 +288,7 @@ def unread_rows(table: DeltaTable, position: TablePosition, *, changes: bool = F
         added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
         if version == position.version:
             added = added[position.index + 1 :]
-        if found := max(sum(_records(add) for add in added), int(changed and position.index < 0)):
+        if found := max(sum(_records(add) for add in added), int(changed)):
             rows += found
             since = since or max((_time(add["modificationTime"]) for add in added), default=_committed(actions))
     return rows, since

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from shore.errors import CheckpointDamagedError
-from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
+from shore.jobs.checkpoint import (
+    TablePosition,
+    archive_checkpoint,
+    has_begun,
+    read_checkpoint,
+    unread_rows,
+    write_checkpoint,
+)
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
@@ -130,3 +139,21 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
         renew_checkpoint(paths, job)
         assert has_begun(paths, name) is (change in ("none", "one unread"))
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was
+
+
+def test_rows_that_changed_are_unread_only_where_changes_are_followed(tmp_path: Path) -> None:
+    location = str(tmp_path / "table")
+    rows = pa.table({"n": [1, 2, 3]})
+    write_deltalake(location, rows)
+    write_deltalake(location, rows.slice(0, 2), mode="append")
+    write_deltalake(location, rows.slice(0, 1), mode="overwrite")  # rows written again
+    DeltaTable(location).delete()  # a commit that only deletes
+    table = DeltaTable(location)
+    first = TablePosition(table.metadata().id, 1, -1, snapshot=False)
+    assert unread_rows(table, first)[0] == 2
+    count, since = unread_rows(table, first, changes=True)
+    assert (count, since is not None) == (2 + 1 + 1, True)
+    last = replace(first, version=3)
+    assert (unread_rows(table, last), unread_rows(table, last, changes=True)[0]) == ((0, None), 1)
+    assert unread_rows(table, last, changes=True)[1] is not None
+    assert unread_rows(table, replace(first, version=4), changes=True) == (0, None)
