@@ -27,6 +27,7 @@ from shore.errors import CheckpointDamagedError
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
+from shore.tables.model import CHANGE_FEED
 
 
 def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
@@ -265,11 +266,13 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
 
 
 def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
-    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+    """The rows of a table that a job at this position has not read, and since when the oldest of them is there. Of a
+    table with a change data feed, which jobs follow by that, changed and deleted rows count as well.
 
     Raises:
         FileNotFoundError: a commit that it has not read is not in the table's log any more.
     """
+    followed = table.metadata().configuration.get(CHANGE_FEED) == "true"
     rows, since, first = 0, None, position.version
     if position.snapshot:
         rows, since = _of_snapshot(table, position)
@@ -277,6 +280,11 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
     for version in range(first, table.version() + 1):
         actions = commit_actions(table, version)
         if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+            if followed and (changed := _changed_rows(actions)):
+                rows += changed
+                since = since or max(
+                    _time(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action
+                )
             continue
         added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
         if version == position.version:
@@ -285,6 +293,13 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
             rows += found
             since = since or max(_time(add["modificationTime"]) for add in added)
     return rows, since
+
+
+def _changed_rows(actions: Iterable[Mapping[str, Any]]) -> int:
+    """How many rows Spark's MERGE has inserted, updated and deleted, by what the commit says of itself."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    metrics: Mapping[str, str] = next((info.get("operationMetrics", {}) for info in infos), {})
+    return sum(int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted"))
 
 
 def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:

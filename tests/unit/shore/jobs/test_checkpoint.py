@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from shore.errors import CheckpointDamagedError
-from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
+from shore.jobs.checkpoint import (
+    TablePosition,
+    archive_checkpoint,
+    commit_actions,
+    has_begun,
+    read_checkpoint,
+    unread_rows,
+    write_checkpoint,
+)
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.model import CHANGE_FEED
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
@@ -97,6 +108,30 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, cont
         read_checkpoint(paths, "readings")
     assert error.value.fields == {"job": "readings", "file": str(damaged)}
     assert "fairlead shore rebuild readings" in error.value.hint
+
+
+def test_rows_that_a_job_has_still_to_read(tmp_path: Path) -> None:
+    """Appended ones; where a job follows the change data feed, those that Spark's MERGE touched, too."""
+    for followed, merged in ((False, 0), (True, 5)):
+        location = str(tmp_path / f"table-{followed}")
+        configuration = {CHANGE_FEED: "true"} if followed else {}
+        for mode in ("error", "append"):
+            write_deltalake(location, pa.table({"n": [1, 2]}), mode=mode, configuration=configuration)
+        table = DeltaTable(location)
+        (add, *_) = (action["add"] for action in commit_actions(table, 1) if "add" in action)
+        metrics = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "4", "numTargetRowsDeleted": "0"}
+        actions = [
+            {"commitInfo": {"timestamp": 1_750_000_000_000, "operation": "MERGE", "operationMetrics": metrics}},
+            {"remove": {"path": add["path"], "deletionTimestamp": 1_750_000_000_000, "dataChange": True}},
+            {"add": add | {"path": "merged.parquet"}},
+        ]
+        log = Path(location, "_delta_log", f"{2:020d}.json")
+        log.write_text("\n".join(json.dumps(action) for action in actions))
+        table = DeltaTable(location)
+        assert unread_rows(table, TablePosition("t", 1, -1, snapshot=False))[0] == 2 + merged
+        rows, since = unread_rows(table, TablePosition("t", 2, -1, snapshot=False))
+        assert (rows, since is not None) == (merged, followed)
+        assert unread_rows(table, TablePosition("t", 3, -1, snapshot=False)) == (0, None)
 
 
 READERS = sorted(name for name, job in JOBS.items() if job.inputs)
