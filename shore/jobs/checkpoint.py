@@ -27,7 +27,7 @@ from shore.errors import CheckpointDamagedError
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
-from shore.tables import TABLES
+from shore.tables.model import CHANGE_FEED
 
 
 def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
@@ -256,8 +256,7 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
             unknown.append(position.table_id)
             continue
         try:
-            changes = TABLES[name].change_feed
-            count, time = unread_rows(DeltaTable(paths.table(name)), position, changes=changes)
+            count, time = unread_rows(DeltaTable(paths.table(name)), position)
         except FileNotFoundError:
             unknown.append(name)
             continue
@@ -266,32 +265,41 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
     return Backlog(rows, min(since, default=None), tuple(unknown))
 
 
-def unread_rows(table: DeltaTable, position: TablePosition, *, changes: bool = False) -> tuple[int, dt.datetime | None]:
-    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
-
-    Args:
-        changes: Whether jobs follow its changes, and not only its new rows: then rows that were written again count,
-            and a commit that only deletes counts as one.
+def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
+    """The rows of a table that a job at this position has not read, and since when the oldest of them is there. Of a
+    table with a change data feed, which jobs follow by that, changed and deleted rows count as well.
 
     Raises:
         FileNotFoundError: a commit that it has not read is not in the table's log any more.
     """
+    followed = table.metadata().configuration.get(CHANGE_FEED) == "true"
     rows, since, first = 0, None, position.version
     if position.snapshot:
         rows, since = _of_snapshot(table, position)
         first += 1
     for version in range(first, table.version() + 1):
         actions = commit_actions(table, version)
-        changed = any(action["remove"].get("dataChange", True) for action in actions if "remove" in action)
-        if changed and not changes:
+        if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+            if followed and (changed := _changed_rows(actions)):
+                rows += changed
+                since = since or max(
+                    _time(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action
+                )
             continue
         added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
         if version == position.version:
             added = added[position.index + 1 :]
-        if found := max(sum(_records(add) for add in added), int(changed)):
+        if found := sum(_records(add) for add in added):
             rows += found
-            since = since or max((_time(add["modificationTime"]) for add in added), default=_committed(actions))
+            since = since or max(_time(add["modificationTime"]) for add in added)
     return rows, since
+
+
+def _changed_rows(actions: Iterable[Mapping[str, Any]]) -> int:
+    """How many rows Spark's MERGE has inserted, updated and deleted, by what the commit says of itself."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    metrics: Mapping[str, str] = next((info.get("operationMetrics", {}) for info in infos), {})
+    return sum(int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted"))
 
 
 def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
@@ -307,11 +315,6 @@ def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.da
 def _records(add: Mapping[str, Any]) -> int:
     stats = add.get("stats")
     return int(msgspec.json.decode(stats).get("numRecords", 0)) if stats else 0
-
-
-def _committed(actions: Iterable[Mapping[str, Any]]) -> dt.datetime | None:
-    """When a commit was made."""
-    return next((_time(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action), None)
 
 
 def _time(milliseconds: int) -> dt.datetime:

@@ -81,14 +81,12 @@ def update(lake: Lake, batch: DataFrame) -> None:
     """Make again what the rows of a batch (``changes``) are about."""
     batch.persist()
     try:
-        kinds = {row["kind"] for row in batch.select("kind").distinct().collect()}
+        news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
+        kinds = {row["kind"] for row in news}
         if TOPOLOGY in kinds:
             update_everything(lake)
             return
-        spans = {
-            row[_SHIP]: Span(row["first"], row["last"])
-            for row in batch.where(F.col("kind") == POSITION).groupBy(_SHIP).agg(*_ends("device_date_time")).collect()
-        }
+        spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
         if EVENT in kinds:
             events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
             for ship, span in _update_movements(lake, events).items():

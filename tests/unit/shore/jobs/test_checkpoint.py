@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from shore.errors import CheckpointDamagedError
 from shore.jobs.checkpoint import (
     TablePosition,
     archive_checkpoint,
+    commit_actions,
     has_begun,
     read_checkpoint,
     unread_rows,
@@ -22,6 +23,7 @@ from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.model import CHANGE_FEED
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
@@ -108,6 +110,30 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, cont
     assert "fairlead shore rebuild readings" in error.value.hint
 
 
+def test_rows_that_a_job_has_still_to_read(tmp_path: Path) -> None:
+    """Appended ones; where a job follows the change data feed, those that Spark's MERGE touched, too."""
+    for followed, merged in ((False, 0), (True, 5)):
+        location = str(tmp_path / f"table-{followed}")
+        configuration = {CHANGE_FEED: "true"} if followed else {}
+        for mode in ("error", "append"):
+            write_deltalake(location, pa.table({"n": [1, 2]}), mode=mode, configuration=configuration)
+        table = DeltaTable(location)
+        (add, *_) = (action["add"] for action in commit_actions(table, 1) if "add" in action)
+        metrics = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "4", "numTargetRowsDeleted": "0"}
+        actions = [
+            {"commitInfo": {"timestamp": 1_750_000_000_000, "operation": "MERGE", "operationMetrics": metrics}},
+            {"remove": {"path": add["path"], "deletionTimestamp": 1_750_000_000_000, "dataChange": True}},
+            {"add": add | {"path": "merged.parquet"}},
+        ]
+        log = Path(location, "_delta_log", f"{2:020d}.json")
+        log.write_text("\n".join(json.dumps(action) for action in actions))
+        table = DeltaTable(location)
+        assert unread_rows(table, TablePosition("t", 1, -1, snapshot=False))[0] == 2 + merged
+        rows, since = unread_rows(table, TablePosition("t", 2, -1, snapshot=False))
+        assert (rows, since is not None) == (merged, followed)
+        assert unread_rows(table, TablePosition("t", 3, -1, snapshot=False)) == (0, None)
+
+
 READERS = sorted(name for name, job in JOBS.items() if job.inputs)
 
 
@@ -139,21 +165,3 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
         renew_checkpoint(paths, job)
         assert has_begun(paths, name) is (change in ("none", "one unread"))
         assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was
-
-
-def test_rows_that_changed_are_unread_only_where_changes_are_followed(tmp_path: Path) -> None:
-    location = str(tmp_path / "table")
-    rows = pa.table({"n": [1, 2, 3]})
-    write_deltalake(location, rows)
-    write_deltalake(location, rows.slice(0, 2), mode="append")
-    write_deltalake(location, rows.slice(0, 1), mode="overwrite")  # rows written again
-    DeltaTable(location).delete()  # a commit that only deletes
-    table = DeltaTable(location)
-    first = TablePosition(table.metadata().id, 1, -1, snapshot=False)
-    assert unread_rows(table, first)[0] == 2
-    count, since = unread_rows(table, first, changes=True)
-    assert (count, since is not None) == (2 + 1 + 1, True)
-    last = replace(first, version=3)
-    assert (unread_rows(table, last), unread_rows(table, last, changes=True)[0]) == ((0, None), 1)
-    assert unread_rows(table, last, changes=True)[1] is not None
-    assert unread_rows(table, replace(first, version=4), changes=True) == (0, None)
