@@ -10,7 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.conditions import CONDITIONS, conditions
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
+from shore.tables.hours import ACTIVATION_ENERGY
+from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
 
 if TYPE_CHECKING:
@@ -47,5 +50,12 @@ class Derived:
     time: str | None = None
 
 
-DERIVED: tuple[Derived, ...] = ()
+DERIVED: tuple[Derived, ...] = (
+    Derived(CONDITIONS, ("readings",), lambda inputs, _: conditions(inputs["readings"]), "window_end"),
+    Derived(MKT, ("readings",), lambda inputs, given: mkt(inputs["readings"], given.activation_energy), "window_end"),
+    Derived(EXCURSION_PARTS, ("readings",), lambda inputs, _: excursion_parts(inputs["readings"]), "part_start"),
+    Derived(
+        EXCURSIONS, ("excursion_parts",), lambda inputs, _: excursions(inputs["excursion_parts"]), "start_date_time"
+    ),
+)
 """In an order in which each table comes after its inputs."""

@@ -15,7 +15,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.delta.write import append_once
 from shore.jobs import custody, operations
 from shore.paths import TablePaths
 from shore.read import table
@@ -24,7 +23,6 @@ from shore.tables.operations import OPERATIONS
 from tests.support.crashes import crash_everywhere
 from tests.support.ledgers import entry
 from tests.unit.shore import fleet as story
-from tests.unit.shore import hours
 from tests.unit.shore.raw_records import RECORDS, raw
 
 
@@ -68,19 +66,6 @@ def test_operations(tmp_path: Path) -> None:
         assert stored.equals(custody.everything(paths).sort_by(order))
 
     assert crash_everywhere(batch, check) == len(OPERATIONS) + 1
-
-
-def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
-    shore = hours.Shore(str(tmp_path))
-
-    def batch(number: int) -> Callable[[], None]:
-        minutes = (number * 10, number * 10 + 5, number * 10 - 31.5)  # new, of the same session, and late
-        rows = [hours.reading("BIGU0000016", minute, 9.0 if number % 2 else 4.0) for minute in minutes]
-        content = pa.Table.from_pylist(rows, schema=TABLES["readings"].plain_schema)
-        append_once(shore.paths.table("readings"), content, app="test", version=number)
-        return lambda: shore.take(rows, stored=True)
-
-    assert crash_everywhere(batch, shore.check) >= len(hours.DERIVED)
 
 
 def test_voyages_bookings_and_boxes(tmp_path: Path) -> None:
