@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
+from operator import and_, or_
 from pathlib import Path
 from typing import Any, Final
 
@@ -116,7 +116,19 @@ class OneOf:
         return F.col(prefix + self.column).isin(sorted(self.values))
 
 
-Bound = Between | OneOf
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """Rows for which all bounds of at least one of these alternatives hold; none where there are no alternatives."""
+
+    alternatives: Collection[tuple[Between | OneOf, ...]]
+
+    def of(self, prefix: str = "") -> Column:
+        """As a condition over columns that begin with this prefix."""
+        chosen = (reduce(and_, (bound.of(prefix) for bound in bounds)) for bounds in self.alternatives)
+        return reduce(or_, chosen, F.lit(False))
+
+
+Bound = Between | OneOf | AnyOf
 
 
 def replace_rows(

@@ -1,113 +1,215 @@
-"""Job ``conditions``: keeps ``conditions``, ``excursions`` and ``mkt`` equal to what follows from all of ``readings``.
+"""Job ``conditions``: keeps ``conditions``, ``mkt``, ``excursions`` and ``excursion_parts`` as they follow from
+``readings``.
 
-Each batch takes the new rows of ``readings`` and finds the hours that they touch. Spark computes these hours again from
-the whole table, reading no more of it than their times; storing them, the longer windows that they are in and the
-sessions that they touch is work for the driver (``shore.jobs.hourly``, ``shore.jobs.sessions``): it is small, and
-Spark's own MERGE costs some three seconds of CPU however little there is to merge. There is no state but the tables, so
-late telemetry, repeated batches and crashes are no special cases.
+Each batch takes the new rows of ``readings`` and finds the hours of boxes that they touch. These hours are made again,
+once for all tables; then the longer windows that they are in, from the stored hours and days around them; then the half
+hours and sessions of the boxes that are or were out of band. Each table gets one commit at most, and none where nothing
+differs. There is no state but the tables, so late telemetry, repeated batches and crashes are no special cases.
+
+What a batch reads follows from its spans (``shore.jobs.spans``), and not from the history: ``readings`` of the touched
+hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.jobs import hourly, sessions, whole
-from shore.jobs.model import JobContext, new_rows
-from shore.paths import TablePaths
+from shore.delta.commit import Between, replace_rows
+from shore.delta.lake import Lake
+from shore.jobs.model import JobContext
+from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
+from shore.tables import conditions, mkt
 from shore.tables.bands import USED
-from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.conditions import CONDITIONS
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
+from shore.tables.hours import ACTIVATION_ENERGY, hours_of, touched_hours
+from shore.tables.mkt import MKT
+from shore.tables.model import Table
 
 HOUR: Final = dt.timedelta(hours=1)
-_AT_ONCE: Final = 250_000  # hours of boxes: some 100 MB on the driver
-_RANGES: Final = 50  # of time, in one condition
-_NAMED: Final = 100  # boxes: so few are named, which lets Delta skip files that hold none of them
+DAY: Final = dt.timedelta(days=1)
+MINUTE: Final = dt.timedelta(minutes=1)
+NONE: Final = dt.timedelta()
+
+_REACH: Final = SLOT + SILENCE  # how far back a reading may change half hours
+_AFTER: Final = HOUR + SILENCE + SLOT  # how far behind the last hour readings say how a half hour in it ends
+
+# Conditions over a row (r) and a span (s) of touched hours, which begin in [s.low, s.high].
+_HOURS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 1 hour"
+_DAYS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 24 hours"
+_MONTHS: Final = """r.window_end between date_trunc('day', s.low) + interval 1 day
+    and date_trunc('day', s.high) + interval 30 days"""
+_WINDOWS: Final = f"case r.window_hours when 1 then {_HOURS} when 24 then {_DAYS} else {_MONTHS} end"
+_UNITS: Final = "r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"
+_WHOLE_DAYS: Final = """r.window_end between date_trunc('day', s.low) - interval 28 days
+    and date_trunc('day', s.high) + interval 30 days"""
+_PARTS: Final = f"""r.part_start >= s.low - interval {_REACH // MINUTE} minutes
+    and r.part_start < s.high + interval 1 hour"""
+_READINGS_OF_PARTS: Final = f"""r.device_date_time >= s.low - interval {(_REACH + SLOT) // MINUTE} minutes
+    and r.device_date_time < s.high + interval {_AFTER // MINUTE} minutes"""
+
+# Over a span (r) and a stored part (s): whether readings of the span may change it. One that was seen to be over before
+# the span stays as it is.
+_PENDING: Final = f"""s.part_start >= r.low - interval {_REACH // MINUTE} minutes
+    and s.part_start < r.high + interval 1 hour
+    and (s.recovered_date_time is null or s.recovered_date_time >= r.low or s.part_start >= r.low - interval 30 minutes)
+"""
+_IS_OUT: Final = "s.readings_out > 0 and s.window_start between r.low and r.high"
+
+# The spans and the stored sessions that they may change: those that begin or end within reach of the half hours made.
+_REACHED: Final = f"""
+with made as (
+    select equipment_reference, quantity, low - interval {_REACH // MINUTE} minutes as low,
+        high + interval 1 hour as high
+    from {{spans}} lateral view explode(array('TEMPERATURE', 'HUMIDITY', 'POWER')) as quantity
+)
+select m.equipment_reference, m.quantity,
+    least(m.low, min(e.start_date_time)) as low, greatest(m.high, max(e.last_date_time)) as high
+from made as m left join {{excursions}} as e
+    on e.equipment_reference = m.equipment_reference and e.quantity = m.quantity
+    and e.start_date_time <= m.high + interval {SILENCE // MINUTE} minutes
+    and e.last_date_time >= m.low - interval {SILENCE // MINUTE} minutes
+group by m.equipment_reference, m.quantity, m.low, m.high
+"""  # noqa: S608  # our own names
+_BEGINS: Final = "r.quantity = s.quantity and r.start_date_time between s.low and s.high"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a batch touches: hours of boxes (equipment_reference, window_start), their spans, and their extents."""
+
+    hours: DataFrame
+    spans: DataFrame
+    extents: tuple[Extent, ...]
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    paths, shore = context.paths, context.topology.shore
+    lake, shore = context.lake, context.topology.shore
     energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
-    whole.renew_mkt(paths, energy)
-    readings = new_rows(context.spark, paths, "readings", maxBytesPerTrigger="1g")
-    writer: DataStreamWriter = readings.select(*USED).writeStream.foreachBatch(
-        lambda batch, _: update(batch, paths, energy)
-    )
+    renew_mkt(lake, energy)
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        update(batch, Lake(batch.sparkSession, lake.paths), energy)  # a query has a session of its own
+
+    readings = lake.new_rows("readings", maxBytesPerTrigger="1g").select(*USED)
+    writer: DataStreamWriter = readings.writeStream.foreachBatch(update_batch)
     return writer
 
 
-def update(batch: DataFrame, paths: TablePaths, activation_energy: float) -> None:
-    """Compute the hours touched by a batch of rows of ``readings`` again, and store all that follows from them."""
-    touched = batch.sparkSession.sql(TOUCHED, readings=batch).persist()
+def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
+    """Make again what follows from a batch of rows of ``readings``, and commit what differs."""
+    with _persisted(touched_hours(batch)) as hours, _persisted(spans_of(hours, time="window_start", gap=DAY)) as spans:
+        touched = Touched(hours, spans, extents_of(spans))
+        if not touched.extents:
+            return
+        readings = lake.read("readings").select(*USED)
+        near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
+        with _persisted(hours_of(hours, readings.where(near.of()), activation_energy)) as fresh:
+            update_conditions(lake, touched, conditions.hour_rows(fresh))
+            update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
+            update_excursions(lake, touched, fresh)
+
+
+def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+    """Replace the touched hours of table ``conditions``, and the windows of 24 hours that they are in."""
+    units = _units(lake, CONDITIONS, touched, fresh)
+    rows = units.unionByName(conditions.day_rows(units))
+    _replace_windows(lake, CONDITIONS, touched, rows, after=DAY)
+
+
+def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+    """The same for table ``mkt``, and the windows of 30 days."""
+    units = _units(lake, MKT, touched, fresh)
+    days = within(mkt.day_rows(units), touched.spans, _DAYS)
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
+    stored = within(lake.read(MKT.name).where("whole_day").where(near.of()), touched.spans, _WHOLE_DAYS)
+    whole_days = outside(stored, touched.spans, _DAYS).unionByName(days.where("whole_day"))
+    rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+    _replace_windows(lake, MKT, touched, rows, after=30 * DAY)
+
+
+def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
+    """Replace the half hours and the sessions that the touched hours may change.
+
+    Most boxes are in band: only spans with a reading out of band, or with a stored half hour that they may change, are
+    looked at. Sessions are committed before the half hours, so that a crash in between leaves what leads to them.
+    """
+    parts = lake.read(EXCURSION_PARTS.name)
+    scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+    pending = within(touched.spans, parts.where(scope.of()), _PENDING)
+    with _persisted(pending.union(within(touched.spans, hours, _IS_OUT)).distinct()) as spans:
+        extents = extents_of(spans)
+        if not extents:
+            return
+        near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
+        readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
+        with _persisted(within(excursion_parts(readings), spans, _PARTS)) as fresh:
+            _replace_sessions(lake, spans, extents, fresh)
+            scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+            replace_rows(lake, EXCURSION_PARTS, fresh, within=lambda rows: within(rows, spans, _PARTS), bounds=[scope])
+
+
+def renew_mkt(lake: Lake, activation_energy: float) -> bool:
+    """Make table ``mkt`` again as a whole where it has rows with another activation energy; False where it has none."""
+    energy = F.col("activation_energy")
+    other = lake.read(MKT.name).where((energy < activation_energy) | (energy > activation_energy))
+    if other.isEmpty():
+        return False
+    replace_rows(lake, MKT, mkt.mkt(lake.read("readings").select(*USED), activation_energy))
+    return True
+
+
+def _units(lake: Lake, table: Table, touched: Touched, fresh: DataFrame) -> DataFrame:
+    """The hours that the windows of 24 hours need: those made again, and the stored ones around them."""
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
+    stored = within(lake.read(table.name).where("window_hours = 1").where(near.of()), touched.spans, _UNITS)
+    return outside(stored, touched.hours, "r.window_start = s.window_start").unionByName(fresh)
+
+
+def _replace_windows(lake: Lake, table: Table, touched: Touched, rows: DataFrame, *, after: dt.timedelta) -> None:
+    """Replace the windows that touched hours are in; they end until ``after`` the begin of the last of these."""
+
+    def in_scope(rows: DataFrame) -> DataFrame:
+        return within(rows, touched.spans, _WINDOWS)
+
+    scope = bound(touched.extents, lambda extent: (between("window_end", extent, -HOUR, after),))
+    replace_rows(lake, table, in_scope(rows), within=in_scope, bounds=[scope])
+
+
+def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], fresh: DataFrame) -> None:
+    """Replace the sessions within reach of half hours that were made again (``fresh``); others stay as they are."""
+
+    def reach(extent: Extent) -> tuple[Between, ...]:
+        return (
+            Between("start_date_time", None, extent.high + HOUR + SILENCE),
+            Between("last_date_time", extent.low - _REACH - SILENCE, None),
+        )
+
+    before = lake.read(EXCURSIONS.name).where(bound(extents, reach).of())
+    reached = lake.spark.sql(_REACHED, spans=spans, excursions=before)
+    with _persisted(reached) as reached:
+        around = extents_of(reached)
+        stored = lake.read(EXCURSION_PARTS.name)
+        stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
+        parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
+        scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
+        replace_rows(
+            lake, EXCURSIONS, excursions(parts), within=lambda rows: within(rows, reached, _BEGINS), bounds=[scope]
+        )
+
+
+@contextmanager
+def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
+    kept = rows.persist()
     try:
-        counts = touched.groupBy("window_start").count().toArrow()
-        by_hour = dict(zip(*(counts[name].to_pylist() for name in ("window_start", "count")), strict=True))
-        for begins in slices(by_hour):
-            store(paths, _hours(touched, paths, begins, activation_energy), activation_energy)
+        yield kept
     finally:
-        touched.unpersist()
-
-
-def _hours(touched: DataFrame, paths: TablePaths, begins: Sequence[dt.datetime], activation_energy: float) -> pa.Table:
-    """The touched hours that begin at these times, computed by Spark."""
-    spark = touched.sparkSession
-    chosen = touched.where(F.col("window_start").between(begins[0], begins[-1]))
-    boxes = [row[0] for row in chosen.select("equipment_reference").distinct().limit(_NAMED + 1).collect()]
-    readings = spark.read.format("delta").load(paths.table("readings")).select(*USED)
-    readings = readings.where(_any(_during(since, until) for since, until in spans(begins)))
-    if len(boxes) <= _NAMED:
-        readings = readings.where(F.col("equipment_reference").isin(boxes))
-    found: Any = spark.sql(hours_sql(activation_energy, touched=True), readings=readings, touched=chosen)
-    table: pa.Table = found.toArrow()
-    return table.select(HOUR_SCHEMA.names).cast(HOUR_SCHEMA)
-
-
-def store(paths: TablePaths, hours: pa.Table, activation_energy: float) -> None:
-    """Store hours that were computed, and what follows from them."""
-    for chunk in hourly.chunks(hours):
-        hourly.store_conditions(paths, hours, chunk)
-        hourly.store_mkt(paths, hours, chunk, activation_energy)
-        sessions.store_excursions(paths, hours, chunk)
-
-
-def slices(counts: Mapping[dt.datetime, int]) -> Iterator[list[dt.datetime]]:
-    """Divide hours (and how many boxes each has) into parts that are computed at once, in the order of time."""
-    part: list[dt.datetime] = []
-    total = ranges = 0
-    for begin in sorted(counts):
-        apart = not part or begin - part[-1] > HOUR
-        if part and (total + counts[begin] > _AT_ONCE or ranges + apart > _RANGES):
-            yield part
-            part, total, ranges, apart = [], 0, 0, True
-        part.append(begin)
-        total, ranges = total + counts[begin], ranges + apart
-    if part:
-        yield part
-
-
-def spans(begins: Sequence[dt.datetime]) -> list[tuple[dt.datetime, dt.datetime]]:
-    """The times [since, until) whose readings sorted hours need: each hour and the half before it."""
-    found: list[tuple[dt.datetime, dt.datetime]] = []
-    for begin in begins:
-        since, until = begin - HOUR / 2, begin + HOUR
-        if found and since <= found[-1][1]:
-            found[-1] = (found[-1][0], until)
-        else:
-            found.append((since, until))
-    return found
-
-
-def _during(since: dt.datetime, until: dt.datetime) -> Column:
-    return (F.col("device_date_time") >= F.lit(since)) & (F.col("device_date_time") < F.lit(until))
-
-
-def _any(conditions: Iterable[Column]) -> Column:
-    return functools.reduce(operator.or_, conditions)
+        kept.unpersist()

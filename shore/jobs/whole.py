@@ -1,31 +1,56 @@
-"""``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` as they must be, from all of ``readings``.
+"""``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` as they must be, from all of ``readings``, by DuckDB.
 
-No Spark. Readings are taken some hours at a time, so that no more than these are in memory.
+``shore.verify`` compares the tables with this until it runs on Spark; then this module goes. Readings are taken some
+hours at a time, so that no more than these are in memory.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.delta import datasets
-from shore.jobs import hourly
-from shore.jobs.hourly import DAY, HOUR
-from shore.jobs.sessions import parts_of, sessions_of
 from shore.paths import TablePaths
-from shore.tables import conditions as conditions_table
-from shore.tables import mkt as mkt_table
-from shore.tables.bands import IN_TIME, USED
-from shore.tables.conditions import CONDITIONS
-from shore.tables.excursions import EXCURSION_PARTS, SILENCE, SLOT
-from shore.tables.hours import HOUR_SCHEMA, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY, MKT
-from shore.tables.model import TIME
+from shore.tables.bands import (
+    CONTROL,
+    FOLLOWED,
+    HOLD,
+    HUMIDITY_JUDGED,
+    HUMIDITY_OUT,
+    IN_TIME,
+    MICROS,
+    NO_REPEAT,
+    ORDER,
+    POWER_JUDGED,
+    POWER_OUT,
+    TEMPERATURE_JUDGED,
+    TEMPERATURE_OUT,
+    USED,
+)
+from shore.tables.conditions import CONDITIONS, aggregates_of_hours
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT
+from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
+from shore.tables.mkt import MKT, aggregates_of_units
+from shore.tables.model import TIME, Table
+from shore.tables.sliding import DAY as DAYS
+from shore.tables.sliding import HOUR as HOURS
+from shore.tables.sliding import Unit
 
+HOUR: Final = dt.timedelta(hours=1)
+DAY: Final = dt.timedelta(days=1)
+_SLOT, _SILENCE = (int(time.total_seconds()) * 1_000_000 for time in (SLOT, SILENCE))
+_SLOTS: Final = pa.schema([("low", TIME), ("high", TIME)])
+_ENDS: Final = pa.schema([("low", TIME), ("high", TIME)])
+_BOTH = {column.name: column.type for table in (MKT, CONDITIONS) for column in table.columns}
+_NONE = ("window_hours", "whole_day", "activation_energy")
+HOUR_SCHEMA: Final = pa.schema(
+    [pa.field(name, kind) for name, kind in _BOTH.items() if name not in _NONE] + [pa.field("readings_out", pa.int64())]
+)
+"""The columns that ``hours_sql`` gives, in any order: of both tables, and how many readings were out of any band."""
 _AT_ONCE: Final = 1_000_000  # readings, or those of one hour: some 500 MB
 _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _END: Final = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
@@ -37,18 +62,18 @@ _COUNT: Final = pa.schema([("hour", TIME), ("n", pa.int64())])
 
 def conditions(paths: TablePaths) -> pa.Table:
     """Table ``conditions`` as it must be."""
-    units = hourly.as_conditions(hours(paths, ACTIVATION_ENERGY))
-    days = hourly.windows(CONDITIONS, conditions_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
+    units = as_conditions(hours(paths, ACTIVATION_ENERGY))
+    days = windows(CONDITIONS, DAYS_OF_CONDITIONS, units, _BEGIN, _END + DAY, hours=24)
     return pa.concat_tables([units, days])
 
 
 def mkt(paths: TablePaths) -> pa.Table:
     """Table ``mkt`` as it must be, with the activation energy that its rows have."""
     energy = stored_energy(paths) or ACTIVATION_ENERGY
-    units = hourly.as_mkt(hours(paths, energy), energy)
-    days = hourly.windows(MKT, mkt_table.DAYS, units, _BEGIN, _END + DAY, hours=24)
+    units = as_mkt(hours(paths, energy), energy)
+    days = windows(MKT, DAYS_OF_MKT, units, _BEGIN, _END + DAY, hours=24)
     whole = days.filter(pc.field("whole_day"))
-    months = hourly.windows(MKT, mkt_table.MONTHS, whole, _BEGIN, _END + DAY, hours=720)
+    months = windows(MKT, MONTHS_OF_MKT, whole, _BEGIN, _END + DAY, hours=720)
     return pa.concat_tables([units, days, months])
 
 
@@ -84,21 +109,6 @@ def stored_energy(paths: TablePaths) -> float | None:
     return found[0] if len(found) == 1 else None
 
 
-def renew_mkt(paths: TablePaths, activation_energy: float) -> bool:
-    """Make ``mkt`` anew where it has rows with another activation energy, part by part; False where it has none.
-
-    Broken off and begun again it ends with the same table: until it is done there are rows with the other one.
-    """
-    other = pc.field("activation_energy") != activation_energy
-    if not datasets.open_dataset(paths, MKT.name).count_rows(filter=other):
-        return False
-    for since, until in _spans(paths):
-        made = _hours(paths, since, until, activation_energy)
-        for chunk in hourly.chunks(made):
-            hourly.store_mkt(paths, made, chunk, activation_energy)
-    return True
-
-
 def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
     """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
     dataset = datasets.open_dataset(paths, "readings")
@@ -117,3 +127,202 @@ def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
 def _readings(paths: TablePaths, since: dt.datetime, until: dt.datetime) -> pa.Table:
     found = datasets.between("device_date_time", since, until)
     return datasets.open_dataset(paths, "readings").to_table(columns=list(USED), filter=found)
+
+
+def as_conditions(hours: pa.Table) -> pa.Table:
+    """Rows of hours as rows of ``conditions``."""
+    return _with(hours, CONDITIONS, {"window_hours": 1})
+
+
+def as_mkt(hours: pa.Table, activation_energy: float) -> pa.Table:
+    """Rows of hours as rows of ``mkt``."""
+    return _with(hours, MKT, {"window_hours": 1, "whole_day": False, "activation_energy": activation_energy})
+
+
+def windows(
+    table: Table, statement: str, units: pa.Table, low: dt.datetime, high: dt.datetime, *, hours: int
+) -> pa.Table:
+    """The longer windows that end in [low, high], from the rows of their units."""
+    ends = pa.Table.from_pylist([{"low": low, "high": high}], schema=_ENDS)
+    constant = {"window_hours": hours} | ({"whole_day": False} if "whole_day" in table.plain_schema.names else {})
+    made = pa.schema([f for f in table.plain_schema if f.name not in constant])
+    rows = _with(datasets.select(statement, made, units=units, ends=ends), table, constant)
+    if hours != 24 or "whole_day" not in constant:
+        return rows
+    start = rows["window_start"]
+    whole = pc.equal(pc.floor_temporal(start, unit="day"), start)
+    return rows.set_column(rows.schema.get_field_index("whole_day"), "whole_day", whole)
+
+
+def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Table:
+    """The columns of a table, some of them the same in all rows."""
+    schema = table.plain_schema
+    arrays = [
+        pa.repeat(pa.scalar(constant[f.name], f.type), rows.num_rows) if f.name in constant else rows[f.name]
+        for f in schema
+    ]
+    return pa.table(arrays, schema=schema)
+
+
+def parts_of(readings: pa.Table, since: dt.datetime, until: dt.datetime) -> pa.Table:
+    """The half hours that begin in [since, until) of these readings."""
+    slots = pa.Table.from_pylist([{"low": since, "high": until - SLOT}], schema=_SLOTS)
+    return datasets.select(PARTS, EXCURSION_PARTS.plain_schema, readings=readings, slots=slots)
+
+
+def sessions_of(parts: pa.Table) -> pa.Table:
+    """The sessions that these parts make up."""
+    return datasets.select(SESSIONS, EXCURSIONS.plain_schema, parts=parts)
+
+
+def _sliding(*, unit: Unit, count: int, columns: Mapping[str, str]) -> str:
+    """A statement over ``{units}`` (rows of one unit each with equipment_reference, window_end and what the columns
+    need; at most one row a box and unit) and ``{ends}`` (one row with the times low and high).
+
+    ``{units}`` must hold all rows of the windows that end in [low, high].
+
+    Args:
+        columns: Aggregates over a window's rows, by name.
+
+    Returns:
+        equipment_reference, window_start, window_end and the columns.
+    """
+    micros = unit.hours * 3_600_000_000
+    number = f"{MICROS}(window_end) // {micros}"
+    midnight = "date_trunc('day', window_end - interval 1 microsecond) + interval 1 day"
+    days = f"union select equipment_reference, {midnight} from {{units}}" if unit.of_days else ""  # noqa: S608
+    chosen = ",\n    ".join(f"{sql} as {name}" for name, sql in columns.items())
+    return f"""
+with numbered as (select *, {number} as number from {{units}}),
+placed as (
+    select *, number // {count} as block from numbered
+    union all
+    select *, number // {count} + 1 from numbered
+),
+found as (
+    select equipment_reference, window_end from {{units}} {days}
+),
+windows as (
+    select equipment_reference as box, window_end as ended, {number} as last_number, {number} // {count} as block
+    from found, {{ends}} as bounds
+    where window_end between bounds.low and bounds.high
+)
+select
+    box as equipment_reference,
+    ended - interval {unit.hours * count} hour as window_start,
+    ended as window_end,
+    {chosen}
+from windows join placed
+    on windows.box = placed.equipment_reference and windows.block = placed.block
+    and placed.number between windows.last_number - {count - 1} and windows.last_number
+group by all
+"""  # noqa: S608  # the tables' own names
+
+
+DAYS_OF_CONDITIONS: Final = _sliding(unit=HOURS, count=24, columns=aggregates_of_hours(""))
+DAYS_OF_MKT: Final = _sliding(unit=HOURS, count=24, columns=aggregates_of_units(""))
+MONTHS_OF_MKT: Final = _sliding(unit=DAYS, count=30, columns=aggregates_of_units(""))
+
+
+def _judged(quantity: str, judged: str, out: str, value: str, setpoint: str) -> str:
+    return f"""
+    select equipment_reference, device_date_time, at_micros, held_micros, latitude, longitude, place,
+        '{quantity}' as quantity, {out} as is_out, {value} as value, {setpoint} as setpoint
+    from held where {judged}"""  # noqa: S608
+
+
+_QUANTITIES = " union all ".join(
+    (
+        _judged("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
+        _judged("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
+        _judged("POWER", POWER_JUDGED, POWER_OUT, "cast(null as double)", "setpoint_temperature"),
+    )
+)
+
+PARTS = f"""
+with seen as (
+    select *, {MICROS}(device_date_time) as at_micros, row_number() over box as place,{FOLLOWED}
+    from {{readings}}
+    where {IN_TIME}
+    window box as (partition by equipment_reference order by {ORDER})
+),
+held as (
+    select *, least(coalesce(next_micros, at_micros + {HOLD}), at_micros + {HOLD}) - at_micros as held_micros
+    from seen
+    where {NO_REPEAT}
+),
+judged as ({_QUANTITIES}),
+followed as (
+    select *,
+        lead(device_date_time) over followers as next_time,
+        lead(at_micros) over followers as next_micros,
+        lead(is_out) over followers as next_out,
+        abs(value - setpoint) as deviation,
+        case when minute(device_date_time) >= 30 then date_trunc('hour', device_date_time) + interval 30 minute
+            else date_trunc('hour', device_date_time) end as part_start
+    from judged
+    window followers as (partition by equipment_reference, quantity order by place)
+)
+select equipment_reference, quantity, part_start,
+    min(device_date_time) as start_date_time,
+    max(device_date_time) as last_date_time,
+    last(device_date_time + to_microseconds(held_micros) order by place) as end_date_time,
+    last(case when not next_out and next_micros - at_micros <= {_SILENCE} then next_time end order by place)
+        as recovered_date_time,
+    sum(held_micros) / 6.0e7 as minutes_out_of_band,
+    count(*) as readings,
+    first(value order by deviation desc, place) as worst_value,
+    max(deviation) as worst_deviation,
+    first(case when value > setpoint then 'HIGH' when value < setpoint then 'LOW' end order by deviation desc, place)
+        as direction,
+    first(setpoint order by deviation desc, place) as setpoint,
+    sum(deviation * held_micros) / 6.0e7 as deviation_minutes,
+    first(latitude order by place) as latitude,
+    first(longitude order by place) as longitude
+from followed, {{slots}} as slots
+where is_out and part_start between slots.low and slots.high
+group by equipment_reference, quantity, part_start
+"""  # noqa: S608  # the tables' own names
+"""The half hours of ``{{readings}}`` that begin in [``{{slots}}``.low, ``{{slots}}``.high], for DuckDB.
+
+They come out right where ``{{readings}}`` hold what was measured in them, ``SLOT`` before and ``SILENCE`` after.
+"""
+
+SESSIONS = f"""
+with linked as (
+    select *,
+        lag(last_date_time) over before as last_before,
+        lag(recovered_date_time) over before as recovered_before
+    from {{parts}}
+    window before as (partition by equipment_reference, quantity order by part_start)
+),
+numbered as (
+    select *,
+        count(*) filter (where last_before is null
+            or {MICROS}(start_date_time) - {MICROS}(last_before) > {_SILENCE}
+            or {MICROS}(start_date_time) - {MICROS}(recovered_before) >= {_SLOT}) over so_far as session
+    from linked
+    window so_far as (partition by equipment_reference, quantity order by part_start)
+)
+select
+    equipment_reference || '/' || quantity || '/' || strftime(min(start_date_time), '%Y-%m-%dT%H:%M:%S.%fZ')
+        as excursion_id,
+    equipment_reference, quantity,
+    min(start_date_time) as start_date_time,
+    max(last_date_time) as last_date_time,
+    max(end_date_time) as end_date_time,
+    last(recovered_date_time order by part_start) as recovered_date_time,
+    ({MICROS}(max(end_date_time)) - {MICROS}(min(start_date_time))) / 6.0e7 as minutes,
+    sum(minutes_out_of_band) as minutes_out_of_band,
+    sum(readings) as readings,
+    first(worst_value order by worst_deviation desc, part_start) as worst_value,
+    max(worst_deviation) as worst_deviation,
+    first(direction order by worst_deviation desc, part_start) as direction,
+    first(setpoint order by worst_deviation desc, part_start) as setpoint,
+    sum(deviation_minutes) as deviation_minutes,
+    first(latitude order by part_start) as latitude,
+    first(longitude order by part_start) as longitude
+from numbered
+group by equipment_reference, quantity, session
+"""  # noqa: S608  # the tables' own names
+"""The sessions that ``{parts}`` make up, for DuckDB."""

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
 from shore.tables.bookings import BOOKINGS, bookings
+from shore.tables.conditions import CONDITIONS, conditions
 from shore.tables.custody import CUSTODY, custody
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
+from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.itineraries import port_calls, voyages
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.ships_now import SHIPS_NOW, ships_now
@@ -58,6 +61,10 @@ class Derived:
 _SAILED = ("dock_movements", "positions", "sites")
 
 DERIVED: tuple[Derived, ...] = (
+    Derived(CONDITIONS, ("readings",), lambda i, _: conditions(i["readings"]), "window_end"),
+    Derived(MKT, ("readings",), lambda i, settings: mkt(i["readings"], settings.activation_energy), "window_end"),
+    Derived(EXCURSION_PARTS, ("readings",), lambda i, _: excursion_parts(i["readings"]), "part_start"),
+    Derived(EXCURSIONS, ("excursion_parts",), lambda i, _: excursions(i["excursion_parts"]), "start_date_time"),
     Derived(ALERTS_ASHORE, ("readings",), lambda i, _: alerts_ashore(i["readings"])),
     Derived(BOOKINGS, ("booking_changes",), lambda i, _: bookings(i["booking_changes"])),
     Derived(

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from shore.delta.lake import Lake
-from shore.jobs import alerts_now, containers_now, quality, whole
+from shore.jobs import alerts_now, containers_now, quality
 from shore.paths import CUSTOMERS, TablePaths
 from shore.source.options import parse_options
 from shore.tables import TABLES, alerts_ashore, graph
@@ -67,10 +67,6 @@ _TOPOLOGY: Final = ("sites", "owners")
 
 # Tables whose function of DataFrames is not in the graph yet: inputs, time, and how DuckDB makes the table.
 BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[TablePaths], pa.Table]]]] = {
-    "conditions": (("readings",), "window_end", whole.conditions),
-    "excursions": (("readings",), "start_date_time", whole.excursions),
-    "excursion_parts": (("readings",), "part_start", whole.excursion_parts),
-    "mkt": (("readings",), "window_end", whole.mkt),
     "alerts_now": (
         ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
         None,

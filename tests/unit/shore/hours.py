@@ -1,25 +1,18 @@
-"""Readings in clusters of minutes, and the tables per hour that follow from them, kept batch by batch."""
+"""Readings in clusters of minutes, and what the tables per hour must be after them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from shore.delta import datasets
 from shore.jobs import whole
-from shore.jobs.conditions import store
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
-from shore.tables.model import TIME
-from shore.tables.readings import READINGS
 
 T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
 DERIVED = {
@@ -28,7 +21,6 @@ DERIVED = {
     "excursion_parts": whole.excursion_parts,
     "excursions": whole.excursions,
 }
-_TOUCHED = pa.schema([("equipment_reference", pa.string()), ("window_start", TIME)])
 Row = dict[str, Any]
 
 
@@ -49,36 +41,6 @@ def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) ->
         "latitude": 35.0 + minute / 1000,
         "longitude": 139.0,
     } | more
-
-
-class Shore:
-    """Tables in a folder, and what the job does with a batch."""
-
-    def __init__(self, folder: str) -> None:
-        self.paths = TablePaths(folder)
-        for name in ("readings", *DERIVED):
-            TABLES[name].create(self.paths.table(name))
-
-    def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
-        """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
-        batch = pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema)
-        location = self.paths.table("readings")
-        if not stored:
-            write_deltalake(location, batch, mode="append")
-        touched = datasets.select(TOUCHED, _TOUCHED, readings=batch)
-        readings = DeltaTable(location).to_pyarrow_dataset()
-        statement = hours_sql(ACTIVATION_ENERGY, touched=True)
-        store(
-            self.paths,
-            datasets.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
-            ACTIVATION_ENERGY,
-        )
-
-    def rows(self, name: str) -> list[Row]:
-        return stored_rows(self.paths, name)
-
-    def check(self) -> None:
-        check(self.paths)
 
 
 def check(paths: TablePaths) -> None:

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta import datasets
-from shore.jobs.hourly import as_conditions
-from shore.tables.hours import HOUR_SCHEMA, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.jobs.whole import HOUR_SCHEMA, as_conditions
+from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
 

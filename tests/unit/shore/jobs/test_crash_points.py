@@ -10,26 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from shore.delta.write import append_once
-from shore.tables import TABLES
 from tests.support.crashes import crash_everywhere
 from tests.unit.shore import fleet as story
-from tests.unit.shore import hours
-
-
-def test_conditions_and_what_is_made_of_them(tmp_path: Path) -> None:
-    shore = hours.Shore(str(tmp_path))
-
-    def batch(number: int) -> Callable[[], None]:
-        minutes = (number * 10, number * 10 + 5, number * 10 - 31.5)  # new, of the same session, and late
-        rows = [hours.reading("BIGU0000016", minute, 9.0 if number % 2 else 4.0) for minute in minutes]
-        content = pa.Table.from_pylist(rows, schema=TABLES["readings"].plain_schema)
-        append_once(shore.paths.table("readings"), content, app="test", version=number)
-        return lambda: shore.take(rows, stored=True)
-
-    assert crash_everywhere(batch, shore.check) >= len(hours.DERIVED)
 
 
 def test_boxes_and_devices(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.jobs.sessions import parts_of, sessions_of
+from shore.jobs.whole import parts_of, sessions_of
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
 from tests.unit.shore.hours import T0, Row, reading
