@@ -6,12 +6,13 @@ size and modification time with those recorded then, and read the whole file aga
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Final
 
 from filelock import FileLock
 
@@ -23,10 +24,7 @@ from fairlead.jars.lock import Jar, jar_set, parse_coordinates
 Stamp = tuple[int, int, str]  # size, modification time in ns, SHA-256
 
 
-class Retrieve(Protocol):
-    """Downloads jars into a folder, as ``ivy.retrieve``."""
-
-    def __call__(self, jars: Iterable[Jar], folder: Path, *, transitive: bool = False) -> dict[Path, Jar]: ...
+Retrieve = Callable[[Iterable[Jar], Path], dict[Path, Jar]]
 
 
 def ensure_jars(
@@ -68,14 +66,17 @@ def ensure_jars(
     return files
 
 
-def ensure_packages(coordinates: Iterable[str], *, retrieve: Retrieve = ivy.retrieve) -> tuple[Path, ...]:
+_RETRIEVE_ALL: Final = functools.partial(ivy.retrieve, transitive=True)
+
+
+def ensure_packages(coordinates: Iterable[str], *, retrieve: Retrieve = _RETRIEVE_ALL) -> tuple[Path, ...]:
     """Return the files of some Maven packages and their dependencies; download them the first time.
 
     They are in no lock file: whoever names them trusts Maven Central. Safe to call from several processes at once.
 
     Args:
         coordinates: ``organisation:name:revision`` of each.
-        retrieve: Downloads the jars; replaced in tests.
+        retrieve: Downloads the jars and their dependencies; replaced in tests.
 
     Raises:
         ConfigurationError: coordinates of another form.
@@ -96,7 +97,7 @@ def ensure_packages(coordinates: Iterable[str], *, retrieve: Retrieve = ivy.retr
                 with tempfile.TemporaryDirectory(dir=store, prefix=".download-") as making:
                     new = Path(making) / "jars"
                     new.mkdir()
-                    for file, jar in retrieve(wanted, Path(making), transitive=True).items():
+                    for file, jar in retrieve(wanted, Path(making)).items():
                         file.rename(new / f"{jar.organisation}.{jar.name}-{jar.revision}.jar")
                     new.rename(folder)
     except OSError as error:
