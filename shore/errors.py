@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError, UnavailableError
 
 if TYPE_CHECKING:  # whoever only compares tables needs no Spark
     from fairlead.kafka.endpoint import KafkaEndpoint
+
+
+COMMIT_CONFLICTS: Final = frozenset(
+    {
+        "CommitFailedError",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "DeltaConcurrentModificationException",
+        "MetadataChangedException",
+    }
+)
+"""Names of the errors of Delta's and delta-rs's writers when another one was first: what they write is made again from
+what is there then."""
 
 
 class JobFailedError(FairleadError):

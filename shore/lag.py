@@ -8,8 +8,10 @@ time of the clock: since when the oldest row that it has not read is there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -29,6 +31,7 @@ from topologies.model import Topology
 
 LOGS_ASKED: Final = 200  # for their times: those that have most to read
 _BYTES: Final = 64 << 10
+SAMPLE_SECONDS: Final = 30.0  # between two measurements for a metrics page
 _SECONDS: Final = 15.0  # for a site to answer
 _UNKNOWN: Final = (
     "cannot be told: a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
@@ -44,6 +47,31 @@ class Lag(msgspec.Struct, frozen=True):
     logs: int | None = None
     unreadable: tuple[str, ...] = ()
     why: str = ""
+
+
+@contextlib.contextmanager
+def sampled(measure: Callable[[], Mapping[str, Lag]], keep: Callable[[Mapping[str, Lag]], None]) -> Iterator[None]:
+    """While inside, measure the lags every ``SAMPLE_SECONDS`` in a thread of its own, and hand them to ``keep``; none
+    while they cannot be measured."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while True:
+            try:
+                found = measure()
+            except FairleadError:
+                found = {}
+            keep(found)
+            if stop.wait(SAMPLE_SECONDS):
+                return
+
+    thread = threading.Thread(target=run, name="shore-lag", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_SECONDS)
 
 
 def job_lags(

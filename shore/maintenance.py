@@ -36,6 +36,7 @@ from deltalake import DeltaTable
 from fairlead.errors import RefusedError, UnavailableError
 from shore.delta.lease import check_lease
 from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
+from shore.errors import COMMIT_CONFLICTS
 from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.paths import TablePaths
 from shore.storage import Storage
@@ -165,26 +166,25 @@ def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[
 @contextlib.contextmanager
 def _conflicts() -> Iterator[list[Exception]]:
     """Collect the error of a commit that lost the race against another one."""
-    from delta.exceptions import DeltaConcurrentModificationException
-
     found: list[Exception] = []
     try:
         yield found
-    except DeltaConcurrentModificationException as error:
+    except Exception as error:
+        if type(error).__name__ not in COMMIT_CONFLICTS:
+            raise
         found.append(error)
 
 
 @contextlib.contextmanager
 def _as_table_errors() -> Iterator[None]:
     """Raise what Spark says of files that are gone or damaged as ``UnavailableError``."""
-    from delta.exceptions import DeltaConcurrentModificationException
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
     try:
         yield
-    except DeltaConcurrentModificationException:
-        raise
+    except Py4JJavaError as error:
+        raise unreadable_table_error(str(error.java_exception)) from error
     except (PySparkException, Py4JError) as error:
         raise unreadable_table_error(str(error)) from error
 

@@ -36,7 +36,7 @@ from pyspark.sql import SparkSession
 import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
-from fairlead.jars import ensure_jars, find_java
+from fairlead.jars import ensure_jars, ensure_packages, find_java
 from shore.paths import TablePaths
 from shore.quickstart import archive_option
 from shore.storage import Storage
@@ -108,11 +108,11 @@ def settings(
     """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache.
 
     Args:
-        packages: Further jars by Maven coordinates, which Spark fetches itself.
+        packages: Further jars by Maven coordinates; they are downloaded the first time.
         java: The program that runs a session on this machine; with it the session starts from an archive of classes.
     """
     scratch = folder / "spark"
-    jars = ensure_jars("delta")
+    jars, further = ensure_jars("delta"), ensure_packages(packages)
     found = {
         "spark.app.name": "fairlead-shore",
         "spark.master": master,
@@ -131,8 +131,6 @@ def settings(
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.saslFallback": "false",
     }
-    if packages:
-        found["spark.jars.packages"] = ",".join(packages)
     if master.startswith("local"):
         # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
         # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
@@ -144,8 +142,9 @@ def settings(
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch / "scratch"),
-            # On the class path, as classes of jars that Spark loads later are in no archive.
-            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+            # On the class path: classes of jars that Spark loads later are in no archive, and it would copy each jar to
+            # itself over the network.
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, *further)),
             "spark.driver.extraJavaOptions": _java_options(
                 scratch,
                 "-XX:+UseSerialGC",
@@ -156,7 +155,8 @@ def settings(
     else:
         # An executor has no environment of this process: its Python must find what this one finds.
         found |= {
-            "spark.jars": ",".join(str(jar) for jar in jars),
+            "spark.jars": ",".join(str(jar) for jar in (*jars, *further)),
+            "spark.files.io.connectionTimeout": "600s",  # executors fetch the jars: those for S3 have 690 MB
             "spark.executorEnv.PYTHONPATH": _python_path(),
             "spark.driver.extraJavaOptions": _java_options(scratch),
         }

@@ -20,7 +20,7 @@ from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
 from shore.delta.table_errors import as_table_errors, repair_hint
-from shore.errors import DataLossError, JobFailedError, SlowWorkerError
+from shore.errors import COMMIT_CONFLICTS, DataLossError, JobFailedError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
 from shore.paths import TablePaths
@@ -57,18 +57,6 @@ _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
-# Of Delta's and delta-rs's writers: another one was first; the batch is made again from what is there then.
-_CONFLICTS = frozenset(
-    {
-        "CommitFailedError",
-        "ConcurrentAppendException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentTransactionException",
-        "ConcurrentWriteException",
-        "MetadataChangedException",
-    }
-)
 STORED: Final = "stored"
 """Name of what a query observes when rows of its DataFrame stand for many: ``rows``, how many it has stored."""
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
@@ -212,7 +200,7 @@ def job_failure(job: str, message: str) -> JobFailedError:
         hint=repair_hint(cause)
         or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
-        passing=name in _CONFLICTS | _names(FairleadError, retriable=True),
+        passing=name in COMMIT_CONFLICTS | _names(FairleadError, retriable=True),
         job=job,
     )
 

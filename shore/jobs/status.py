@@ -102,9 +102,18 @@ class RunMonitor:
 
     Args:
         on_loss: Told each loss that is noted after this object was made, once.
+        maintenance: Asked when the tables were last looked after, by verb.
     """
 
-    def __init__(self, topology: str, paths: TablePaths, on_loss: Callable[[LostLog], None]) -> None:
+    def __init__(
+        self,
+        topology: str,
+        paths: TablePaths,
+        on_loss: Callable[[LostLog], None],
+        maintenance: Callable[[], Mapping[Any, Any]] = dict,
+    ) -> None:
+        self._maintenance = maintenance
+        self.lags: Mapping[str, Any] = {}  # ``shore.lag.Lag`` by job, as last measured
         self._topology, self._paths, self._on_loss = topology, paths, on_loss
         self._jobs: Mapping[str, JobStatus] = {}
         self._lock = threading.Lock()
@@ -137,7 +146,18 @@ class RunMonitor:
         for each in new:
             self._on_loss(each)
 
+    @property
+    def jobs(self) -> Mapping[str, JobStatus]:
+        """The state of every job, as last told."""
+        return self._jobs
+
     def snapshot(self) -> dict[str, Any]:
         """What a scrape is told."""
         with self._lock:
-            return {"topology": self._topology, "jobs": dict(self._jobs), "losses": self._losses}
+            return {
+                "topology": self._topology,
+                "jobs": dict(self._jobs),
+                "losses": self._losses,
+                "lags": dict(self.lags),
+                "maintenance": self._maintenance(),
+            }

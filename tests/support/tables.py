@@ -39,6 +39,8 @@ def age(paths: TablePaths, table: str, days: float) -> None:
     """Make all entries of the table's Delta log, and its files, older by this much."""
     root = Path(paths.table(table))
     back = int(days * 86_400_000)
+    for checksum in root.rglob(".*.crc"):  # Hadoop's, of what is changed here
+        checksum.unlink()
     for file in (root / "_delta_log").glob("*.json"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for action in lines:

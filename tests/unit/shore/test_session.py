@@ -18,6 +18,7 @@ from shore.storage import spark_settings
 @pytest.fixture(autouse=True)
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "ensure_jars", lambda kind: (Path("/jars/one.jar"), Path("/jars/two.jar")))
+    monkeypatch.setattr(session, "ensure_packages", lambda names: tuple(Path(f"/jars/{name}.jar") for name in names))
     monkeypatch.setattr(session, "archive_option", lambda java, jars: "")
 
 
@@ -25,7 +26,8 @@ def test_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
     found = session.settings(tmp_path)
     assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
     assert found["spark.local.dir"].startswith(str(tmp_path))
-    assert "spark.jars.packages" not in found
+    assert not any(name.startswith("spark.jars") for name in found)
+    assert session.settings(tmp_path, packages=["s3"])["spark.driver.extraClassPath"].endswith(":/jars/s3.jar")
     assert not any(name.startswith("spark.executorEnv") for name in found)
 
 
@@ -34,8 +36,7 @@ def test_a_cluster_can_reach_the_driver_and_finds_fairlead(tmp_path: Path) -> No
     assert found["spark.master"] == "spark://there:7077"
     assert not any(name in found for name in ("spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"))
     assert str(Path(session.__file__).parents[1]) in found["spark.executorEnv.PYTHONPATH"].split(":")
-    assert found["spark.jars.packages"] == "a:b:1,c:d:2"
-    assert found["spark.jars"] == "/jars/one.jar,/jars/two.jar"
+    assert found["spark.jars"] == "/jars/one.jar,/jars/two.jar,/jars/a:b:1.jar,/jars/c:d:2.jar"
 
 
 def test_both_have_delta_and_utc(tmp_path: Path) -> None:

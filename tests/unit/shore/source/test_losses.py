@@ -16,9 +16,11 @@ from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.errors import DataLossError
+from shore.jobs.maintenance import MaintenanceStatus
 from shore.jobs.metrics import ShoreCollector, start_metrics
 from shore.jobs.query import job_failure
 from shore.jobs.status import JobStatus, RunMonitor, write_status
+from shore.lag import Lag
 from shore.paths import TablePaths
 from shore.source.losses import (
     Loss,
@@ -134,8 +136,12 @@ def test_the_error_of_the_job_says_what_to_do() -> None:
 
 def test_metrics_name_it(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
-    watch = RunMonitor("big-blue", paths, lambda lost: None)
-    watch.refresh({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
+    done = MaintenanceStatus(NOW, tables=3, error="a table cannot be read")
+    watch = RunMonitor("big-blue", paths, lambda lost: None, lambda: {"compact": done})
+    watch.lags = {"readings": Lag(records=12, seconds=3.5), "alerts": Lag(why="it has not run yet")}
+    readings = JobStatus("readings", "retrying", batches=2, rows=70, batch_seconds=1.5, starts=4)
+    alerts = JobStatus("alerts", "running", state_rows=9, state_bytes=4096)
+    watch.refresh({"readings": readings, "alerts": alerts})
     note_losses(losses_folder(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
     watch.refresh()
     registry = CollectorRegistry()
@@ -147,8 +153,20 @@ def test_metrics_name_it(tmp_path: Path) -> None:
         'fairlead_shore_lost_logs{query="alerts",topology="big-blue"} 0.0',
         'fairlead_shore_job_state{query="readings",state="retrying",topology="big-blue"} 1.0',
         'fairlead_shore_job_state{query="alerts",state="retrying",topology="big-blue"} 0.0',
+        'fairlead_shore_rows_total{query="readings",topology="big-blue"} 70.0',
+        'fairlead_shore_batches_total{query="readings",topology="big-blue"} 2.0',
+        'fairlead_shore_starts_total{query="readings",topology="big-blue"} 4.0',
+        'fairlead_shore_batch_seconds{query="readings",topology="big-blue"} 1.5',
+        'fairlead_shore_state_rows{query="alerts",topology="big-blue"} 9.0',
+        'fairlead_shore_state_bytes{query="alerts",topology="big-blue"} 4096.0',
+        'fairlead_shore_lag_seconds{query="readings",topology="big-blue"} 3.5',
+        'fairlead_shore_lag_records{query="readings",topology="big-blue"} 12.0',
+        f'fairlead_shore_maintenance_timestamp_seconds{{topology="big-blue",verb="compact"}} {NOW.timestamp()}'[:70],
+        'fairlead_shore_maintenance_failed{topology="big-blue",verb="compact"} 1.0',
     ):
         assert line in page
+    assert 'fairlead_shore_lag_seconds{query="alerts"' not in page  # what is not known has no number
+    assert 'fairlead_shore_state_rows{query="readings"' not in page
     server = start_metrics(watch, 0)
     try:
         labels = frozenset({("query", "readings"), ("topology", "big-blue")})

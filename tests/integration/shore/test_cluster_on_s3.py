@@ -1,0 +1,109 @@
+"""Shore on a standalone cluster of two workers, with tables and checkpoints on a real S3 server: a worker and then the
+driver are killed on the way, and every table equals the one that ``local[2]`` makes in a folder."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from shore.jobs.runner import JOBS
+from shore.read import table
+from shore.storage import Storage
+from shore.tables import TABLES
+from tests.integration.shore.victim import start
+from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
+from tests.support.objectstore import kinds, s3_base, s3_server
+from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster, until
+
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(3000)]
+
+BOXES, READINGS, PER_BATCH = 6, 120, 200
+PACKAGES = ["org.apache.hadoop:hadoop-aws:3.5.0"]
+ALL_BUT_FEEDS = [name for name in JOBS if name != "feeds"]  # two shores would write one feed
+SETTINGS = EXECUTOR_SETTINGS | {"spark.executor.memory": "1g"}
+_PATIENCE = 900.0
+
+
+@pytest.fixture
+def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A place of this test's own in a bucket; the environment says how to reach it, and nothing else does."""
+    if "s3" not in kinds():
+        pytest.skip("the S3 server is a Go program, and there is no Go here")
+    with s3_server(tmp_path / "s3") as environment:
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        yield s3_base()
+
+
+def test_a_cluster_on_s3_makes_the_tables_of_one_machine(world: World, tmp_path: Path, s3: str) -> None:
+    fill(world)
+    with start(world, tmp_path / "local", jobs=ALL_BUT_FEEDS) as driver:
+        assert driver.wait(_PATIENCE) == 0
+    with spark_cluster(tmp_path / "cluster", memory="1200m") as cluster:
+        where: dict[str, Any] = {"master": cluster.url, "tables": s3, "settings": SETTINGS, "packages": PACKAGES}
+        with start(world, tmp_path / "state", jobs=ALL_BUT_FEEDS, max_records=PER_BATCH, **where) as driver:
+            until(lambda: driver.poll() is not None or batches(s3, "commits") >= 1, "a batch", patience=_PATIENCE)
+            assert driver.poll() is None, "the driver ended before a worker could be killed"
+            cluster.workers[0].kill()
+            before = batches(s3, "commits")
+            until(
+                lambda: driver.poll() is not None or batches(s3, "commits") > before,
+                "a batch without that worker",
+                patience=_PATIENCE,
+            )
+            assert driver.poll() is None, "the driver ended before it could be killed"
+            driver.kill()
+            driver.wait()
+        with start(world, tmp_path / "state", jobs=ALL_BUT_FEEDS, max_records=PER_BATCH, **where) as driver:
+            assert driver.wait(_PATIENCE) == 0
+    different = [name for name in TABLES if name != "feeds" and not same(name, tmp_path / "local", s3)]
+    assert different == []
+    assert table(tmp_path / "state", "readings", storage=s3).count_rows() == BOXES * READINGS
+    assert any(name.startswith("eventlog") for name in Storage(f"{s3}/spark-events").names(""))
+
+
+def fill(world: World) -> None:
+    """Readings, bookings, alerts, custody and a ship's call."""
+    boxes = [world.box(index) for index in range(BOXES)]
+    end = T0 + 60 * dt.timedelta(days=1)
+    logs = {
+        world.log(box): [reading(box, i, T0 + i * 10 * MINUTE, supply=4.0 + i % 7) for i in range(READINGS)]
+        for box in boxes
+    }
+    logs[world.bookings] = [booking(f"b-{box}", world.customer, box, T0, end) for box in boxes[:4]]
+    logs[world.alerts] = [alert(box, "alpha", T0 + 30 * MINUTE) for box in boxes[:2]]
+    logs[world.custody] = [grant(world.log(box), 1, "alpha", T0) for box in boxes]
+    logs[world.events] = [
+        docked(f"in-{world.tag}", "ARRI", T0 + MINUTE),
+        docked(f"out-{world.tag}", "DEPA", T0 + 90 * MINUTE),
+    ]
+    world.append(logs)
+
+
+def batches(base: str, kind: str) -> int:
+    """How many batches of the readings' job have such a file in the checkpoint."""
+    return sum(name.isdecimal() for name in Storage(base).names(f"checkpoints/readings/{kind}"))
+
+
+def same(name: str, folder: Path, base: str) -> bool:
+    """Whether a table has the same rows at both places; floating point numbers to 1e-9."""
+    keys = [(column, "ascending") for column in TABLES[name].key]
+    here, there = (table(folder, name, storage=storage).to_table().sort_by(keys) for storage in (None, base))
+    if (here.num_rows, here.schema.names) != (there.num_rows, there.schema.names):
+        return False
+    return all(same_column(here[column], there[column]) for column in here.schema.names)
+
+
+def same_column(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
+    if not pa.types.is_floating(left.type):
+        return bool(left.cast(right.type).equals(right))
+    if not left.is_null().equals(right.is_null()):
+        return False
+    scale = pc.max_element_wise(pc.abs(left), pc.abs(right), 1.0)
+    return bool(pc.all(pc.less_equal(pc.abs(pc.subtract(left, right)), pc.multiply(scale, 1e-9))).as_py() is not False)
