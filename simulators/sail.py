@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VoyageListeners:
-    """What a display is told while a voyage sails; see ``simulators.voyage.run.sail``."""
+    """A display's callbacks while a voyage sails; see ``simulators.voyage.run.sail``."""
 
     on_progress: Callable[[Progress], None] = lambda _: None
     on_published: Callable[[Publish], None] = lambda _: None
@@ -55,7 +55,7 @@ async def sail_watched(
     services: VoyageServices,
     display: Display = no_display,
 ) -> Sailed | None:
-    """Play the voyage; other processes can pause it and let it go on. None when it was told to end.
+    """Play the voyage; other processes can pause and resume it. Return None if it was ended early.
 
     Raises:
         BarrierTimeout: a barrier made no progress for ``settings.patience`` seconds.

@@ -82,7 +82,7 @@ class Publish:
 
 
 class BarrierKind(StrEnum):
-    """What the real system must have done before simulated time goes on.
+    """What the real system must have done before simulated time continues.
 
     ``recorded``: every log of ``log_ends`` has reached its end at ``site``.
     ``custody``: ``site`` has taken custody of ``containers``, and their logs have reached ``log_ends`` there.

@@ -1,4 +1,4 @@
-"""A small chart of the sea in characters: coasts as Braille dots, and names where ships and ports are. Pure.
+"""Draw a small sea chart in characters: coasts as Braille dots, names at the positions of ships and ports. Pure.
 
 Plate carrée: a degree of latitude is as long as one of longitude, as eight dots fill a character of two by four. What
 lies west and east of the date line stays together.
@@ -35,7 +35,7 @@ class ChartMark(NamedTuple):
 
 
 class ChartWindow(NamedTuple):
-    """What a chart shows: its middle, and the degrees of one dot."""
+    """The part of the world on a chart: its middle, and the degrees of one dot."""
 
     latitude: float
     longitude: float
@@ -51,14 +51,14 @@ def _land() -> npt.NDArray[np.bool_]:
 
 
 def is_land(latitude: float, longitude: float) -> bool:
-    """By the chart's half degrees."""
+    """Return whether a position is on land, at the chart's resolution of half a degree."""
     rows, columns = _land().shape
     row = min(rows - 1, int((90 - latitude) / _STEP))
     return bool(_land()[row, int((longitude + 180) % 360 / _STEP) % columns])
 
 
 def window(places: Iterable[tuple[float, float]], columns: int, rows: int) -> ChartWindow:
-    """The smallest window of so many characters that has all places (latitude, longitude) and some sea around them."""
+    """Return the smallest window with all places (latitude, longitude) and a margin."""
     found = list(places) or [(0.0, 0.0)]
     latitudes = [latitude for latitude, _ in found]
     west, width = _span([longitude % 360 for _, longitude in found])
@@ -68,7 +68,7 @@ def window(places: Iterable[tuple[float, float]], columns: int, rows: int) -> Ch
 
 
 def _span(longitudes: Sequence[float]) -> tuple[float, float]:
-    """West end and width of the shortest arc with all of these."""
+    """Return west end and width of the shortest arc that contains all these longitudes."""
     ordered = sorted(longitudes)
     gaps = [(after - before, after) for before, after in zip(ordered, [*ordered[1:], ordered[0] + 360], strict=True)]
     widest, after = max(gaps)
@@ -76,7 +76,7 @@ def _span(longitudes: Sequence[float]) -> tuple[float, float]:
 
 
 def draw(shown: ChartWindow, columns: int, rows: int, marks: Iterable[ChartMark]) -> list[Text]:
-    """``rows`` lines of ``columns`` characters."""
+    """Draw the chart as ``rows`` lines of ``columns`` characters."""
     cells = [[(character, _LAND) for character in row] for row in _coast(shown, columns, rows)]
     names: list[tuple[int, int, ChartMark]] = []
     for mark in marks:
@@ -98,7 +98,7 @@ def draw(shown: ChartWindow, columns: int, rows: int, marks: Iterable[ChartMark]
 
 
 def _coast(shown: ChartWindow, columns: int, rows: int) -> list[str]:
-    """Land that has sea beside it, as Braille characters."""
+    """Draw land that borders on sea, as Braille characters."""
     scale, land = shown.scale, _land()
     down, across = land.shape
     latitudes = shown.latitude + scale * (2 * rows - 0.5 - np.arange(-1, 4 * rows + 1))
@@ -125,7 +125,7 @@ def _cell(shown: ChartWindow, columns: int, rows: int, mark: ChartMark) -> tuple
 def _write(
     cells: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int, mark: ChartMark
 ) -> None:
-    """The name to the right of its symbol, or to the left; nowhere when something else stands there."""
+    """Write a name to the right or the left of its symbol; leave it out if both are occupied."""
     name = mark.name
     for start in (column + 2, column - 1 - len(name)):
         wanted = {(row, start + i) for i in range(len(name))}

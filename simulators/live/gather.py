@@ -54,12 +54,12 @@ class AlertLine:
 
 @dataclass(frozen=True, slots=True)
 class VoyageView:
-    """Everything that is shown at one moment.
+    """The data on the screen at one moment.
 
     Args:
         clock: Simulated time.
         phase: As in ``simulators.voyage.player.Progress``.
-        speed: Simulated seconds per second, None for as fast as it goes.
+        speed: Simulated seconds per second, None for as fast as possible.
         per_second: Readings published per second, lately.
         open_alerts: How many are open, by severity.
         alerts: Newest first.
@@ -142,7 +142,7 @@ class Gathering:
         self._progress = now
 
     def alerted(self, alert: Alert) -> None:
-        """Take in an alert as one site has it; the newest revision counts."""
+        """Add an alert from one site; keep only the newest revision."""
         known = self._alerts.get(alert.alert_id)
         if known is None or alert.revision > known.revision:
             self._alerts.pop(alert.alert_id, None)

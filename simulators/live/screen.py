@@ -46,7 +46,7 @@ def frame(view: VoyageView, columns: int, lines: int) -> Text:
 
 def _head(view: VoyageView) -> list[Text]:
     clock = f"{view.clock:%a %d %b %Y %H:%M:%S}" if view.clock else "not under way"
-    speed = "as fast as it goes" if view.speed is None else f"{view.speed:g} x real time"
+    speed = "as fast as possible" if view.speed is None else f"{view.speed:g} x real time"
     done = (view.clock - view.starts) / (view.ends - view.starts) if view.clock else 0.0
     style = {"publishing": "green", "paused": "bold yellow", "pausing": "yellow"}.get(view.phase, "cyan")
     return [
@@ -115,7 +115,7 @@ def _alert(alert: AlertLine) -> Text:
 
 
 def _cut(shown: list[Text], lines: int, what: str | None) -> list[Text]:
-    """As many as fit; the last line counts the ``what`` that do not."""
+    """Return as many lines as fit; the last one counts the others, named by ``what``."""
     if len(shown) <= lines or lines < 2:
         return shown[: max(0, lines)]
     if what is None:
@@ -140,14 +140,14 @@ def _filled(lines: Iterable[Text], count: int) -> list[Text]:
 
 
 def _fitted(line: Text, columns: int) -> Text:
-    """A copy of exactly so many columns."""
+    """Return a copy with exactly so many columns."""
     copy = line.copy()
     copy.truncate(columns, overflow="ellipsis", pad=True)
     return copy
 
 
 INTERVAL = 0.5  # seconds between two pictures
-_LOOK_EVERY = 3  # pictures for one look at the status files
+_LOOK_EVERY = 3  # pictures per reading of the status files
 
 
 @asynccontextmanager
@@ -179,7 +179,7 @@ async def _draw(
             links = await asyncio.to_thread(_link_states, topology, folder)
         count += 1
         picture = gathering.view(player(), links)
-        # Beside the event loop: a terminal that takes nothing (Ctrl-S, a slow line) must not hold the voyage.
+        # In a thread: a blocked terminal (Ctrl-S, a slow line) must not delay the voyage.
         await asyncio.to_thread(_show, live, console, picture)
         await asyncio.sleep(INTERVAL)
 
@@ -189,6 +189,6 @@ def _show(live: Live, console: Console, picture: VoyageView) -> None:
 
 
 def _link_states(topology: Topology, folder: Path) -> list[LinkLine]:
-    """As ``fairlead status`` has them."""
+    """Return the links as ``fairlead status`` shows them."""
     found = [read_status(folder, site) for site in topology.sites]
     return links_of(status.snapshot if status and status.running else None for status in found)

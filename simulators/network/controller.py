@@ -1,7 +1,7 @@
-"""Applies the weather of simulated time to the proxies of a topology, wherever these run.
+"""Apply the weather of simulated time to the proxies of a topology, in this or another process.
 
-A link that is cut swallows everything, as one at sea does: connections stand still, and no side is told. When the link
-is back, its old connections are reset. ``Network`` is a controller with the proxies in a thread of this process.
+A cut link drops everything silently, as a satellite link does: connections hang, and neither side gets an error. When
+the link is back, the controller resets its old connections. ``Network`` runs the proxies in a thread of this process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Pair = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A span without any link between two sites: simulated times, and ``seconds`` of wall time."""
+    """A period without any link between two sites: simulated times, and ``seconds`` of wall time."""
 
     between: tuple[str, str]
     starts: dt.datetime
@@ -42,7 +42,7 @@ class NetworkController:
     """Applies weather to proxies. Its methods may be called from any one thread.
 
     Args:
-        send: Has an order carried out and returns when that is done.
+        send: Carries an order out; returns when that is done.
     """
 
     def __init__(self, topology: Topology, weather: LinkWeather, send: Callable[[Order], object]) -> None:
@@ -80,7 +80,7 @@ class NetworkController:
         return tuple(sorted(self._cuts, key=lambda cut: (cut.starts, cut.between)))
 
     def apply_weather(self, sim_time: dt.datetime) -> None:
-        """Give every link its conditions at ``sim_time``. Cheap while nothing can have changed."""
+        """Set every link's conditions at ``sim_time``. Cheap while nothing can have changed."""
         if sim_time < self._next:
             return
         self._next = min((sim_time + SAMPLE, *(edge for edge in self._edges if edge > sim_time)))

@@ -2,7 +2,7 @@
 
 ``TcpProxy`` accepts connections for the brokers of one cluster. Its two ``ProxyDirection`` decide when bytes arrive;
 they are pure and take the clock as a parameter. All connections share the two directions, so a rate limits the link and
-not each connection. TCP ends at the proxy and begins anew behind it: a delay applies to requests and answers, a lost
+not each connection. The proxy terminates TCP on both sides: a delay applies to requests and answers, a lost
 segment delays everything behind it on its connection, and congestion control is not modelled. When the link is full,
 the sender's buffers fill.
 """
@@ -70,7 +70,7 @@ class ProxyDirection:
     def send(self, size: int, now: float) -> float:
         """Send ``size`` bytes at time ``now``; return when they arrive.
 
-        Whoever delivers them keeps the order of sending on each connection.
+        The caller delivers the bytes of each connection in the order of sending.
         """
         seconds = size * 8 / self.rate if self.rate else 0.0
         self._free_at = max(self._free_at, now) + seconds
@@ -152,7 +152,7 @@ class TcpProxy:
         self.reset()
 
     def mend(self) -> None:
-        """End what ``cut`` and ``freeze`` began."""
+        """End ``cut`` and ``freeze``."""
         self._cut = False
         self.up.open.set()
         self.down.open.set()

@@ -1,11 +1,10 @@
-"""What links between sites are like at a time: up or down, latency, jitter, loss, bandwidth. Models and pure functions.
+"""The conditions of links at a time: up or down, latency, jitter, loss, bandwidth. Models and pure functions.
 
-A scenario lists what differs from the usual; ``LinkWeather`` answers for any link and any time, so that whoever stands
-between two sites (a proxy, a size table) needs nothing else. The usual depends on what carries a link: a satellite
-where a ship is linked to anything always, the port's radio where it is linked at the berth, a cable between sites
-ashore. Satellite: the physics of a geostationary hop (477 ms for a round trip, some 600 ms in use); bandwidth is the
-link's own ``rate``. A storm over the ship costs a satellite link bandwidth and packets (rain fade); those numbers are
-plausible, not measured.
+A scenario lists deviations from the usual conditions; ``LinkWeather`` computes the conditions of any link at any time,
+for proxies and for size tables. The usual conditions depend on the link's carrier: a satellite if a ship is always
+linked, the port's radio if it is linked at the berth, a cable between sites ashore. A satellite link has the delay of a
+geostationary hop (477 ms for a round trip, some 600 ms in use); its bandwidth is the link's own ``rate``. A storm over
+the ship costs it bandwidth and packets (rain fade); those numbers are plausible, not measured.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _FADE_LOSS = 0.03
 
 
 class LinkTrouble(Model):
-    """A link, or every link of a site, for a while: down, unless it says what it is like instead.
+    """Trouble of a link, or of every link of a site, for some time: down, unless other conditions are given.
 
     Args:
         between: Two linked sites.
@@ -83,7 +82,7 @@ class LinkTrouble(Model):
 
 
 def carrier_of(link: Link, topology: Topology) -> Carrier:
-    """What carries a link."""
+    """Return the carrier of a link."""
     if link.when == "berthed":
         return "berth"
     kinds = {topology.sites[link.from_].kind, topology.sites[link.to].kind}

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a voyage is. ``phase`` as in ``simulators.voyage.player.Progress``."""
+    """The position of a voyage. ``phase`` as in ``simulators.voyage.player.Progress``."""
 
     pid: int
     scenario: str
@@ -47,7 +47,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VoyageControl:
-    """Steers one voyage of this process. Use it inside its event loop.
+    """Controls one voyage of this process. Use it inside its event loop.
 
     Args:
         folder: The topology's state folder.
@@ -90,7 +90,7 @@ class VoyageControl:
             (self.resume if self._player.paused else self.pause)()
 
     def quit(self) -> None:
-        """End the voyage: what is published is still acknowledged."""
+        """End the voyage after every published message is acknowledged."""
         self.has_quit = True
         if self._task is not None:
             self._task.cancel()
@@ -160,7 +160,7 @@ def control_files(folder: Path) -> tuple[Path, Path]:
 
 
 def read_underway(folder: Path) -> Underway | None:
-    """The voyage that is under way; None when there is none."""
+    """Return the running voyage; None if there is none."""
     pid_file, state_file = control_files(folder)
     if processes.find(pid_file) is None:
         return None
@@ -170,7 +170,7 @@ def read_underway(folder: Path) -> Underway | None:
 
 
 def steer(folder: Path, *, paused: bool, patience: float) -> Underway:
-    """Pause the voyage of a topology, or let it go on, and wait until it does.
+    """Pause or resume the voyage of a topology, and wait until it has.
 
     Raises:
         UnavailableError: no voyage is under way, it ended meanwhile, or it has not paused within ``patience`` seconds.

@@ -23,15 +23,15 @@ from fairlead.kafka.endpoint import MqttEndpoint
 from simulators.steps import LinkChange, Publish, Step, VoyageBarrier
 from simulators.voyage.sender import Sender
 
-_SLICE = 0.25  # seconds; a pause is obeyed within that, also when the next step is an hour away
+_SLICE = 0.25  # seconds within which a pause takes effect, even if the next step is an hour away
 
 
 class VoyageClock:
     """Sleeps until a simulated time is due.
 
     Args:
-        start: Simulated time at which the clock stands until it is asked first.
-        speed: Simulated seconds per wall second; None is as fast as it goes.
+        start: Simulated time until the first call.
+        speed: Simulated seconds per wall second; None is as fast as possible.
     """
 
     def __init__(self, start: dt.datetime, speed: float | None) -> None:
@@ -49,39 +49,39 @@ class VoyageClock:
 
     @property
     def now(self) -> dt.datetime:
-        """Simulated time: never before the last step that was due, never after the one that is awaited."""
+        """Simulated time, between the last step that was due and the next one."""
         if self._speed is None or self._origin_wall is None:
             return self._reached
         elapsed = dt.timedelta(seconds=(time.monotonic() - self._origin_wall) * self._speed)
         return min(max(self._reached, self._origin_sim + elapsed), self._next)
 
     def pause(self) -> None:
-        """Stop simulated time where it is."""
+        """Stop simulated time."""
         if not self.paused:
             self.hold(self.now)
             self._running.clear()
 
     def resume(self) -> None:
-        """Go on from there."""
+        """Continue after a pause."""
         self._running.set()
 
     def hold(self, at: dt.datetime) -> None:
-        """Begin anew from here: the wall time that has passed since the last step does not count."""
+        """Continue from ``at``; the wall time since the last step does not count."""
         self._origin_sim, self._origin_wall = at, None
         self._reached = max(self._reached, at)
 
     def continued(self) -> None:
-        """This process was stopped (Ctrl-Z) and goes on: simulated time stood still as well."""
+        """Call after the process was stopped (Ctrl-Z): the time of the stop does not count."""
         if self._origin_wall is not None:
             self._origin_wall += max(0.0, time.monotonic() - self._looked - _SLICE)
             self._looked = time.monotonic()
 
     async def resumed(self) -> None:
-        """Return when it is not paused."""
+        """Wait while paused."""
         await self._running.wait()
 
     async def due(self, sim_time: dt.datetime) -> bool:
-        """True when ``sim_time`` is due; False as soon as the pace is paused before that."""
+        """Wait until ``sim_time`` is due and return True; return False as soon as the clock is paused."""
         self._next = max(sim_time, self._reached)
         if self._speed is not None and not self.paused:
             self._looked = time.monotonic()
@@ -96,7 +96,7 @@ class VoyageClock:
         return True
 
     async def until(self, sim_time: dt.datetime) -> None:
-        """Return when ``sim_time`` is due, pauses included."""
+        """Wait until ``sim_time`` is due, through pauses."""
         while not await self.due(sim_time):
             await self.resumed()
 
@@ -121,8 +121,8 @@ class BarrierTimeout(UnavailableError):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a voyage is. ``phase`` is ``publishing``, ``pausing`` (until all messages are acknowledged), ``paused``, or
-    what it waits for."""
+    """The position of a voyage. ``phase`` is ``publishing``, ``pausing`` (until all messages are acknowledged),
+    ``paused``, or the name of the barrier at which it waits."""
 
     sim_time: dt.datetime
     published: int
@@ -133,7 +133,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Played:
-    """What was done. Seconds are wall time."""
+    """The result of a voyage. Seconds are wall time."""
 
     sim_time: dt.datetime | None = None
     finished: bool = False
@@ -162,10 +162,10 @@ class Player:
     Args:
         endpoint: The MQTT broker of a site, for its devices.
         wait: Returns when a barrier's condition holds in the real system.
-        on_progress: Called with where the voyage is, at most ten times a second and whenever the phase changes.
-        on_published: Called with each message as it is handed to its broker, and the wall's time in UTC.
-        on_step: Awaited before each step. It switches the links of a ``LinkChange``, and may hold the voyage where it
-            is, for faults that must strike at a certain point.
+        on_progress: Called with the progress, at most ten times a second and whenever the phase changes.
+        on_published: Called with each message when it goes to its broker, and the wall clock's time in UTC.
+        on_step: Awaited before each step. It switches the links of a ``LinkChange``, and may delay the voyage, for
+            faults at a certain step.
         patience: Seconds without any acknowledgement after which a voyage that waits for its brokers fails; None waits
             for ever. Pauses and ``wait`` do not count.
     """
@@ -210,33 +210,33 @@ class Player:
             self._clock.pause()
 
     def resume(self) -> None:
-        """Go on where it was paused; without effect when it is not."""
+        """Continue after a pause; no effect otherwise."""
         self._paused = False
         if self._clock:
             self._clock.resume()
 
     def continued(self) -> None:
-        """The process was stopped (SIGTSTP, SIGSTOP) and goes on: the time in between does not count."""
+        """Call after the process was stopped (SIGTSTP, SIGSTOP): the time of the stop does not count."""
         if self._clock:
             self._clock.continued()
 
     async def play(self, steps: Iterable[Step], *, speed: float | None = None) -> Played:
         """Play all steps; on return every message is acknowledged.
 
-        Cancelled (Ctrl-C), it waits a few seconds for acknowledgements that are under way and closes all connections;
-        ``played`` then tells how far it came.
+        When cancelled (Ctrl-C), it waits a few seconds for outstanding acknowledgements and closes all connections;
+        ``played`` then has the progress so far.
 
         Args:
-            speed: Simulated seconds per wall second (1 is real time); None is as fast as the brokers take it.
+            speed: Simulated seconds per wall second (1 is real time); None is as fast as the brokers accept messages.
 
         Raises:
             ValueError: ``speed`` is not above zero.
             RefusedError: a broker refuses the devices' user or password.
-            BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds; what ``wait`` raises passes
-                through.
+            BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds.
+            Exception: an error that ``wait`` raises.
         """
         if speed is not None and not speed > 0:
-            raise ValueError("speed is above zero, or None for as fast as it goes")
+            raise ValueError("speed is above zero, or None for as fast as possible")
         began = time.monotonic()
         async with contextlib.AsyncExitStack() as stack:
             try:
@@ -294,7 +294,7 @@ class Player:
         self.played.published[message.site] += 1
 
     async def _wait_while_paused(self, pace: VoyageClock) -> None:
-        """Paused: wait until the brokers have acknowledged everything, and until ``resume``."""
+        """Wait until the brokers have acknowledged everything, and then until ``resume``."""
         self._report(phase="pausing")
         resumed, settled = asyncio.create_task(pace.resumed()), asyncio.create_task(self._flush())
         try:
@@ -314,7 +314,7 @@ class Player:
         await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
 
     async def _acknowledged(self, waiting: Coroutine[Any, Any, None], what: str) -> None:
-        """Wait for acknowledgements, as long as some come.
+        """Wait for all acknowledgements; fail when none arrives for ``patience`` seconds.
 
         Raises:
             BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds.

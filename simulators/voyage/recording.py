@@ -41,8 +41,9 @@ class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The voyage that was recorded, and the sites that it needs.
 
     Args:
-        scenario: As it was sailed: rescaled, moved, with its interval. Durations as a scenario file writes them.
-        sites: Name to kind. customers: those of the topology.
+        scenario: The scenario as sailed: rescaled, moved, with its interval. Durations have a scenario file's form.
+        sites: Name to kind.
+        customers: The topology's customers.
         boxes: Digest of the plan's container numbers, devices and moves.
         made_by: Version of Fairlead.
     """
@@ -95,7 +96,7 @@ class RecordingEnd(msgspec.Struct, frozen=True):
 
 
 class RecordingLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One line after the header: exactly one of these."""
+    """One line after the header. Exactly one field is set."""
 
     publish: RecordedMessage | None = None
     barrier: VoyageBarrier | None = None
@@ -114,10 +115,10 @@ def line_of(step: Step) -> RecordingLine:
 
 
 def step_of(line: RecordingLine) -> Step | None:
-    """The step of a line; None for the end.
+    """Return the step of a line; None for the end.
 
     Raises:
-        ValueError: a line of nothing, or of several things.
+        ValueError: the line has no field, or several.
     """
     found = [each for each in (line.publish, line.barrier, line.link, line.end) if each is not None]
     if len(found) != 1:
@@ -153,7 +154,7 @@ def _publish(message: RecordedMessage) -> Publish:
     )
 
 
-_LEVEL = 5  # of gzip: 6 takes a third longer for 2 % less
+_LEVEL = 5  # of gzip: level 6 takes a third longer and saves 2 %
 
 
 class RecordingWriter:
@@ -172,7 +173,7 @@ class RecordingWriter:
         self.messages += isinstance(step, Publish)
 
     def finish(self) -> None:
-        """Write the end of a whole voyage. Readers refuse a file without it as cut short."""
+        """Write the end of a complete voyage. Readers refuse a file without it."""
         self._write(RecordingLine(end=RecordingEnd(self.messages, self.steps, self._digest.hexdigest())))
         self._file.close()
 
@@ -183,7 +184,7 @@ class RecordingWriter:
 
 
 class RecordingVoyage:
-    """A voyage that is recorded while its steps are read, once. ``whole``: all were read."""
+    """A voyage that is recorded while its steps are read once. ``whole``: all steps were read."""
 
     def __init__(self, voyage: VoyageSource, writer: RecordingWriter, path: Path) -> None:
         self._voyage = voyage
@@ -248,7 +249,7 @@ def header_of(plan: VoyagePlan, *, with_bad: bool) -> RecordingHeader:
 
 
 def boxes_digest(plan: VoyagePlan) -> str:
-    """The same for the same plan, in any process and version."""
+    """Return a digest of the plan's boxes; the same plan gives the same digest in any process and version."""
     total = hashlib.sha256()
     for box in plan.boxes:
         total.update(f"{box.number} {box.device_id} {box.lot_name}\n".encode())
@@ -258,7 +259,7 @@ def boxes_digest(plan: VoyagePlan) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """As a scenario file writes it."""
+    """Return a value in the form of a scenario file."""
     match value:
         case dt.timedelta():
             return format_duration(value)
@@ -280,17 +281,17 @@ _line = msgspec.json.Decoder(RecordingLine)
 
 
 class BadRecording(ConfigurationError):
-    """A file is no recording, not a whole one, or not one for this topology; nothing was published."""
+    """A file is not a recording, is incomplete, or does not fit this topology; nothing was published."""
 
 
 class ReplayedVoyage:
-    """A recording that has been read once to its end and is whole.
+    """A recording that has been read to its end once and is complete.
 
     Args:
         calm: Leave out the switching of links.
 
     Raises:
-        BadRecording: it is not, or another version or topology made it.
+        BadRecording: it is incomplete, or another version or topology made it.
     """
 
     def __init__(self, path: Path, topology: Topology, *, calm: bool = False) -> None:
@@ -312,7 +313,7 @@ class ReplayedVoyage:
         return self._end.messages
 
     def steps(self) -> Iterator[Step]:
-        """The recorded steps, from the file; every call begins anew."""
+        """Yield the recorded steps from the file; every call starts at the beginning."""
         with self._path.open("rb") as stream:
             for step in read_steps(stream, str(self._path)):
                 if not isinstance(step, RecordingEnd) and not (self._calm and isinstance(step, LinkChange)):
@@ -331,10 +332,10 @@ class ReplayedVoyage:
 
 
 def read_header(path: Path) -> RecordingHeader:
-    """The header of a recording.
+    """Return the header of a recording.
 
     Raises:
-        BadRecording: the file cannot be read, or is none of these.
+        BadRecording: the file cannot be read, or is not a recording.
     """
     try:
         with path.open("rb") as stream:
@@ -344,10 +345,10 @@ def read_header(path: Path) -> RecordingHeader:
 
 
 def read_steps(stream: BinaryIO, name: str) -> Iterator[Step | RecordingEnd]:
-    """Every step of a recording, and last its end, which is compared with what was read.
+    """Yield every step of a recording and then its end, after checking its count and digest.
 
     Raises:
-        BadRecording: damaged, or it ends too early or too late.
+        BadRecording: the recording is damaged, or ends too early or too late.
     """
     digest = hashlib.sha256()
     count = messages = 0
@@ -420,7 +421,7 @@ def _header(text: bytes, name: str) -> RecordingHeader:
 
 
 def _plan(path: Path, header: RecordingHeader, topology: Topology) -> VoyagePlan:
-    """The plan that was recorded, made anew: reports need it."""
+    """Make the recorded plan again; reports need it."""
     sites = {name: str(site.kind) for name, site in topology.sites.items()}
     if header.topology != topology.name or header.sites != sites or header.customers != tuple(topology.customers):
         differ = sorted(

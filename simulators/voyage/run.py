@@ -30,7 +30,7 @@ OnStep = Callable[[Step], Awaitable[None]]
 
 
 def steered(network: NetworkController, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
-    """The player's ``on_step``: gives links their conditions at the step's time, and mends them at the voyage's end.
+    """Return the player's ``on_step``: it sets links' conditions at the step's time, and mends them at the end.
 
     Args:
         least: Wall seconds that a cut lasts at least, so that a fast voyage does not skip it.
@@ -49,7 +49,7 @@ def steered(network: NetworkController, then: OnStep | None = None, *, least: fl
     return before
 
 
-ALERT_PATIENCE = 20.0  # seconds after the last message for alerts that are still on their way
+ALERT_PATIENCE = 20.0  # seconds after the last message to wait for late alerts
 
 
 @dataclass(slots=True)
@@ -64,7 +64,7 @@ class Sailed:
 
 
 def alert_sites(topology: Topology) -> list[str]:
-    """The sites that must get every alert: ports and headquarters."""
+    """Return the sites that must get every alert: ports and headquarters."""
     return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
 
 
@@ -93,13 +93,13 @@ async def sail(
         on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises when a worker it needs has ended.
         on_player: Called with the player before it begins.
-        on_published: Called with every message as it is handed to its broker.
+        on_published: Called with every message when it goes to its broker.
         on_alert: Called with every state of every alert, at each site.
         network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
 
     Raises:
-        ConfigurationError: the sites have logs of containers from before.
+        ConfigurationError: the sites have containers' logs from an earlier voyage.
         BarrierTimeout: the sites made no progress at a barrier.
     """
     truth = Truth(voyage.plan)
@@ -135,7 +135,7 @@ async def sail(
 
 
 async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:
-    """The player's result. A watcher that fails ends the voyage at once."""
+    """Return the player's result. If the watcher fails, end the voyage at once."""
     play = asyncio.create_task(playing)
     try:
         done, _ = await asyncio.wait({play, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -154,7 +154,7 @@ async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None
 
 
 async def _refuse_second_voyage(topology: Topology, clusters: Clusters) -> None:
-    """A report compares all logs with one voyage's truth, so there must be none of another."""
+    """Refuse sites with logs of another voyage, because a report compares all logs with one voyage's truth."""
     for site in topology.sites:
         there = await container_logs(await clusters.at(site), topology)
         if there:
@@ -167,7 +167,7 @@ async def _refuse_second_voyage(topology: Topology, clusters: Clusters) -> None:
 
 
 def alert_seconds(sailed: Sailed, topology: Topology) -> dict[str, float | None]:
-    """Per site, the slowest overboard alert: wall seconds from the deciding reading's publication; null: never seen."""
+    """Return the slowest overboard alert by site: wall seconds from the deciding reading's publication, or None."""
     out: dict[str, float | None] = {}
     for site in alert_sites(topology):
         seconds: list[float] = []
@@ -185,14 +185,14 @@ def alert_seconds(sailed: Sailed, topology: Topology) -> dict[str, float | None]
 
 
 def check_clock(starts: dt.datetime, ends: dt.datetime, now: dt.datetime, speed: float | None) -> None:
-    """Refuse a voyage into the future: bridges refuse readings of more than a day ahead of their own clock. Any time in
-    the past will do, because retention counts from a log's own newest record.
+    """Refuse a voyage into the future: bridges refuse readings more than a day ahead of their own clock. Any time in
+    the past is possible, because retention counts from a log's own newest record.
 
     Args:
-        speed: Simulated seconds per second, None for as fast as it goes.
+        speed: Simulated seconds per second, None for as fast as possible.
 
     Raises:
-        ConfigurationError: bridges would take its last readings for those of devices with a wrong clock.
+        ConfigurationError: bridges would refuse its last readings because of their time.
     """
     playing = (ends - starts) / speed if speed else dt.timedelta(0)
     if max(starts - now, ends - now - playing) > MAX_AHEAD:

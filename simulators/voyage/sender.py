@@ -36,8 +36,8 @@ from fairlead.mqtt import identify, untrusted
 
 REFUSALS = frozenset({"Not authorized", "Bad user name or password"})
 _TIMEOUT = 10.0  # seconds for the TCP connection, and again for the CONNACK
-_DISCONNECT_SECONDS = 2.0  # seconds for a broker to take a DISCONNECT
-_KEEPALIVE = 20  # seconds; a broker that went away without a word is noticed after 1.5 times as long
+_DISCONNECT_SECONDS = 2.0  # seconds for a broker to handle a DISCONNECT
+_KEEPALIVE = 20  # seconds; a dead connection is detected after 1.5 times as long
 
 
 class DeviceConnection:
@@ -82,7 +82,7 @@ class DeviceConnection:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Say goodbye, hang up on a broker that does not listen, and wait for the thread to end."""
+        """Disconnect, close the socket if the broker does not react, and wait for the thread to end."""
         if self._connecting is not None:
             await asyncio.wait([self._connecting])
         self._client.disconnect()
@@ -93,16 +93,16 @@ class DeviceConnection:
                 await asyncio.shield(self._end)
         except TimeoutError:
             sock = self._client.socket()
-            if isinstance(sock, socket.socket):  # a TLS socket is one as well
+            if isinstance(sock, socket.socket):  # includes TLS sockets
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
         await asyncio.to_thread(self._client.loop_stop)
 
     async def open(self) -> str | None:
-        """Connect and log in; None when that worked, else the problem in a few words.
+        """Connect and log in. Return None, or the problem in a few words.
 
         Raises:
-            UntrustedError: the broker's certificate is not trusted, which does not pass by itself.
+            UntrustedError: the broker's certificate is not trusted; trying again cannot help.
         """
         try:
             self._connecting = self._loop.run_in_executor(
@@ -122,17 +122,17 @@ class DeviceConnection:
             return f"no answer to CONNECT for {_TIMEOUT:.0f} s"
 
     async def ended(self) -> str:
-        """Return, when the connection has ended, why."""
+        """Wait until the connection has ended; return the reason."""
         return await asyncio.shield(self._end)
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Send one message with QoS 1; when the connection is broken, ``ended`` tells."""
+        """Send one message with QoS 1. ``ended`` reports a broken connection."""
         self._expected.append(self._client.publish(topic, payload, qos=1).mid)
 
     # -- paho's thread
 
     def _in_loop(self, call: Callable[..., None], *args: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody wants to know any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: no one waits for the result
             self._loop.call_soon_threadsafe(call, *args)
 
     def _connected(
@@ -148,14 +148,14 @@ class DeviceConnection:
 
     def _published(self, _client: mqtt.Client, _data: Any, mid: int, _reason: ReasonCode, _properties: Any) -> None:
         self._acknowledged_ids.append(mid)
-        if not self._woken:  # one wake-up of the event loop takes many acknowledgements
+        if not self._woken:  # one wake-up of the event loop handles many acknowledgements
             self._woken = True
             self._in_loop(self._process_acknowledgements)
 
     # -- the event loop
 
     def _process_acknowledgements(self) -> None:
-        self._woken = False  # before the news are looked at: what comes from now on wakes again
+        self._woken = False  # cleared before reading, so that later acknowledgements wake the loop again
         while self._acknowledged_ids and not self._end.done():
             if self._acknowledged_ids.popleft() != self._expected.popleft():
                 _settle(self._end, "the broker acknowledged out of order")
@@ -185,8 +185,8 @@ class Sender:
 
     Args:
         client_id: MQTT client id, different for each connection to a broker at the same time.
-        on_trouble: Called with why the broker cannot be used, once per outage, and with None when it can again.
-        clock: Seconds, for how long something is kept.
+        on_trouble: Called once per outage with its cause, and with None when it is over.
+        clock: Returns seconds, to measure how long messages are kept.
     """
 
     def __init__(
@@ -233,22 +233,22 @@ class Sender:
         return len(self._kept) >= BACKLOG
 
     async def room(self) -> None:
-        """Return when ``send`` may be called once; at once unless the backlog is full.
+        """Wait while the backlog is full; then ``send`` may be called once.
 
         Raises:
-            RefusedError: the broker does not take this user or password.
+            RefusedError: the broker refuses this user or password.
         """
         while self.full:
             await self._wait()
         self._raise_failure()
 
     def send(self, topic: str, payload: bytes) -> None:
-        """Queue a message. It is kept until it is acknowledged, and ``keep_seconds`` longer."""
+        """Queue a message. The sender keeps it until ``keep_seconds`` after its acknowledgement."""
         self._kept.append(_Message(topic, payload))
         self._publish_more()
 
     async def flush(self) -> None:
-        """Return when every message is acknowledged, however long the broker takes.
+        """Wait until every message is acknowledged, without a time limit.
 
         Raises:
             RefusedError: as ``room``.
@@ -284,7 +284,7 @@ class Sender:
             self._changed.set()
 
     async def _one_connection(self) -> None:
-        """Connect, however long it takes, then stay until the connection ends."""
+        """Connect, retrying without limit, then wait until the connection ends."""
         delay = FIRST_DELAY
         while True:
             async with DeviceConnection(self._endpoint, self._client_id, self._acknowledge) as connection:
@@ -309,7 +309,7 @@ class Sender:
             self._requeue_unsaved()
 
     def _acknowledge(self) -> None:
-        """The oldest message under way has its PUBACK."""
+        """Handle the PUBACK of the oldest message in flight."""
         message = self._kept.popleft()
         self._sent -= 1
         self.acknowledged += 1
@@ -326,7 +326,7 @@ class Sender:
             self._unsaved.popleft()
 
     def _requeue_unsaved(self) -> None:
-        """After a connection has ended: send again what the broker may not have saved."""
+        """After a connection has ended, queue again the messages that the broker may not have saved."""
         self._drop_saved()
         again = len(self._unsaved)
         self.sent_again += again

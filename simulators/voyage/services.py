@@ -53,7 +53,7 @@ class SailSettings:
     """How a voyage is sailed.
 
     Args:
-        speed: Simulated seconds per second; None is as fast as it goes.
+        speed: Simulated seconds per second; None is as fast as possible.
         patience: Seconds without progress after which a barrier fails.
         calm: Links have no outages and delays.
         elsewhere: Others run the bridges and replicators, in containers for example, with this state folder.
@@ -85,14 +85,14 @@ class VoyageServices:
 def voyage_services(
     context: Context, trip: VoyageSource, settings: SailSettings, phases: Phases, *, tell: Tell = silent
 ) -> Iterator[VoyageServices]:
-    """Start what a voyage needs beside its sites, and stop at the end what was started.
+    """Start everything that a voyage needs beside its sites; stop at the end what this call started.
 
     Args:
         phases: Receives the seconds of each phase.
-        tell: Receives what the operator should know, such as a worker that ended and is started again.
+        tell: Called with messages for the operator, such as a worker that ended and was started again.
 
     Raises:
-        ConfigurationError: the scenario cuts links, and replicators that run already do not go over proxies.
+        ConfigurationError: the scenario cuts links, but replicators run already that do not use proxies.
         UnavailableError: a bridge or replicator does not start.
     """
     with (
@@ -107,7 +107,7 @@ def voyage_services(
 def link_network(
     context: Context, trip: VoyageSource, settings: SailSettings, tell: Tell = silent
 ) -> Iterator[NetworkController | None]:
-    """The controller of the proxies between replicators and their sources; None without weather.
+    """Return the controller of the proxies between replicators and their sources; None without weather.
 
     The proxies are in this process, and ``background_workers`` starts replicators that use them. Where replicators run
     elsewhere, the proxies are in a process of their own.
@@ -159,7 +159,7 @@ def background_workers(
 ) -> Iterator[Callable[[], None]]:
     """One bridge and one replicator process for all sites, unless they run already; stopped at the end.
 
-    A worker that ends meanwhile is started again. Gives ``VoyageServices.check``.
+    A worker that ends early is started again. Yields ``VoyageServices.check``.
 
     Args:
         proxied: Replicators go over the proxies of ``link_network``.
@@ -188,7 +188,7 @@ def background_workers(
                     continue
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
-                    file.unlink(missing_ok=True)  # of an earlier run, whose "ready" says nothing
+                    file.unlink(missing_ok=True)  # of an earlier run, so its "ready" does not count
                 name = f"{command}.all"
                 supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
                 started[name] = wanted
@@ -235,7 +235,7 @@ def _sites_of(context: Context, command: str) -> list[str]:
 
 @contextmanager
 def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[ShoreJobs | None]:
-    """Give ``VoyageServices.shore``.
+    """Yield ``VoyageServices.shore``.
 
     Args:
         early: Start Spark now, in a thread, and fill the tables with what is there already.
@@ -300,7 +300,7 @@ class ShoreJobs:
         return verify(self._begin_session(), self._context.topology, endpoint, self._context.folder)
 
     def end(self) -> None:
-        """Stop the first run, when the voyage ends before its time."""
+        """Stop the first run if the voyage ends early."""
         self._stop.set()
         self._join()
 

@@ -1,7 +1,7 @@
-"""Workers that are started again when they end: those of a voyage, and of tests that kill them.
+"""Start workers again when they end, for voyages and for tests that kill them.
 
-A worker that ends as soon as it is started, time and again, is given up: starting it once more would hide why. So is
-one that another command has stopped.
+The supervisor gives up a worker that repeatedly ends right after its start, so that the error becomes visible, and one
+that another command has stopped.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 from fairlead.local.workers import Workers
 
 EVERY = 0.2  # seconds between two checks
-QUICK = 10.0  # seconds: a worker that lives no longer than this has failed
+QUICK = 10.0  # seconds: a worker that ends sooner has failed
 TRIES = 5  # failures in a row after which a worker is given up
 
 log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class _Watched:
 
 
 class Supervisor:
-    """Starts workers, and starts again those that end, from a thread of its own, while it is entered.
+    """Starts workers, and restarts them from a thread when they end, while the context is open.
 
     Leaving it stops its workers. To kill one on purpose, send a signal to its process: ``Workers.kill`` and
     ``Workers.stop`` mean that it should not run.
@@ -93,7 +93,7 @@ class Supervisor:
         self.start(name, self._watched[name].arguments, ready=ready)
 
     def check(self) -> None:
-        """Raise why a worker was given up; nothing while all of them run, or are about to."""
+        """Raise the error of a worker that was given up, if there is one."""
         if self._failure is not None:
             raise self._failure
 

@@ -1,6 +1,6 @@
-"""What logs and tables must hold after a voyage: a fold of everything published. No I/O.
+"""The expected content of logs and tables after a voyage, computed from everything published. No I/O.
 
-The player records each message as it hands it to a broker, so that a voyage that was interrupted has its truth too.
+The player records each message when it goes to a broker, so an interrupted voyage has its truth too.
 Identities of readings are kept as runs of sequence numbers, so that millions of readings need little memory.
 """
 

@@ -100,11 +100,11 @@ class Voyage:
         return int(total + 2 * hours * len(self.plan.timetables))
 
     def steps(self) -> Iterator[Step]:
-        """The voyage from its beginning; every call begins anew."""
+        """Yield the steps of the voyage; every call starts at the beginning."""
         return Unfolding(self.plan, with_bad=self.with_bad).steps()
 
 
-# Order of what happens at one moment.
+# Order of actions at the same time.
 _BEFORE, _MOVE, _REPORT, _AFTER = range(4)
 _BAD_EVERY = 150  # readings for one bad message
 Action = Callable[[dt.datetime], Iterator[Step]]
@@ -129,8 +129,8 @@ class Unfolding:
         self._ship_sequence: Counter[str] = Counter()
         self._fell_at: dict[int, tuple[dt.datetime, Point]] = {}
         self._storms = {name: storms_of(plan, name) for name in plan.timetables}
-        self._silent: set[int] = set()  # boxes whose radio is not heard
-        self._kept: dict[int, list[Publish]] = {}  # what their devices keep meanwhile
+        self._silent: set[int] = set()  # boxes out of radio range
+        self._kept: dict[int, list[Publish]] = {}  # the readings that their devices keep
         self._with_bad = with_bad
         self._readings = 0
         self._ports = {
@@ -198,7 +198,7 @@ class Unfolding:
             self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
 
     def _wait_at(self, time: dt.datetime, barrier: BarrierMaker) -> None:
-        """Before anything else at ``time``, wait for what ``barrier`` makes of the logs' ends then."""
+        """Before anything else at ``time``, wait at the barrier that ``barrier`` makes from the logs' ends then."""
 
         def wait(now: dt.datetime) -> Iterator[Step]:
             yield barrier(now, self._ends)
@@ -229,7 +229,7 @@ class Unfolding:
             if any(box.moves[-1].time > time or box.moves[-1].to for box in boxes):
                 self._wait_at(time, self._booked(f"{len(boxes)} bookings completed"))
 
-    # -- what boxes do
+    # -- boxes
 
     def _message(
         self, time: dt.datetime, site: str, topic: str, payload: bytes, kind: MessageKind, *, log: str, **facts: Any
@@ -318,7 +318,7 @@ class Unfolding:
                 yield Publish(moment, site, bad.topic, bad.payload, MessageKind.BAD, detail=bad.reason)
 
     def _repeat(self, box: PlannedBox, reading: Publish, time: dt.datetime) -> Iterator[Step]:
-        """The device got no acknowledgement and sends again, unless the box has moved on meanwhile."""
+        """Let the device send a reading again, as without an acknowledgement, unless the box has moved since."""
         if self._site[box.index] == reading.site and self._reports[box.index]:
             yield dataclasses.replace(reading, sim_time=time, kind=MessageKind.REPEAT, decides=False)
 
@@ -338,7 +338,7 @@ class Unfolding:
                 detail=status,
             )
 
-    # -- what ships do
+    # -- ships
 
     def _transport(self, work: CallWork, code: TransportEventType, time: dt.datetime) -> Iterator[Step]:
         table, call = self.plan.timetables[work.ship], work.call
@@ -444,8 +444,8 @@ def _backlog_barrier(
 ) -> VoyageBarrier:
     """The ship has stored all its readings.
 
-    A voyage may run thousands of times too fast, and then a ship is weeks of readings behind. An alert would have to
-    wait for that queue.
+    A voyage may run thousands of times faster than real time. Then a ship is weeks of readings behind, and an alert
+    would wait behind them.
     """
     what = f"{ship} has recorded all readings so far"
     return VoyageBarrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)

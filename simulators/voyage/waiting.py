@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Waiter:
-    """Waits until a barrier's condition holds at the sites; the player calls ``wait``. A site that does not answer is
-    waited for as well.
+    """Waits until a barrier's condition holds at the sites, and for silent sites to answer. The player calls ``wait``.
 
     Args:
         timeout: Seconds without any progress after which a barrier fails.
@@ -63,7 +62,7 @@ class Waiter:
         self._cut = cut
 
     async def wait(self, barrier: VoyageBarrier) -> None:
-        """Return when the barrier's condition holds, or when it gives way to a link that the scenario cuts.
+        """Wait until the barrier's condition holds, or until it gives way to a link that the scenario cuts.
 
         Raises:
             BarrierTimeout: no progress for ``timeout`` seconds; names what is missing.
@@ -126,7 +125,7 @@ class Waiter:
         return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
 
     async def _missing_custody(self, site: str, containers: Collection[str]) -> list[str]:
-        """Containers whose log the ledger at ``site`` does not give to it, or whose replica is short there."""
+        """Return the containers whose log ``site`` does not hold by its ledgers, or has only in part."""
         if not containers:
             return []
         view = await self.custody(site)
@@ -145,7 +144,7 @@ class Waiter:
 
 
 async def _ends(cluster: Cluster, logs: Collection[str]) -> dict[str, int]:
-    """End offsets; 0 for a log that is not there (yet)."""
+    """Return end offsets; 0 for a log that does not exist (yet)."""
     there = await cluster.topics(refresh=True)
     known = [TopicPartition(log) for log in logs if log in there]
     found = await cluster.end_offsets(known)
@@ -157,7 +156,7 @@ STATUS_SECONDS = 10.0  # a running replicator writes its status file each second
 
 
 class NotSettled(UnavailableError):
-    """A target did not get all that an open link carries."""
+    """A target lacks records that an open link carries."""
 
 
 async def wait_until_settled(
@@ -168,7 +167,7 @@ async def wait_until_settled(
     patience: float,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Return when, over every link that its policy does not close, the target has all of the source's records.
+    """Wait until, over every link that its policy does not close, the target has all of the source's records.
 
     Args:
         folder: State folder; the replicators' status files there name the closed links.

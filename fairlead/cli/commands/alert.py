@@ -123,7 +123,7 @@ def clear(
     """End an alert by hand: a mistake, or one that no reading ends (a container overboard).
 
     The site's bridge carries the order out. The same condition does not raise the alert again; a new one does. Ends
-    with 5 when the alert cannot be cleared, and with 4 when the bridge does not answer in time: the order still stands.
+    with 5 when the alert cannot be cleared, and with 4 when the bridge does not answer in time; it clears it later.
 
     Example: fairlead alert clear BIGU1000005 --site duck-star --reason 'seen on deck; the sensor is wet' --yes
     """

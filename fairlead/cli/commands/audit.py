@@ -39,8 +39,8 @@ def audit(
 ) -> None:
     """Compare two sites' copies of every shared topic, offset by offset.
 
-    Ends with 1 when something differs, and shows each topic's first differing offset with both records. After Ctrl-C,
-    --resume goes on.
+    Shows each topic's first differing offset with both records, and then ends with 1. After Ctrl-C, continue with
+    --resume.
 
     Example: fairlead audit tokyo singapore --stream containers
     """
@@ -68,7 +68,7 @@ def audit(
         try:
             result = asyncio.run(running)
         except KeyboardInterrupt:
-            errors.print("what was found to be the same is remembered: the same command with --resume goes on")
+            errors.print("stopped; the same command with --resume skips what is already compared")
             raise
     emit(result.as_json(), as_json=as_json, render=lambda: _render(result))
     if not result.ok:

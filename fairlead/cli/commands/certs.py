@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 NamesOption = Annotated[
     list[str] | None,
-    typer.Option("--name", help="A host name or IP address that clients connect to; several times for several."),
+    typer.Option("--name", help="A host name or IP address that clients connect to; may be repeated."),
 ]
 _COLOURS = {"expired": "bold red", "soon": "yellow"}
 
@@ -41,7 +41,7 @@ def init(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Make the topology's test CA. 'fairlead up --tls' does it by itself.
+    """Create the topology's test CA. 'fairlead up --tls' does this by itself.
 
     Example: fairlead certs init --yes
     """
@@ -67,12 +67,12 @@ def init(
 
 @app.command()
 def issue(
-    name: Annotated[str, typer.Argument(help="What the server is called: names the files.", metavar="SERVER")],
+    name: Annotated[str, typer.Argument(help="The server's name, for the file names.", metavar="SERVER")],
     names: NamesOption = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write to. Default: the state folder.")
     ] = None,
-    days: Annotated[int, typer.Option(help="How long it holds.", min=1, max=825)] = DAYS,
+    days: Annotated[int, typer.Option(help="How long the certificate is valid.", min=1, max=825)] = DAYS,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,9 +101,9 @@ def issue(
 
 @app.command()
 def show(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
-    """Show every certificate of the topology on this machine: whose, for which names, by whom, and when it ends.
+    """Show every certificate of the topology on this machine: site, names, issuer and expiry.
 
-    What servers show in truth is in 'fairlead status'.
+    'fairlead status' shows the certificates that servers present.
 
     Example: fairlead certs show --json
     """
@@ -135,9 +135,9 @@ def renew(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Give sites on this machine new certificates; running servers show them at once, and nobody is disconnected.
+    """Give sites on this machine new certificates; running servers use them at once, and clients stay connected.
 
-    Certificates of one's own are read again from their files and checked first.
+    Certificates that Fairlead did not issue are read again from their files and checked first.
 
     Example: fairlead certs renew --site tokyo --yes
     """

@@ -48,7 +48,7 @@ def enrol(
 ) -> None:
     """Give each device a random MQTT password, which is never printed.
 
-    Sites on this machine take it over without a restart. A device that is enrolled keeps its password.
+    Running sites on this machine accept it without a restart. An enrolled device keeps its password.
 
     Example: fairlead devices enrol BIGU1000010 BIGU1000026 --out passwords.csv --yes
     """

@@ -154,7 +154,7 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
         urgent = policy["priority"].get(stream)
         table.add_row("stream", escape(f"{stream}: {which}" + (f", priority {urgent}" if urgent else "")))
     table.add_row("used", policy["when"])
-    table.add_row("rate", "as fast as it goes" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
+    table.add_row("rate", "unlimited" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
     table.add_row("starts at", escape(policy["start"]))
     table.add_row("groups", escape(", ".join(policy["groups"]) or "none follow"))
     table.add_row("logs", f"{_number(link['logs'])}, {_number(link['followed'])} followed, lag {_number(link['lag'])}")
@@ -300,8 +300,8 @@ def describe(
 ) -> None:
     """Show one link: policy, both ends, and every topic that is not mirrored.
 
-    Tells whether both ends answer and are fit for it, and for each log in trouble its cause and what to do. Ends with
-    4 when an end does not answer, 1 when a check finds that copies cannot be equal.
+    Checks whether both ends answer and have the settings that the link needs. Shows the cause of each log's trouble and
+    what to do. Ends with 4 when an end does not answer, with 1 when a check finds that copies cannot be equal.
 
     Example: fairlead link describe 'tokyo->sydney'
     """

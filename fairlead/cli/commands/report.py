@@ -89,7 +89,7 @@ def port(
 ) -> None:
     """Write a page about a port: arriving ships and their cargo, the dock, recent movements.
 
-    With --json the report is printed, and the page written only where --out says so.
+    With --json, prints the report and writes the page only with --out.
 
     Example: fairlead report port JPTYO
     """

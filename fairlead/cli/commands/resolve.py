@@ -32,22 +32,22 @@ def resolve(
         bool, typer.Option("--skip", help="Fill the offsets that cannot be copied, and mark them.")
     ] = False,
     refill: Annotated[
-        bool, typer.Option("--refill", help="Keep this copy under another name and let it be made again.")
+        bool, typer.Option("--refill", help="Keep this copy under another name and copy the log again.")
     ] = False,
     retry: Annotated[bool, typer.Option("--retry", help="Check the log again.")] = False,
     shorter: Annotated[
         bool,
-        typer.Option("--shorter", help="Refill although the sources begin later; what is older is kept apart only."),
+        typer.Option("--shorter", help="Refill although the sources begin later; older records stay in the kept copy."),
     ] = False,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring a log out of trouble; without an option the way depends on its state.
+    """Resolve a log's trouble; without an option the way depends on its state.
 
-    Nothing is lost by it: a copy that is made again is first kept as fairlead.kept.LOG.TIME at the same site, with the
-    same offsets, compared batch by batch, and never deleted by Fairlead.
+    Nothing is lost: before a log is copied again, the old copy is kept as fairlead.kept.LOG.TIME at the same site, with
+    the same offsets, and compared batch by batch. Fairlead never deletes it.
 
     Example: fairlead link resolve ships.9074729.location --site tokyo --yes
     """

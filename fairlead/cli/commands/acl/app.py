@@ -288,9 +288,9 @@ def explain(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a user may read or write a topic, and why; or why not.
+    """Show at which sites a user may read or write a topic, and why or why not.
 
-    This is what the topology says; fairlead acl drift tells whether the clusters agree.
+    The answer follows from the topology; fairlead acl drift shows whether the clusters agree.
 
     Example: fairlead acl explain ducks feeds.ducks READ
     """

@@ -50,8 +50,8 @@ def audit(
 ) -> None:
     """List who can read a container: its topic at every site, and its records in feeds.
 
-    What the topology says is compared with the rules that each cluster really holds. Ends with 1 when a cluster lets
-    somebody read, or refuses somebody, against the topology; with 4 when a site could not be asked.
+    Compares the topology with the ACLs of each cluster. Ends with 1 when a cluster allows or refuses a user to read
+    against the topology, and with 4 when a site does not answer.
 
     Example: fairlead acl audit BIGU1000010
     """

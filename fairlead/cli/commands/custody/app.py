@@ -154,8 +154,8 @@ def show(
 ) -> None:
     """Show a log's chain of custody: who held it, at which offsets, by which event.
 
-    Also tells what came back after a seizure, orders that were refused, and a term that was granted twice (then it
-    ends with 1).
+    Also shows copies that returned after a seizure, refused orders, and a term that was granted twice (then it ends
+    with 1).
 
     Example: fairlead custody show BIGU0000013
     """
@@ -209,7 +209,7 @@ def strays(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """List readings and events that wait for custody: of which log, since when, kept where.
+    """List readings and events that wait for custody: their log, since when, and which site keeps them.
 
     Example: fairlead custody strays --older-than 24h
     """
@@ -241,8 +241,8 @@ def grant(
 ) -> None:
     """Order the holder of a log to give it to another site.
 
-    The order is written at the holder's site and carried out by its bridge. Ends with 5 when it is refused, with 4
-    when nobody answers in time: the order stands then.
+    The holder's bridge carries the order out. Ends with 5 when the bridge refuses it, and with 4 when the bridge does
+    not answer in time; it then carries the order out later.
 
     Example: fairlead custody grant BIGU0000013 --to sydney --reason 'loaded without an event' --yes
     """
@@ -268,7 +268,7 @@ def seize(
 ) -> None:
     """Let a site take over a log whose holder is lost.
 
-    What the lost holder appended beyond this site's copy comes back as strays when it returns.
+    Readings that the lost holder appended after the end of this site's copy become strays when it returns.
 
     Example: fairlead custody seize BIGU0000013 --site sydney --reason 'MV Duck Star sank' --yes
     """

@@ -53,9 +53,9 @@ def distrust(
 ) -> None:
     """Shut out a ship: close its links, change its passwords, seize the logs that it holds.
 
-    The other sites fetch nothing more from it, its old passwords open nothing ashore, and each log that it holds goes
-    on at a site ashore. What the ship still writes is no part of any log; when it is trusted again, 'link resume'
-    brings it in as strays. Cut off at any point, the same command finishes. Ends with 1 when something was not done.
+    The other sites fetch nothing more from it, its old passwords are useless ashore, and a site ashore continues each
+    log that it holds. Readings that the ship still writes are not part of these logs; when you trust the ship again,
+    'link resume' copies them as strays. After an interruption, repeat the command. Ends with 1 when a step failed.
 
     Example: fairlead site distrust duck-star --reason 'stolen in Sydney' --yes
     """

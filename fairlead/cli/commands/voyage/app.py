@@ -207,7 +207,7 @@ BadOption = Annotated[bool, typer.Option("--with-bad", help="Also publish messag
 CalmOption = Annotated[bool, typer.Option("--calm", help="Sail without outages and delays of links.")]
 SpeedOption = Annotated[
     float | None,
-    typer.Option("--speed", min=0.001, help="Simulated seconds per second. Default: as fast as it goes."),
+    typer.Option("--speed", min=0.001, help="Simulated seconds per second. Default: as fast as possible."),
 ]
 RealtimeOption = Annotated[bool, typer.Option("--realtime", help="Same as --speed 1.")]
 LiveOption = Annotated[
@@ -289,8 +289,8 @@ def list_(as_json: JsonOption = False) -> None:
 def pause(topology: TopologyArgument = None, as_json: JsonOption = False) -> None:
     """Pause the voyage that another terminal sails.
 
-    Returns when everything published is acknowledged. TOPOLOGY is needed when several voyages are under way. Ends with
-    4 when there is none.
+    Returns when everything published is acknowledged. Needs TOPOLOGY when several voyages run. Ends with 4 when no
+    voyage runs.
 
     Example: fairlead voyage pause
     """
@@ -299,7 +299,7 @@ def pause(topology: TopologyArgument = None, as_json: JsonOption = False) -> Non
 
 @app.command()
 def resume(topology: TopologyArgument = None, as_json: JsonOption = False) -> None:
-    """Let a paused voyage go on.
+    """Resume a paused voyage.
 
     Example: fairlead voyage resume
     """
@@ -318,9 +318,9 @@ def size(
     calm: CalmOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how large links and sites must be for a fleet, by the model alone.
+    """Compute how large links and sites must be for a fleet.
 
-    Starts no sites. Adds up records, bytes over each link, storage per site, and CPU.
+    Starts no sites: a model adds up records, bytes over each link, storage per site, and CPU.
 
     Example: fairlead voyage size 100000 --scenario duck-voyage
     """
