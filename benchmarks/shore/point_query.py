@@ -28,9 +28,10 @@ from deltalake import DeltaTable, write_deltalake
 from benchmarks.harness import FOLDER, Say
 from fairlead.errors import UnavailableError
 from fairlead.names import container_check_digit
-from shore.maintenance import compact, plan_compaction
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.read import sql
+from shore.session import close, spark
 from shore.tables.readings import READINGS
 
 FIRST = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -176,7 +177,11 @@ def _measure(folder: Path, rows: int, boxes: int, queries: int, say: Say) -> dic
     say(f"{bytes_before / 1e9:.2f} GB after {generated:.0f} s; one query before clustering: {before:.2f} s")
     began = time.perf_counter()
     (step,) = plan_compaction(paths, ["readings"])
-    files_before, files = compact(paths, step)
+    session = spark(folder)
+    try:
+        files_before, files = compact(maintenance_session(session), paths, step)
+    finally:
+        close(session)
     clustered = time.perf_counter() - began
     say(f"put together in {clustered:.0f} s: {files_before} files, now {files}")
     taken = [_ask(folder, name, rows // boxes) for name in asked]

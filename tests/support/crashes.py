@@ -1,7 +1,7 @@
 """Plant crashes: end a run of a shore job before or after its n-th write, as if the Spark driver had died there.
 
-Every write of shore goes through one of ``WRITES``: delta-rs's commits, Spark's commits, and appends to feeds. A
-planted crash leaves the same state as a kill: the tables as they were at that moment, and no commit in Spark's
+Every write of shore goes through one of these: commits of Spark (appends and MERGE) and of delta-rs, and appends to
+feeds. A planted crash leaves the same state as a kill: the tables as they were at that moment, and no commit in Spark's
 checkpoint.
 """
 
@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import delta.tables
 import pyspark.sql.readwriter
 
 import shore.feeds.writer
@@ -82,6 +83,7 @@ def planted(plan: Plan) -> Iterator[Plan]:
         if name.startswith("shore.") and hasattr(module, "write_deltalake")
     ]
     places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
+    places.append((delta.tables.DeltaMergeBuilder, "execute"))
     places.append((shore.feeds.writer, "append"))
     places.append((shore.jobs.feeds, "append"))
     before = [(owner, name, getattr(owner, name)) for owner, name in places]

@@ -17,7 +17,7 @@ from fairlead.records import encode
 from shore.delta.lake import Lake
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
-from shore.maintenance import compact, plan_compaction
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.repair.backfill import Span, apply_backfill
 from shore.repair.backfill import plan_backfill as plan_backfill
@@ -88,7 +88,7 @@ def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
         plan = crash(shore_of, at, side, FEW)
         assert plan.crashed
         for step in plan_compaction(TablePaths.of(shore_of.folder), ["readings", "events"]):
-            compact(TablePaths.of(shore_of.folder), step)
+            compact(maintenance_session(shore_of.spark), TablePaths.of(shore_of.folder), step)
     shore_of.run(*FEW)
     readings = proven(shore_of, world, FEW).of("readings")
     assert readings is not None
