@@ -132,7 +132,7 @@ async def test_what_the_ledger_rules_out_is_refused_before_anything_is_written(
         (("grant", box, "--to", port), ExitCode.REFUSED, f"{port} holds it already"),
         (("grant", fleet.new_box(), "--to", ship), ExitCode.CONFIG, "no ledger at"),
         (("grant", box, "--to", "nowhere"), ExitCode.CONFIG, "no site 'nowhere'"),
-        (("grant", f"events.{port}", "--to", ship), ExitCode.REFUSED, f"written at {port} may ever write to it"),
+        (("grant", f"events.{port}", "--to", ship), ExitCode.REFUSED, f"only {port} may ever write to it"),
         (("seize", box, "--site", port, "--reason", "fire"), ExitCode.REFUSED, f"{port} holds it already"),
         (("seize", box, "--site", ship, "--reason", "fire"), ExitCode.REFUSED, f"{ship} is a ship"),
     ):

@@ -52,7 +52,7 @@ def test_three_brokers_survive_the_loss_of_one(fresh: LocalSites) -> None:
         assert time.monotonic() < deadline, "the broker that came back does not catch up"
     fresh.up([trio])
     assert fresh.status()["trio"] == after
-    with pytest.raises(ConfigurationError, match="has 3 brokers with data"):
+    with pytest.raises(ConfigurationError, match="has data on 3 brokers"):
         fresh.up([SiteSpec("trio")])
     fresh.down(["trio"])
     assert fresh.status()["trio"].pids == {}
