@@ -57,8 +57,8 @@ _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
-STORED: Final = "stored"
-"""Name of what a query observes when rows of its DataFrame stand for many: ``rows``, how many it has stored."""
+_READ_TWICE: Final[dict[tuple[str, int], int]] = {}
+_MOST_READ_TWICE: Final = 100  # batches that are remembered: more than Spark keeps the progress of
 PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
 
 
@@ -147,10 +147,17 @@ class QueryHandle:
         )
 
 
+def note_read_twice(query: str, batch: int, rows: int) -> None:
+    """A batch of a query (by its id) has so many rows. Spark counts the rows that it reads: twice as many where a batch
+    is read for two tables."""
+    _READ_TWICE[query, batch] = rows
+    while len(_READ_TWICE) > _MOST_READ_TWICE:
+        _READ_TWICE.pop(next(iter(_READ_TWICE)))
+
+
 def rows_of(progress: Any) -> int:
-    """How many rows a batch had: as many as the query says were stored, where it observes ``STORED``."""
-    stored = (progress.get("observedMetrics") or {}).get(STORED)
-    return int((stored["rows"] or 0) if stored is not None else progress["numInputRows"])
+    """How many rows a batch had."""
+    return _READ_TWICE.get((str(progress["id"]), progress["batchId"]), int(progress["numInputRows"]))
 
 
 def _seconds(progress: Any) -> float:

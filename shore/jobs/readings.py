@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import append_once, is_committed
 from shore.jobs.model import JobContext, query_id
+from shore.jobs.query import note_read_twice
 from shore.paths import TablePaths
 from shore.source.readings import REASON
 from shore.tables.readings import READINGS, READINGS_REJECTED
@@ -41,11 +42,12 @@ def store(batch: DataFrame, number: int, paths: TablePaths) -> None:
     app = query_id(batch)
     if not is_committed(paths.table(READINGS.name), app=app, version=number):
         counted = Observation()
-        rows = batch.observe(counted, F.count(REASON).alias("rejected"))
+        rows = batch.observe(counted, F.count(F.lit(1)).alias("rows"), F.count(REASON).alias("rejected"))
         rows = rows.where(F.col(REASON).isNull()).select(*READINGS.plain_schema.names)
         append_once(rows, paths.table(READINGS.name), app=app, version=number)
         if not counted.get["rejected"]:
             return
+        note_read_twice(app, number, counted.get["rows"])
     if not is_committed(paths.table(READINGS_REJECTED.name), app=app, version=number):
         rows = batch.where(F.col(REASON).isNotNull()).select(*READINGS_REJECTED.plain_schema.names)
         append_once(rows, paths.table(READINGS_REJECTED.name), app=app, version=number)

@@ -213,6 +213,7 @@ class Running_(Query):  # a query that runs, and has come through a batch
     recentProgress: tuple[Any, ...] = (
         {
             "batchId": 3,
+            "id": "q1",
             "numInputRows": 5,
             "durationMs": {},
             "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 1, "memoryUsedBytes": 10}],
@@ -276,6 +277,7 @@ class Waiting(Running_):  # whose site went away after a batch
         *Running_.recentProgress,
         {
             "batchId": 4,
+            "id": "q1",
             "numInputRows": 0,
             "durationMs": {},
             "stateOperators": [],
