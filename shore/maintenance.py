@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import and_
@@ -37,7 +37,6 @@ from fairlead.errors import RefusedError, UnavailableError
 from shore.delta.lease import check_lease
 from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
 from shore.errors import COMMIT_CONFLICTS
-from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.paths import TablePaths
 from shore.storage import Storage
 from shore.tables import TABLES, Table
@@ -258,7 +257,7 @@ def plan_vacuum(
     *,
     keep: dt.timedelta = KEEP,
     force: bool = False,
-    jobs: Iterable[str] = (),
+    unread: Callable[[DeltaTable, dt.datetime], str] = lambda table, before: "",
     tables: Collection[str] = TABLES,
     now: dt.datetime,
 ) -> tuple[VacuumStep, ...]:
@@ -267,7 +266,8 @@ def plan_vacuum(
     Args:
         keep: For how long files are kept after they were replaced.
         force: Allow less than ``KEEP``.
-        jobs: Those that read tables.
+        unread: Why a table must be left alone when its files from before this time go; empty otherwise
+            (``shore.jobs.maintenance.unread_by``).
         tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
 
     Raises:
@@ -278,7 +278,6 @@ def plan_vacuum(
     _check(keep, force=force)
     wanted = list(names or ())
     check_tables(wanted, tables)
-    positions = _positions(paths, jobs)
     steps = []
     for name in wanted or tables:
         table = open_table(paths, name)
@@ -287,7 +286,7 @@ def plan_vacuum(
         count, size = _there(
             paths, name, table.vacuum(int(keep / _HOUR), dry_run=True, enforce_retention_duration=False, full=True)
         )
-        steps.append(VacuumStep(name, count, size, _unread(table, positions, now - keep)))
+        steps.append(VacuumStep(name, count, size, unread(table, now - keep)))
     return tuple(steps)
 
 
@@ -322,29 +321,6 @@ def _check(keep: dt.timedelta, *, force: bool) -> None:
             "that were stopped, by whoever looks at yesterday's version",
             hint="--force deletes them all the same; stop shore and its readers first",
         )
-
-
-def _positions(paths: TablePaths, jobs: Iterable[str]) -> Mapping[str, list[tuple[str, TablePosition]]]:
-    """Where jobs stand, by the tables' own ids."""
-    found: dict[str, list[tuple[str, TablePosition]]] = {}
-    for job in jobs:
-        checkpoint = read_checkpoint(paths, job)
-        for position in checkpoint.tables if checkpoint is not None else ():
-            found.setdefault(position.table_id, []).append((job, position))
-    return found
-
-
-def _unread(table: DeltaTable, positions: Mapping[str, list[tuple[str, TablePosition]]], before: dt.datetime) -> str:
-    for job, position in positions.get(str(table.metadata().id), ()):
-        try:
-            rows, since = unread_rows(table, position)
-        except FileNotFoundError:
-            return f"job {job} has stood still for so long that the table's log does not reach back to it"
-        if rows and (since is None or since < before):
-            return (
-                f"job {job} has still to read rows of {since:%Y-%m-%d %H:%M} UTC" if since else f"job {job} is behind"
-            )
-    return ""
 
 
 def _there(paths: TablePaths, name: str, files: Sequence[str]) -> tuple[int, int | None]:

@@ -21,10 +21,12 @@ from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fairlead.errors import FairleadError
 from shore.feeds.readers import kept_tables
+from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.maintenance import (
     CompactStep,
     compact,
@@ -159,7 +161,7 @@ class Maintenance:
                 if small.why:
                     yield partial(_compacted, session, paths, small)
         elif verb == "vacuum":
-            for old in plan_vacuum(paths, [name], jobs=self._readers, tables=self._tables, now=now):
+            for old in plan_vacuum(paths, [name], unread=unread_by(paths, self._readers), tables=self._tables, now=now):
                 if old.files and not old.why:
                     yield partial(vacuum, session, paths, old)
         elif name in self._shore.retention:
@@ -172,6 +174,36 @@ class Maintenance:
         fresh = self._file.with_suffix(".new")
         fresh.write_bytes(msgspec.json.encode(self.status))
         fresh.replace(self._file)
+
+
+def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, dt.datetime], str]:
+    """Tells why a table must be left alone when its files from before a time go: a job has still to read them.
+
+    Args:
+        jobs: Those that read tables; where they stand is read now.
+
+    Raises:
+        CheckpointDamagedError: a file of a checkpoint cannot be read.
+    """
+    positions: dict[str, list[tuple[str, TablePosition]]] = {}
+    for job in jobs:
+        checkpoint = read_checkpoint(paths, job)
+        for position in checkpoint.tables if checkpoint is not None else ():
+            positions.setdefault(position.table_id, []).append((job, position))
+
+    def unread(table: DeltaTable, before: dt.datetime) -> str:
+        for job, position in positions.get(str(table.metadata().id), ()):
+            try:
+                rows, since = unread_rows(table, position)
+            except FileNotFoundError:
+                return f"job {job} has stood still for so long that the table's log does not reach back to it"
+            if rows and since is None:
+                return f"job {job} is behind"
+            if rows and since is not None and since < before:
+                return f"job {job} has still to read rows of {since:%Y-%m-%d %H:%M} UTC"
+        return ""
+
+    return unread
 
 
 def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:

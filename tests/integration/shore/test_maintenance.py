@@ -23,7 +23,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import create_table
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import commit_actions, write_checkpoint
-from shore.jobs.maintenance import Maintenance, read_maintenance
+from shore.jobs.maintenance import Maintenance, read_maintenance, unread_by
 from shore.maintenance import (
     compact,
     expire,
@@ -251,7 +251,7 @@ def test_vacuum_leaves_a_table_alone_that_a_job_has_to_read(paths: TablePaths, s
     table_id = str(DeltaTable(paths.table("events")).metadata().id)
     source = {"sourceVersion": 1, "reservoirId": table_id, "reservoirVersion": 5, "index": -1}
     (Path(paths.checkpoint("feeds")) / "offsets" / "0").write_text("v1\n{}\n" + json.dumps(source))
-    (plan,) = plan_vacuum(paths, ["events"], jobs=["feeds"], now=NOW)
+    (plan,) = plan_vacuum(paths, ["events"], unread=unread_by(paths, ["feeds"]), now=NOW)
     assert (plan.files, plan.why.startswith("job feeds has still to read rows of")) == (10, True)
     assert vacuum(session, paths, plan) == 0
 

@@ -348,6 +348,7 @@ def vacuum_(
     Example: fairlead shore vacuum --keep 14d --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from shore.jobs.maintenance import unread_by
     from shore.jobs.runner import JOBS  # importing Spark's modules takes a second
 
     shore, span = open_shore(topology), parse_span("--keep", keep)
@@ -355,7 +356,9 @@ def vacuum_(
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
     with as_table_errors(paths, kept):
-        plan = plan_vacuum(paths, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
+        plan = plan_vacuum(
+            paths, tables, keep=span, force=force, unread=unread_by(paths, readers), tables=kept, now=now
+        )
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and consent.given(lambda on: _show_vacuum(plan, on)):
