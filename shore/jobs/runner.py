@@ -24,9 +24,8 @@ from fairlead.kafka.endpoint import Endpoint, current
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.readers import kept_tables
+from shore.feeds.readers import customers_here, kept_tables
 from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
-from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, renew_checkpoint
@@ -160,12 +159,12 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "feeds",
-            2,
+            3,
             ("feeds",),
             "10 seconds",
             feeds.query,
             lambda topology: bool(customers_here(topology)),
-            inputs=("readings", "alerts", "booking_changes", "custody_entries", "events"),
+            inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
         # What others find is counted there, so with --once it comes after them.
         Job(

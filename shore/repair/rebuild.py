@@ -15,75 +15,50 @@ checkpoint looks at everything once more and gives nobody what he has.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import OffsetRange
+from fairlead.home import topology_folder
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta.lake import Lake
 from shore.errors import SplitStateError
-from shore.feeds.records import feed_topic
-from shore.feeds.writer import app_of, read_back, rows_app
+from shore.feeds.readers import customers_here
 from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
-from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
+from shore.jobs.runner import own_session
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
 from shore.repair.backfill import recompute
 from shore.repair.logs import find_odd_rows, repair_logs
+from shore.sink.exactly_once import reread
 from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.verify.catalogue import DERIVED, FROM_LOGS
-from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
-
-_TABLE: Final = "feeds"
 
 
 def reread_feeds(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
-    """Make the table what the feeds hold; gives the number of its rows.
-
-    Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
-    between, the job reads the rest back before it gives anything.
+    """Make table ``feeds`` what the feeds hold; gives the number of its rows. Uses the Spark session of this process,
+    or starts one.
 
     Raises:
         ConnectionLost, RequestTimeout, BrokerError: the feeds cannot be read.
     """
-    customers = {feed_topic(customer): customer for customer in customers_here(topology)}
-    extents = asyncio.run(_extents(endpoint, frozenset(customers)))
-    starts = {customers[log]: extent.start for log, extent in extents.items()}
-    if starts:
-        table = DeltaTable(paths.table(_TABLE))
-        rows = table.to_pyarrow_dataset(schema=TABLES[_TABLE].plain_schema).to_table()
-        for customer, start in starts.items():
-            rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
-        known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
-        known += [
-            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
-            for customer in starts
-        ]
-        write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
-    for customer in starts:
-        read_back(endpoint, paths, customer)
-    return int(DeltaTable(paths.table(_TABLE)).count())
-
-
-async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
-    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-        found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
-    if unreadable:
-        log, why = next(iter(unreadable.items()))
-        raise UnavailableError(f"feed {log} cannot be read: {why}", hint="nothing was changed; try again")
-    return found
+    customers = customers_here(topology)
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return reread(Lake(running, paths), endpoint, customers)
+    if topology.shore is None:
+        return 0
+    with own_session(topology_folder(topology.name), topology.shore) as session:
+        return reread(Lake(session, paths), endpoint, customers)
 
 
 Tell = Callable[[str], None]

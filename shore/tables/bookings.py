@@ -42,6 +42,7 @@ BOOKINGS = Table(
     late="The states of a booking that a change is about are made again from booking_changes: a change that comes late "
     "from another office's log takes its place in the order, repeats change nothing.",
     layout="Not partitioned: some short rows a container and journey.",
+    change_feed=True,
 )
 
 STATES = """
