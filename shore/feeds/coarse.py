@@ -94,7 +94,7 @@ def hours(readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFram
         """,  # noqa: S608
         readings=readings,
         since=since,
-    )
+    ).localCheckpoint()  # it is read three times
     return spark.sql(_HOURS, near=near, mine=spark.sql(_MINE, near=near, periods=periods), since=since)
 
 

@@ -262,6 +262,7 @@ def _made(
     if not look.everything:
         given = _in_scope(given, look, begins, moved)
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
+    given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or derived:
         yield spark.sql(
             """

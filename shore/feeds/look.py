@@ -118,13 +118,8 @@ def keys_of(batch: DataFrame) -> list[Key]:
     time = F.col("device_date_time")
     grouped = batch.where(F.col(BOX).isNotNull()).groupBy("kind", BOX)
     in_time = F.min(F.when(F.expr(IN_TIME), time))
-    rows = grouped.agg(F.min(time), F.max(time), in_time).toArrow().cast(_KEYS)
-    return [Key(*row.values()) for row in rows.to_pylist()]
-
-
-_KEYS: Final = pa.schema(
-    [("kind", pa.string()), ("box", pa.string()), ("first", TIME), ("last", TIME), ("in_time", TIME)]
-)
+    rows = grouped.agg(F.min(time).alias("first"), F.max(time).alias("last"), in_time.alias("in_time")).collect()
+    return [Key(row["kind"], row[BOX], *(_utc(row[name]) for name in ("first", "last", "in_time"))) for row in rows]
 
 
 def look_of(
@@ -195,8 +190,8 @@ def _first_hours(
         begins = pa.table({BOX: list(left), "_hour": pa.array(list(left.values()), TIME)})
         before = readings.join(F.broadcast(readings.sparkSession.createDataFrame(begins)), on=BOX)
         last = F.max("device_date_time").alias("last")
-        rows = before.where("device_date_time < _hour").groupBy(BOX).agg(last).toArrow().to_pylist()
-        found |= {row[BOX]: _hour(row["last"]) for row in rows}
+        rows = before.where("device_date_time < _hour").groupBy(BOX).agg(last).collect()
+        found |= {row[BOX]: _hour(row["last"].astimezone(dt.UTC)) for row in rows}
     return hours | found
 
 
@@ -210,6 +205,11 @@ def _moved(inputs: Mapping[str, DataFrame], names: Collection[str]) -> frozenset
         F.col("vessel_imo_number").isin(ships) & (F.col("equipment_event_type_code") == "LOAD")
     )
     return boxes | {row[BOX] for row in loaded.select(BOX).where(f"{BOX} is not null").distinct().collect()}
+
+
+def _utc(time: dt.datetime | None) -> dt.datetime | None:
+    """A time that Spark gave in this process's zone."""
+    return None if time is None else time.astimezone(dt.UTC)
 
 
 def _hour(time: dt.datetime) -> dt.datetime:

@@ -22,8 +22,12 @@ select consignee, equipment_reference, valid_from, valid_to from held where cons
 """customer, equipment_reference, valid_from, valid_to (exclusive; null: open), from relation ``bookings``."""
 
 _OF_CUSTOMERS: Final = f"""
-select c.customer, c.grain, p.equipment_reference, collect_list(struct(p.valid_from, p.valid_to)) as spans
-from ({PERIODS}) p join {{customers}} c on c.customer = p.customer
+select c.customer, c.grain, p.equipment_reference, collect_set(struct(p.valid_from, p.valid_to)) as spans
+from (
+    select explode(array(customer, consignee)) as customer, equipment_reference, valid_from, valid_to
+    from ({VALID_BOOKINGS})
+) p
+join {{customers}} c on c.customer = p.customer
 where c.grain <> 'movements'
 group by all
 """  # noqa: S608
@@ -37,9 +41,10 @@ def periods(bookings: DataFrame, customers: DataFrame) -> DataFrame:
         customers: ``customer`` and ``grain``. Those with a feed of movements need no booking and have no times.
 
     Returns:
-        ``customer``, ``grain``, ``equipment_reference``, ``spans`` (an array of ``valid_from``, ``valid_to``).
+        ``customer``, ``grain``, ``equipment_reference``, ``spans`` (an array of ``valid_from``, ``valid_to``). They are
+        computed here and now and held by the executors, since all that follows uses them.
     """
-    return bookings.sparkSession.sql(_OF_CUSTOMERS, bookings=bookings, customers=customers)
+    return bookings.sparkSession.sql(_OF_CUSTOMERS, bookings=bookings, customers=customers).localCheckpoint()
 
 
 def covered(time: str, spans: str = "p.spans") -> str:

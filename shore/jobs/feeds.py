@@ -153,7 +153,4 @@ class Feeds:
 
     def _renew_periods(self, lake: Lake, inputs: Mapping[str, DataFrame]) -> None:
         """Make them from the newest bookings. Between two changes of bookings they are the same."""
-        before = self._periods
-        self._periods = periods(inputs["bookings"], customer_rows(lake.spark, self.readers)).persist()
-        if before is not None:
-            before.unpersist()
+        self._periods = periods(inputs["bookings"], customer_rows(lake.spark, self.readers))

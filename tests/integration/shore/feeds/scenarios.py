@@ -218,15 +218,15 @@ def by_duck(
         touched = []
         for row in changes:
             touch = {"log": row.get("log"), "first_offset": row.get("log_offset")}
-            names = [row["equipment_reference"]]
-            if row["kind"] == "events" and names[0].isdecimal():
-                names += [box for world in wanted for box in loaded(world, names[0])]
-            touched += [{"equipment_reference": name, **touch} for name in names]
+            boxes = {row["equipment_reference"]}
+            if row["kind"] == "events":
+                boxes |= {box for world in wanted for box in loaded(world, row["equipment_reference"])}
+            touched += [{"equipment_reference": box, **touch} for box in boxes]
     with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:
         look.boxes(pads.dataset(tables["booking_changes"]))
         relations = {name: pads.dataset(rows) for name, rows in tables.items() if name != "booking_changes"}
-        rows = look.rows(relations, limit=1_000_000).to_pylist()
-    for row in rows:
+        found = look.rows(relations, limit=1_000_000).to_pylist()
+    for row in found:
         made, back = "/" in row["log"], row["retracts"] is not None
         row["step"] = 2 * made + (not back)
         row["late"] = bool(row["late"])
@@ -237,7 +237,7 @@ def by_duck(
         time = row["device_date_time"] if row["step"] == 3 else T0
         return (row["customer"], row["step"], time, row["log"], row["log_offset"])
 
-    return [{name: row[name] for name in (*names, *rest)} for row in sorted(rows, key=place)]
+    return [{name: row[name] for name in (*names, *rest)} for row in sorted(found, key=place)]
 
 
 def loaded(world: World, ship: str) -> set[str]:
