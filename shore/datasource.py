@@ -1,6 +1,6 @@
 """The Python Data Source ``fairlead``: what Spark calls.
 
-Options are described in ``shore.source.options`` (reading) and ``shore.sink.options`` (writing).
+Options are described in ``shore.source.options``.
 
 Spark creates these objects in Python processes of its own and pickles them to where tasks run, so they hold plain
 values only. The endpoints with their passwords are part of the registered class (``register``), which travels inside
@@ -19,8 +19,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,8 +26,7 @@ from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
-from shore.errors import SinkOptionError, SourceOptionError, site_unreachable
-from shore.sink.options import parse_sink_options
+from shore.errors import SourceOptionError, site_unreachable
 from shore.source.columns import RAW_SCHEMA
 from shore.source.offsets import Positions
 from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, parse_options
@@ -41,7 +38,7 @@ _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READ
 
 
 class FairleadSource(DataSource):
-    """``format("fairlead")`` to read and to write; made usable by ``register``."""
+    """``format("fairlead")`` to read; made usable by ``register``."""
 
     endpoints: ClassVar[Mapping[str, KafkaEndpoint]] = {}
 
@@ -71,29 +68,10 @@ class FairleadSource(DataSource):
         settings = self._settings()
         return BatchReader(Task(self._endpoint(settings.site), settings))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from shore.sink.writer import BatchLogWriter  # processes that only read do without it
-
-        options = parse_sink_options(self.options, streaming=False)
-        _only_append(overwrite)
-        return BatchLogWriter(self._endpoint(options.site), options, schema)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from shore.sink.writer import StreamLogWriter
-
-        options = parse_sink_options(self.options, streaming=True)
-        _only_append(overwrite)
-        return StreamLogWriter(self._endpoint(options.site), options, schema)
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         settings = self._settings()
         settings.check_streaming()
         return StreamReader(Task(self._endpoint(settings.site), settings))
-
-
-def _only_append(overwrite: bool) -> None:
-    if overwrite:
-        raise SinkOptionError("logs can be appended to and nothing else", hint="use mode or output mode 'append'")
 
 
 def register(spark: SparkSession, *endpoints: KafkaEndpoint) -> None:

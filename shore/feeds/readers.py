@@ -44,6 +44,11 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     )
 
 
+def customers_here(topology: Topology) -> tuple[str, ...]:
+    """Customers whose feed begins at the site where shore runs."""
+    return tuple(reader.customer for reader in readers_here(topology))
+
+
 def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:
     """Relation ``customers``: customer, grain, port."""
     rows = [{"customer": each.customer, "grain": each.grain, "port": each.port} for each in readers]

@@ -38,7 +38,7 @@ def feed_topic(customer: str) -> str:
 
 
 def new_record(row: Mapping[str, Any]) -> NewRecord:
-    """The feed's record of a row of ``shore.feeds.due.DUE``; its time is the device's."""
+    """The feed's record of a row of ``shore.feeds.entitlement.DUE``; its time is the device's."""
     if row["retracts"] is not None:
         return _retraction(row)
     extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{row['log']}@{row['log_offset']}".encode())]
@@ -69,51 +69,43 @@ def _retraction(row: Mapping[str, Any]) -> NewRecord:
     )
 
 
-def kept(records: Iterable[Record]) -> pa.Table:
-    """Rows of a customer's own table for data records read back from its feed."""
-    records = list(records)
-    rows = {row["feed_offset"]: row for row in delivered("", records).to_pylist()}
-    found = [
-        rows[record.offset]
-        | {
-            "kind": kind_of(rows[record.offset]["log"]),
-            "value": (record.value or b"").decode("utf-8", "replace"),
-        }
-        for record in records
-        if record.offset in rows
-    ]
-    return pa.Table.from_pylist(found, schema=CUSTOMER_FEED.plain_schema)
-
-
 def kind_of(log: str) -> str:
     """What a record of a feed is, by its origin."""
     return _KINDS.get(log.partition("/" if "/" in log else ".")[0], "reading")
 
 
-def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
-    """Rows of table ``feeds`` for data records read back from a customer's feed.
+def given_row(customer: str, record: Record, *, with_value: bool = False) -> dict[str, Any] | None:
+    """The row of table ``feeds`` for a data record in a customer's feed, with ``kind`` and ``value`` for the customer's
+    own table; None for a record that names no other: shore did not write it, and it stands for no row."""
+    named = named_by(record)
+    if named is None:
+        return None
+    log, log_offset, retracts = named
+    value = record.value or b""
+    return {
+        "customer": customer,
+        "feed_offset": record.offset,
+        "log": log,
+        "log_offset": log_offset,
+        "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
+        "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
+        "retracts": retracts,
+        **_made(log, b"" if retracts else value),
+        "kind": kind_of(log) if with_value else None,
+        "value": value.decode("utf-8", "replace") if with_value else None,
+    }
 
-    A record that names no other was not written by shore; it is left out, since it stands for no row.
-    """
-    rows = []
-    for record in records:
-        named = named_by(record)
-        if named is None:
-            continue
-        log, log_offset, retracts = named
-        rows.append(
-            {
-                "customer": customer,
-                "feed_offset": record.offset,
-                "log": log,
-                "log_offset": log_offset,
-                "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
-                "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
-                "retracts": retracts,
-                **_made(log, b"" if retracts else record.value or b""),
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=FEEDS.plain_schema)
+
+def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
+    """Rows of table ``feeds`` for data records of a customer's feed."""
+    found = (given_row(customer, record) for record in records)
+    return pa.Table.from_pylist([row for row in found if row is not None], schema=FEEDS.plain_schema)
+
+
+def kept(records: Iterable[Record]) -> pa.Table:
+    """Rows of a customer's own table for data records of its feed."""
+    found = (given_row("", record, with_value=True) for record in records)
+    return pa.Table.from_pylist([row for row in found if row is not None], schema=CUSTOMER_FEED.plain_schema)
 
 
 def _made(log: str, value: bytes) -> dict[str, Any]:
@@ -125,7 +117,7 @@ def _made(log: str, value: bytes) -> dict[str, Any]:
     return {"revision": int(found[1]), "digest": hashlib.md5(content, usedforsecurity=False).hexdigest()}
 
 
-def named_by(record: Record) -> tuple[str, int, bool] | None:
+def named_by(record: Record | NewRecord) -> tuple[str, int, bool] | None:
     """The log and offset that a record of a feed is about, and whether it takes it back; None when it names none."""
     found = dict(record.headers)
     retracts = headers.RETRACTS in found

@@ -25,7 +25,7 @@ from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.readers import kept_tables
+from shore.feeds.readers import customers_here, kept_tables
 from shore.jobs import (
     alerts,
     alerts_now,
@@ -39,7 +39,6 @@ from shore.jobs import (
     ships,
     voyages,
 )
-from shore.jobs.entitlement import customers_here
 from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
@@ -191,12 +190,12 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "feeds",
-            2,
+            3,
             ("feeds",),
             "10 seconds",
             feeds.query,
             lambda topology: bool(customers_here(topology)),
-            inputs=("readings", "alerts", "booking_changes", "custody_entries", "events"),
+            inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
         # What others find is counted there, so with --once it comes after them.
         Job(

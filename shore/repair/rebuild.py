@@ -15,83 +15,36 @@ checkpoint looks at everything once more and gives nobody what he has.
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
 
-import pyarrow.compute as pc
 from delta.tables import DeltaTable as SparkTable
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
-from shore.feeds.records import feed_topic
-from shore.feeds.writer import app_of, read_back, rows_app
+from shore.feeds.readers import customers_here
 from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
-from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
 from shore.repair.backfill import recompute
 from shore.repair.logs import find_odd_rows, repair_logs
+from shore.sink.exactly_once import reread
 from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.tables.model import Table
 from shore.verify.catalogue import DERIVED, FROM_LOGS
-from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
-
-_TABLE: Final = "feeds"
-
-
-def reread_feeds(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
-    """Make the table what the feeds hold; gives the number of its rows.
-
-    Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
-    between, the job reads the rest back before it gives anything.
-
-    Raises:
-        ConnectionLost, RequestTimeout, BrokerError: the feeds cannot be read.
-    """
-    customers = {feed_topic(customer): customer for customer in customers_here(topology)}
-    extents = asyncio.run(_extents(endpoint, frozenset(customers)))
-    starts = {customers[log]: extent.start for log, extent in extents.items()}
-    if starts:
-        table = DeltaTable(paths.table(_TABLE))
-        rows = table.to_pyarrow_dataset(schema=TABLES[_TABLE].plain_schema).to_table()
-        for customer, start in starts.items():
-            rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
-        known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
-        known += [
-            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
-            for customer in starts
-        ]
-        write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
-    for customer in starts:
-        read_back(endpoint, paths, customer)
-    return int(DeltaTable(paths.table(_TABLE)).count())
-
-
-async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
-    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-        found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
-    if unreadable:
-        log, why = next(iter(unreadable.items()))
-        raise UnavailableError(f"feed {log} cannot be read: {why}", hint="nothing was changed; try again")
-    return found
-
 
 Tell = Callable[[str], None]
 
@@ -164,7 +117,7 @@ def rebuild_job(
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
-        written["feeds"] = reread_feeds(topology, endpoint, paths)
+        written["feeds"] = reread(lake, endpoint, customers_here(topology))
     for derived in DERIVED:  # in the graph's order: inputs first
         name = derived.table.name
         if name in one.tables and name not in written:

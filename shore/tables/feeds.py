@@ -31,5 +31,6 @@ FEEDS = Table(
     grain="One row per data record of a customer's feed.",
     late="A record enters when a booking entitles the customer to it, whichever of the two came first; it is taken "
     "back when the booking is corrected so that it does not.",
-    layout="Not partitioned: short rows.",
+    layout="Clustered by container and time: a batch reads the files that may have its own containers and times.",
+    cluster_by=("equipment_reference", "device_date_time"),
 )

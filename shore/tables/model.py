@@ -106,6 +106,8 @@ class Table:
         configuration = {"delta.checkpointInterval": "20"}
         if self.pruned_by:
             configuration[_STATISTICS] = ",".join(self.pruned_by)
+        if self.change_feed:
+            configuration["delta.enableChangeDataFeed"] = "true"
         there = DeltaTable.create(
             location,
             schema=self.schema,

@@ -23,10 +23,9 @@ from fairlead.kafka.protocol.record import Record
 from shore.delta.table_errors import rebuild_hint
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, feed_topic, kept
-from shore.feeds.writer import app_of
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
-from shore.jobs.entitlement import all_touched, entitled
 from shore.paths import CUSTOMERS, TablePaths
+from shore.sink.exactly_once import app_of
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
@@ -44,6 +43,7 @@ from shore.verify.digests import (
     reader,
     rows_digests,
 )
+from shore.verify.entitlement.look import all_touched, entitled
 from shore.verify.logs import CLIENT_ID, Limits, extents_of
 
 _SHOWN: Final = 10
@@ -84,12 +84,12 @@ def check_feeds(
         feeds = DeltaTable(paths.table("feeds"))
     except TableNotFoundError:
         return TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
-    known = {}
-    for customer in customers:
-        version = feeds.transaction_version(app_of(customer))
-        known[feed_topic(customer)] = 0 if version is None else version + 1
     rows = feeds.to_pyarrow_dataset()
     with connection() as opened:
+        opened.register("given", rows.scanner(columns=["customer", "feed_offset"]).to_reader())
+        last = dict(opened.execute("select customer, max(feed_offset) from given group by 1").fetchall())
+        opened.unregister("given")
+        known = {feed_topic(customer): last.get(customer, -1) + 1 for customer in customers}
         found = asyncio.run(_compare(opened, endpoint, _FEEDS, rows, known, _delivered))
         twice = _twice(opened, rows)
     missing: list[Difference] = []

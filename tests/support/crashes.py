@@ -1,8 +1,8 @@
 """Plant crashes: end a run of a shore job before or after its n-th write, as if the Spark driver had died there.
 
 Every write of shore goes through one of these: commits of Spark (appends and MERGE) and of delta-rs, and appends to
-feeds. A planted crash leaves the same state as a kill: the tables as they were at that moment, and no commit in Spark's
-checkpoint.
+feeds, which tasks make before the commit that follows from them. A planted crash leaves the same state as a kill: the
+tables as they were at that moment, and no commit in Spark's checkpoint.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from typing import Any, Literal
 import delta.tables
 import pyspark.sql.readwriter
 
-import shore.feeds.writer
-import shore.jobs.feeds
 import shore.jobs.runner  # imports all modules that write
+import shore.sink.exactly_once
 
 Side = Literal["before", "after"]
 
@@ -84,8 +83,8 @@ def planted(plan: Plan) -> Iterator[Plan]:
     ]
     places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
     places.append((delta.tables.DeltaMergeBuilder, "execute"))
-    places.append((shore.feeds.writer, "append"))
-    places.append((shore.jobs.feeds, "append"))
+    places.append((shore.sink.exactly_once.FeedSink, "append"))
+    places.append((shore.sink.exactly_once.FeedSink, "_commit"))
     before = [(owner, name, getattr(owner, name)) for owner, name in places]
     try:
         for owner, name, write in before:
@@ -97,7 +96,7 @@ def planted(plan: Plan) -> Iterator[Plan]:
 
 
 def crash_everywhere(
-    batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
+    batch: Callable[[int], Callable[[], object]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
 ) -> int:
     """Run batches, each of which crashes one write later than the one before, until a batch has no such write.
 

@@ -165,10 +165,11 @@ def sailed(
         office = f"bookings.{HQ}"
         first = records | {office: [said(number, one) for number, one in enumerate(booked)]}
         then = {office: [said(number, one) for number, one in enumerate(corrected, len(booked))]}
-        for appended, jobs in ((first, ("readings", "operations", "feeds")), (then, ("operations", "feeds"))):
+        for appended, jobs in ((first, ("readings", "operations", "voyages")), (then, ("operations", "voyages"))):
             for site in topology.sites:
                 Corner(resolver.kafka(site, ADMIN)).append(appended)
             patient(partial(work, jobs))
+            patient(partial(work, ("feeds",)))
         topics = copy_feeds(resolver)
         everything = Sailed(*(placed(told, logs) for told in (readings, alerts, events, custody)))
         feeds = feeds_of(topology, everything, holds(booked), holds([*booked, *corrected]))

@@ -1,4 +1,4 @@
-"""Who may see which record, from the tables: delta-rs opens them, ``shore.feeds.due`` compares. Runs on the driver."""
+"""Who may see which record, from the tables: delta-rs opens them, ``due`` compares."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.delta.datasets import is_in, open_dataset
-from shore.feeds.due import BOX, TOUCHED, look, touched_boxes
-from shore.feeds.readers import FeedReader, readers_here
+from shore.feeds.readers import FeedReader
 from shore.jobs.custody import believed, logs_of
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.tables.reference import OWNERS, SITES
-from topologies.model import Topology
-
-__all__ = ["TOUCHED", "all_touched", "customers_here", "entitled"]
-
-
-def customers_here(topology: Topology) -> tuple[str, ...]:
-    """Customers whose feed begins at the site where shore runs."""
-    return tuple(reader.customer for reader in readers_here(topology))
+from shore.verify.entitlement.due import BOX, TOUCHED, look, touched_boxes
 
 
 def all_touched(paths: TablePaths) -> pa.Table:

@@ -2,7 +2,7 @@
 
 What belongs in a feed and what stands in it are compared record by record: a record is named by its origin (``log``,
 ``log_offset``), and the newest row that table ``feeds`` has of it says whether the customer has it. What is made for a
-feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a name with a slash in the place of a log; table
+feed (``coarse``, ``movements``) has a name with a slash in the place of a log; table
 ``feeds`` has a digest of it, and another digest is another revision.
 """
 
@@ -16,12 +16,12 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.feeds import coarse, movements
 from shore.feeds.periods import PERIODS
 from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.bookings import STATES
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import covers
+from shore.verify.entitlement import coarse, movements
 
 BOX: Final = "equipment_reference"
 
