@@ -15,8 +15,7 @@ from typing import Final
 import duckdb
 
 from shore.tables.bands import IN_TIME, USED
-from shore.tables.hours import hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.valid_bookings import covers
 
 NEEDED: Final = """

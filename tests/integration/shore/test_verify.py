@@ -21,8 +21,7 @@ from shore.datasource import register
 from shore.delta.commit import conform, create_tables
 from shore.delta.lake import Lake
 from shore.errors import SplitStateError
-from shore.feeds.writer import append as append_to_feed
-from shore.feeds.writer import check_whole, create_feeds, read_back
+from shore.feeds.readers import FeedReader
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import job_lags
@@ -31,6 +30,8 @@ from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.repair.rebuild import Rebuilt, rebuild_job
+from shore.sink.exactly_once import FeedSink, check_whole
+from shore.sink.feed_logs import create_feeds
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
@@ -201,34 +202,34 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
 
 def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
     """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
-    log, customer, paths = world.log(world.box(0)), world.customer, tables.paths
+    log, customer, paths, lake = world.log(world.box(0)), world.customer, tables.paths, tables.lake
+    feed, readers = f"feeds.{customer}", [FeedReader(customer)]
     records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
     create_feeds(world.endpoint, [customer])
-    append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, paths, customer) == 9
+    world.append({feed: records})
+    FeedSink.open(lake, world.endpoint, readers)
     whole = tables.feeds()
-    former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
+    assert (whole.num_rows, check_whole(paths)) == (8, 8)
+    SparkTable.forPath(tables.spark, paths.table("feeds")).delete("feed_offset in (2, 8)")
+    with pytest.raises(SplitStateError, match="has 6 rows, and 8 were written"):
+        check_whole(paths)
+    assert tables.rebuild("feeds").written == {"feeds": 8}
+    assert tables.feeds() == whole
+    check_whole(paths)
+    former = whole.slice(0, 1).set_column(0, "customer", pa.array(["former"]))
     tables.add(former, "feeds")
-    check_whole(paths, [customer, "stranger"])
-    DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
-    with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
-        check_whole(paths, [customer])
-    done = tables.rebuild("feeds")
-    assert done.written == {"feeds": 9}
+    with pytest.raises(SplitStateError, match="has 9 rows, and 8 were written"):
+        check_whole(paths)
+    assert tables.rebuild("feeds").written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
-    append_to_feed(world.endpoint, customer, records[:2], expected_end=9)
-    assert read_back(world.endpoint, paths, customer) == 11
-    check_whole(paths, [customer])
-    tables.add(whole.slice(0, 1), "feeds")
-    with pytest.raises(SplitStateError, match="11 rows"):
-        check_whole(paths, [customer])
+    world.append({feed: records[:2]})
+    FeedSink.open(lake, world.endpoint, readers)
+    assert tables.feeds().num_rows == 11
+    check_whole(paths)
+    world.delete_before(feed, 4)
     assert tables.rebuild("feeds").written == {"feeds": 11}
-    whole = tables.feeds().slice(1)
-    world.delete_before(f"feeds.{customer}", 4)
-    assert tables.rebuild("feeds").written == {"feeds": 11}
-    assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
+    assert tables.feeds().slice(0, 9) == pa.concat_tables([former, whole])
+    check_whole(paths)
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:

@@ -59,12 +59,10 @@ class Delivery:
 
     def store(self, positions: dict[str, int]) -> None:
         """What the jobs before do with what is in the logs before these offsets."""
-        world, paths = self.world, self.lake.paths
+        world = self.world
         for entry in FROM_LOGS:
             if {"readings", "booking_changes"} & set(entry.tables):
-                repair_logs(
-                    find_odd_rows(entry, world.topology(), world.endpoint, paths, positions), world.endpoint, paths
-                )
+                repair_logs(find_odd_rows(entry, self.lake, world.topology(), world.endpoint, positions), self.lake)
         changes = self.lake.read("booking_changes")
         replace_rows(self.lake, BOOKINGS, self.lake.spark.sql(STATES, booking_changes=changes))
 
@@ -80,7 +78,7 @@ class Delivery:
 
     def check(self) -> None:
         """Raises unless ``verify`` finds feeds and tables right."""
-        for found in verify(self.topology, self.world.endpoint, self.folder, ["feeds"]).tables:
+        for found in verify(self.lake.spark, self.topology, self.world.endpoint, self.folder, ["feeds"]).tables:
             assert (found.table, found.same, found.differences) == (found.table, True, ())
 
     def feed(self, customer: str) -> list[Record]:
@@ -114,7 +112,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     assert crash_everywhere(batch, check, ("before", "after")) == 3  # the batch, its commit, table feeds
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0 + 9 * MINUTE, None)]})
     delivery.store({world.log(box): 1 + rounds * 4, world.bookings: 2 + rounds})
-    (unfair,) = verify(delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
+    (unfair,) = verify(spark, delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (unfair.same, {each.what for each in unfair.differences}) == (False, {"extra"})
 
     # A row that is taken away: the record would be given again.
@@ -122,7 +120,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     DeltaTable(delivery.lake.paths.table("feeds")).delete("feed_offset = 2")
     with pytest.raises(SplitStateError, match=f"has {rows - 1} rows, and {rows} were written"):
         delivery.deliver(delivery.batch({"kind": "bookings", "equipment_reference": box}))
-    (short,) = verify(delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
+    (short,) = verify(spark, delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (short.same, [each.what for each in short.differences]) == (False, ["missing"])
     assert reread(delivery.lake, world.endpoint, [world.customer]) == rows
     assert delivery.deliver(delivery.batch({"kind": "bookings", "equipment_reference": box})) == 1
@@ -163,7 +161,7 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
 
     assert crash_everywhere(batch, check, ("after",)) == 4  # one more: the recipient's own table
     DeltaTable(table).delete("feed_offset = 1")
-    _, short = verify(delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
+    _, short = verify(spark, delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (short.table, short.same) == (f"customers/{world.recipient}", False)
 
 
