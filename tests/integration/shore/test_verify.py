@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
+from shore.delta.lake import Lake
 from shore.errors import SplitStateError
-from shore.feeds.writer import append as append_to_feed
-from shore.feeds.writer import check_whole, create_feeds, read_back
+from shore.feeds.readers import FeedReader
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import job_lags
@@ -26,6 +27,8 @@ from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.repair.rebuild import rebuild_job
+from shore.sink.exactly_once import FeedSink, check_whole
+from shore.sink.feed_logs import create_feeds
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
@@ -187,36 +190,42 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert (check.same, check.rows, check.behind) == (True, 28, 20)
 
 
-def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
+def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World, spark: SparkSession) -> None:
     """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
     log, customer, paths = world.log(world.box(0)), world.customer, tables.paths
     records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
     create_feeds(world.endpoint, [customer])
-    append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, paths, customer) == 9
+    world.append({f"feeds.{customer}": records})
+
+    def read_back() -> int:
+        return FeedSink.open(Lake(spark, paths), world.endpoint, [FeedReader(customer)]).ends[customer]
+
+    def rebuild() -> dict[str, int]:
+        return rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written
+
+    assert read_back() == 9
     whole = tables.feeds()
     former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
-    tables.add(former, "feeds")
-    check_whole(paths, [customer, "stranger"])
+    check_whole(paths)
+    tables.add(former, "feeds")  # of a customer that has no feed any more
+    with pytest.raises(SplitStateError, match="9 rows, and 8 were written"):
+        check_whole(paths)
+    assert rebuild() == {"feeds": 9}
+    check_whole(paths)
     DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
-    with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
-        check_whole(paths, [customer])
-    done = rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths)
-    assert done.written == {"feeds": 9}
+    with pytest.raises(SplitStateError, match="7 rows, and 9 were written"):
+        read_back()
+    assert rebuild() == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
-    append_to_feed(world.endpoint, customer, records[:2], expected_end=9)
-    assert read_back(world.endpoint, paths, customer) == 11
-    check_whole(paths, [customer])
-    tables.add(whole.slice(0, 1), "feeds")
-    with pytest.raises(SplitStateError, match="11 rows"):
-        check_whole(paths, [customer])
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    world.append({f"feeds.{customer}": records[:2]})
+    assert read_back() == 11
+    check_whole(paths)
     whole = tables.feeds().slice(1)
     world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
+    assert rebuild() == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
+    check_whole(paths)
+    assert read_back() == 11
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
