@@ -174,10 +174,8 @@ async def _append(appender: Appender, number: str, sequence: int, stored: dict[s
 async def _follow(site: Site, customers: Sequence[str], arrived: dict[str, float]) -> None:
     """Note when each record of the feeds is there, by its origin."""
     async with await Cluster.open(site.endpoint, client_id="bench-reader") as cluster:
-        topics = [f"feeds.{customer}" for customer in customers]
-        while set(topics) - set(await cluster.topics(topics, refresh=True)):
-            await asyncio.sleep(_POLL)
-        async for _, records in Tail(cluster, dict.fromkeys(map(TP, topics), 0), max_wait_ms=50):
+        logs = {TP(f"feeds.{customer}"): 0 for customer in customers}
+        async for _, records in Tail(cluster, logs, max_wait_ms=50):
             now = time.monotonic()
             for record in records:
                 origin: Mapping[str, bytes | None] = dict(record.headers)
