@@ -1,4 +1,4 @@
-"""Errors of shore: of its jobs and readers, and of the source and the sink ``fairlead``."""
+"""Errors of shore: of its jobs and readers, and of the source ``fairlead`` and of the feeds."""
 
 from __future__ import annotations
 

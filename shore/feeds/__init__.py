@@ -1,7 +1,8 @@
 """The customers' feeds: what each customer may read, in a log of its own, each record once.
 
-In: tables ``readings``, ``alerts``, ``custody_entries`` and ``booking_changes``. Out: logs ``feeds.<customer>`` at the
-shore's site, and table ``feeds``, which tells for each record of a feed where it came from.
+In: tables ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``bookings``. Out: rows that are due, which
+``shore.sink`` appends to logs ``feeds.<customer>`` at the shore's site. Open ``entitlement`` first; ``look`` says what
+a batch makes be compared.
 
 **What is in a feed.** The readings of a container whose device time is in one of the customer's bookings
 (``valid_from`` inclusive, ``valid_to`` exclusive), and its alerts and the ledger's grants of its custody by the time of
@@ -14,12 +15,12 @@ by one with the header ``retracts: <log>@<offset>`` and the same key, whose valu
 stands (``fairlead.records.booking``). What belongs to the customer again later is delivered again.
 
 **In order and once.** Records of one container log enter in the log's order. What belongs in a feed is what the tables
-entitle the customer to; what is due is the difference to what table ``feeds`` says the customer has. Before every
+entitle the customer to; what is due is the difference to what table ``feeds`` says the customer has. Before the first
 append the feed's log is read from where table ``feeds`` ends, so that whatever an earlier, interrupted run did append
-is known; the append itself is a compare-and-swap on the log's end. A batch can therefore be repeated any number of
-times.
+is known; the append itself is a compare-and-swap on the log's end (``shore.sink.exactly_once``). A batch can therefore
+be repeated any number of times.
 
-**Bookings that come late.** A batch looks at two things: new readings and alerts, under the bookings known now; and all
-readings and alerts of containers with a booking change. So it does not matter which came first. A booking that is
+**Bookings that come late.** A batch compares two things: new records, under the bookings known now; and all records of
+containers whose bookings changed. So it does not matter which came first. A booking that is
 widened backwards adds older readings after newer ones: nothing is missing, and their offsets in ``origin`` tell.
 """

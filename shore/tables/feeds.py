@@ -2,8 +2,8 @@
 
 Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Of the rows of one
 (``customer``, ``log``, ``log_offset``), in the order of the feed, the first gives the record, the next (if any) takes
-it back, the one after that gives it again: that is what "exactly once" means here. The table is only ever filled by
-reading the feed log back, in order, from where the table ends: it can be deleted and will be rebuilt. Late data: see
+it back, the one after that gives it again: that is what "exactly once" means here. The table is only ever filled with
+what stands in the feed logs (``shore.sink.exactly_once``): it can be deleted and will be filled again. Late data: see
 ``shore.feeds``.
 """
 

@@ -18,6 +18,7 @@ from fairlead.records import headers
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.records import parse_origin
+from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import appending
@@ -28,7 +29,8 @@ from topologies.model import Customer
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
-FIRST = ("readings", "operations", "voyages")  # what job feeds follows
+FIRST = ("readings", "operations", next(job.name for job in JOBS.values() if "bookings" in job.tables))
+"""The jobs that job ``feeds`` follows."""
 
 
 def run_jobs(shore_of: Shore, **more: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -326,3 +327,17 @@ def test_a_wrong_password_is_told_without_it(spark: SparkSession, world: World) 
     with pytest.raises(Exception, match="AuthenticationFailed") as error:
         spark.read.format("fairlead").option("streams", world.stream).load().collect()
     assert "not-the-password-at-all" not in str(error.value)
+
+
+def test_the_example_of_the_documentation_runs(source: SparkSession, world: World, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- run by a test -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    example = found[1].replace('"containers"', f'"{world.stream}"').replace("/var/lib/warm", str(tmp_path))
+    assert example.count(str(tmp_path)) == 2
+    late = reading(world.box(0), 1, T0 + MINUTE, supply=9.0)
+    world.append({world.log(world.box(0)): [reading(world.box(0), 0, T0), late]})
+    for _ in range(2):
+        exec(compile(example, "docs/spark.md", "exec"), {"session": source})  # noqa: S102  # our own documentation
+    (warm,) = source.read.format("delta").load(str(tmp_path / "table")).collect()
+    assert (warm["equipment_reference"], warm["return_temperature"]) == (world.box(0), 9.5)
