@@ -4,6 +4,8 @@ driver are killed on the way, and every table equals the one that ``local[2]`` m
 from __future__ import annotations
 
 import datetime as dt
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark.sql import DataFrame
 
-from shore.jobs.runner import JOBS
+from shore.delta.commit import append_once, conform, create_tables, replace_rows
+from shore.delta.lake import Lake
+from shore.jobs.runner import JOBS, own_session
+from shore.maintenance import compact, maintenance_session, plan_compaction, plan_vacuum, vacuum
+from shore.paths import TablePaths
 from shore.read import table
 from shore.storage import Storage
 from shore.tables import TABLES
@@ -20,6 +27,7 @@ from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.objectstore import kinds, s3_base, s3_server
 from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster, until
+from topologies.model import Shore
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(3000)]
 
@@ -107,3 +115,47 @@ def same_column(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
         return False
     scale = pc.max_element_wise(pc.abs(left), pc.abs(right), 1.0)
     return bool(pc.all(pc.less_equal(pc.abs(pc.subtract(left, right)), pc.multiply(scale, 1e-9))).as_py() is not False)
+
+
+def test_one_environment_serves_spark_and_readers(tmp_path: Path, s3: str) -> None:
+    """A process of its own, as its session has the classes of S3, writes, merges, follows and looks after a table by
+    Spark; this process reads it."""
+    done = subprocess.run(  # noqa: S603  # this very interpreter
+        [sys.executable, "-m", __name__, str(tmp_path), s3], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    rows = table(tmp_path, "events", storage=s3).to_table(columns=["log", "log_offset"]).to_pylist()
+    assert sorted(row["log_offset"] for row in rows) == list(range(10))
+    assert Storage(s3).names("checkpoints/follower/commits")
+
+
+def main(folder: Path, base: str) -> None:
+    """Use table ``events`` at ``base``."""
+    shore = Shore(at="alpha", master="local[1]", tables=base, packages=tuple(PACKAGES))
+    paths, events = TablePaths.of(folder, base), TABLES["events"]
+    seen: list[int] = []
+    with own_session(folder, shore) as spark:
+        create_tables(spark, {paths.table("events"): events})
+        lake = Lake(spark, paths)
+        for number in range(10):
+            rows = spark.createDataFrame([("a.b", number, "x")], "log string, log_offset bigint, event_id string")
+            append_once(conform(rows, events), paths.table("events"), app="test", version=number)
+        changed = spark.createDataFrame([("a.b", 3, "y")], "log string, log_offset bigint, event_id string")
+        replace_rows(lake, events, changed, within=lambda rows: rows.where("log_offset = 3"))
+        session = maintenance_session(spark)
+        (step,) = plan_compaction(paths, ["events"])
+        assert compact(session, paths, step)[1] < 10
+        (old,) = plan_vacuum(paths, ["events"], keep=dt.timedelta(0), force=True, now=dt.datetime.now(dt.UTC))
+        assert vacuum(session, paths, old, keep=dt.timedelta(0), force=True) == old.files > 0
+
+        def count(batch: DataFrame, number: int) -> None:
+            seen.append(batch.count())
+
+        query = lake.new_rows("events").writeStream.foreachBatch(count)
+        query = query.option("checkpointLocation", paths.checkpoint("follower")).trigger(availableNow=True)
+        query.start().awaitTermination()
+    assert sum(seen) == 10
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2])
