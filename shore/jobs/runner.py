@@ -21,11 +21,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
+from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
 from shore.feeds.readers import kept_tables
-from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
+from shore.jobs import alerts, alerts_now, conditions, containers_now, feeds, operations, quality, readings, voyages
 from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
@@ -151,14 +152,6 @@ JOBS: dict[str, Job] = {
             inputs=("readings",),
         ),
         Job(
-            "alerts_now",
-            2,
-            ("alerts_now",),
-            "20 seconds",
-            alerts_now.query,
-            inputs=("alerts", "alerts_ashore", "booking_changes", "custody_entries"),
-        ),
-        Job(
             "feeds",
             2,
             ("feeds",),
@@ -167,32 +160,18 @@ JOBS: dict[str, Job] = {
             lambda topology: bool(customers_here(topology)),
             inputs=("readings", "alerts", "booking_changes", "custody_entries", "events"),
         ),
-        # What others find is counted there, so with --once it comes after them.
         Job(
             "voyages",
-            3,
-            ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+            2,
+            ("bookings", "dock_movements", "port_calls", "voyages", "ships_now"),
             "20 seconds",
             voyages.query,
-            inputs=(
-                "readings",
-                "booking_changes",
-                "events",
-                "positions",
-                "custody_entries",
-                "alerts",
-                "alerts_ashore",
-            ),
+            inputs=("booking_changes", "events", "positions"),
         ),
-        # Days are read again as a whole: seldom.
-        Job(
-            "quality",
-            3,
-            ("quality",),
-            "300 seconds",
-            quality.query,
-            inputs=("readings", "readings_rejected"),
-        ),
+        Job("quality", 2, ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
+        # They follow tables of the stage before.
+        Job("containers_now", 3, ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
+        Job("alerts_now", 3, ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
     )
 }
 PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}
@@ -257,8 +236,6 @@ def run(
         try:
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
-            for table in TABLES.values():
-                table.create(paths.table(table.name))
         except FairleadError as error:
             reporter.fail(error)
             raise
@@ -266,6 +243,7 @@ def run(
             interrupts(stop) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
+            create_tables(spark, {paths.table(table.name): table for table in TABLES.values()})
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
             _run_stages(context, site, chosen, once, reporter, stop)

@@ -1,8 +1,8 @@
-"""Job ``voyages``: the tables of bookings, docks, ships and boxes, from the log tables.
+"""Job ``voyages``: the tables of bookings, docks and ships, from the log tables.
 
-One query follows all of its input tables. Of each batch it takes what the new rows are about (bookings, events, ships,
-boxes) and has those parts of each table made again: ``bookings``, ``dock_movements``, ``port_calls`` and ``voyages``,
-``containers_now``, in this order, since each follows from those before it. There is no state but the tables.
+One query follows all of its input tables. Of each batch it takes what the new rows are about (bookings, events, ships)
+and has those parts of each table made again: ``bookings``, ``dock_movements``, ``port_calls`` and ``voyages``, in this
+order, since each follows from those before it. There is no state but the tables.
 """
 
 from __future__ import annotations
@@ -19,15 +19,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.write import append_once, last_version
-from shore.jobs import bookings, containers_now, dock_movements, reference, ships
-from shore.jobs.containers_now import READINGS, Touched
+from shore.jobs import bookings, dock_movements, reference, ships
 from shore.jobs.model import JobContext, new_rows
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.containers_now import NEWEST, OBSERVED
 from shore.tables.model import TIME
 
-BOOKING, EVENT, POSITION, CUSTODY, ALERT, READING = "booking", "event", "position", "custody", "alert", "reading"
+BOOKING, EVENT, POSITION = "booking", "event", "position"
 """What a row of a batch is about: its column ``kind``."""
 
 KEYS = pa.schema(
@@ -43,10 +41,9 @@ _MADE: Final = {
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,
-    "containers_now": containers_now.everything,
 }  # in the order in which they follow from each other; all depend on the topology, too
 _APP: Final = "reference"
-_MOST_KEYS, _MOST_READINGS = "16m", "128m"  # of a table in one batch: the keys are held on the driver
+_MOST_KEYS = "16m"  # of a table in one batch: the keys are held on the driver
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -56,11 +53,7 @@ def query(context: JobContext) -> DataStreamWriter:
     follow_topology(paths)
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        batch.persist()
-        try:
-            update(paths, keys_of(batch), newest_of(batch))
-        finally:
-            batch.unpersist()
+        update(paths, keys_of(batch))
 
     writer: DataStreamWriter = changes(spark, paths).writeStream.foreachBatch(update_batch)
     return writer
@@ -69,46 +62,32 @@ def query(context: JobContext) -> DataStreamWriter:
 def changes(spark: SparkSession, paths: TablePaths) -> DataFrame:
     """New rows of all inputs as one stream: what each is about, and of readings the columns that count."""
 
-    def rows(table: str, most: str = _MOST_KEYS) -> DataFrame:
-        return new_rows(spark, paths, table, maxBytesPerTrigger=most)
-
     def about(table: str, kind: str, key: str, **more: str) -> DataFrame:
         others = [F.col(column).alias(name) for name, column in more.items()]
-        return rows(table).select(F.lit(kind).alias("kind"), F.col(key).alias("key"), *others)
+        found = new_rows(spark, paths, table, maxBytesPerTrigger=_MOST_KEYS)
+        return found.select(F.lit(kind).alias("kind"), F.col(key).alias("key"), *others)
 
-    found: DataFrame = spark.sql(OBSERVED, readings=rows("readings", _MOST_READINGS)).withColumn("kind", F.lit(READING))
+    found: DataFrame = about("booking_changes", BOOKING, "booking_reference", box="equipment_reference")
     for other in (
-        about("booking_changes", BOOKING, "booking_reference", box="equipment_reference"),
         about("events", EVENT, "event_id"),
         about("positions", POSITION, "vessel_imo_number", moment="device_date_time").where("moment is not null"),
-        about("custody_entries", CUSTODY, "entry_log"),
-        about("alerts", ALERT, "equipment_reference"),
-        about("alerts_ashore", ALERT, "equipment_reference"),
     ):
         found = found.unionByName(other, allowMissingColumns=True)
     return found
 
 
 def keys_of(batch: DataFrame) -> pa.Table:
-    """What a batch is about, but for readings: rows of ``KEYS``."""
-    keys = batch.where(f"kind <> '{READING}' and key is not null").groupBy("kind", "key", "box")
+    """What a batch is about: rows of ``KEYS``."""
+    keys = batch.where("key is not null").groupBy("kind", "key", "box")
     found: pa.Table = keys.agg(F.min("moment").alias("first"), F.max("moment").alias("last")).toArrow()
     return found.cast(KEYS)
 
 
-def newest_of(batch: DataFrame) -> pa.Table:
-    """The reading that counts of each container in a batch."""
-    observed = batch.where(f"kind = '{READING}'").select(*READINGS.names)
-    found: pa.Table = batch.sparkSession.sql(NEWEST, observed=observed).toArrow()
-    return found.select(READINGS.names).cast(READINGS)
-
-
-def update(paths: TablePaths, keys: pa.Table, newest: pa.Table) -> None:
+def update(paths: TablePaths, keys: pa.Table) -> None:
     """Make again what new rows are about.
 
     Args:
         keys: Rows of ``KEYS``.
-        newest: The newest reading of each container that has new ones.
     """
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in keys.to_pylist():
@@ -117,26 +96,18 @@ def update(paths: TablePaths, keys: pa.Table, newest: pa.Table) -> None:
     copies = dock_movements.update(paths, {row["key"] for row in rows[EVENT]})
     spans = _spans(rows[POSITION], copies)
     ships.update(paths, spans)
-    touched = Touched(
-        newest,
-        held={row["key"].partition(".")[2] for row in rows[CUSTODY]},
-        alerted={row["key"] for row in rows[ALERT]} - {""},
-        booked={row["box"] for row in rows[BOOKING]} - {None},
-        ships={row["key"] for row in rows[POSITION]},
-    )
-    containers_now.update(paths, touched)
 
 
 def follow_topology(paths: TablePaths) -> None:
     """Make all tables that depend on the topology anew when it is another one than when they were made."""
-    table = paths.table("containers_now")
+    table = paths.table("voyages")
     version = reference.version(paths)
     if last_version(table, _APP) == version:
         return
     for name, everything in _MADE.items():
         rows = TABLES[name].sorted(everything(paths))
         write_deltalake(DeltaTable(paths.table(name)), rows, mode="overwrite")
-    append_once(table, TABLES["containers_now"].plain_schema.empty_table(), app=_APP, version=version)
+    append_once(table, TABLES["voyages"].plain_schema.empty_table(), app=_APP, version=version)
 
 
 def _spans(positions: list[dict[str, Any]], copies: pa.Table) -> dict[str, ships.Span]:

@@ -41,7 +41,9 @@ BOOKINGS = Table(
     grain="One row per state of a booking for one container.",
     late="The states of a booking that a change is about are made again from booking_changes: a change that comes late "
     "from another office's log takes its place in the order, repeats change nothing.",
-    layout="Not partitioned: some short rows a container and journey.",
+    layout="Clustered by booking: some short rows a container and journey.",
+    cluster_by=("booking_reference",),
+    change_feed=True,
 )
 
 STATES = """

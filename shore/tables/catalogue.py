@@ -18,6 +18,7 @@ from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import OWNERS, SITES
+from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
 TABLES: dict[str, Table] = {
@@ -42,6 +43,7 @@ TABLES: dict[str, Table] = {
         CONTAINERS_NOW,
         PORT_CALLS,
         VOYAGES,
+        SHIPS_NOW,
         DOCK_MOVEMENTS,
         QUALITY,
         FEEDS,
@@ -65,7 +67,8 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),
-    "voyages": ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+    "voyages": ("bookings", "dock_movements", "port_calls", "voyages", "ships_now"),
+    "containers_now": ("containers_now",),
     "quality": ("quality",),
 }
 """The tables that each job keeps. ``sites`` and ``owners`` say what the topology says; job ``voyages`` writes them."""

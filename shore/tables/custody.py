@@ -50,7 +50,9 @@ CUSTODY = Table(
     grain="One row per term of a log. Terms that are not lost follow each other: each ends where the next begins.",
     late="The intervals of the logs that new entries are about are made again from custody_entries and replaced: the "
     "order in which ledgers come, and repeats, change nothing.",
-    layout="Not partitioned: a few short rows a container and voyage; sorted by log and term.",
+    layout="Clustered by log: a few short rows a container and voyage.",
+    cluster_by=("log",),
+    change_feed=True,
 )
 
 

@@ -10,8 +10,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from shore.tables.alerts_now import ALERTS_NOW, alerts_now
+from shore.tables.containers_now import CONTAINERS_NOW, containers_now
 from shore.tables.mkt import ACTIVATION_ENERGY
 from shore.tables.model import Table
+from shore.tables.quality import QUALITY, quality
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -47,5 +50,17 @@ class Derived:
     time: str | None = None
 
 
-DERIVED: tuple[Derived, ...] = ()
+DERIVED: tuple[Derived, ...] = (
+    Derived(QUALITY, ("readings", "readings_rejected"), lambda inputs, _: quality(**inputs), "day"),
+    Derived(
+        CONTAINERS_NOW,
+        ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners"),
+        lambda inputs, _: containers_now(**inputs),
+    ),
+    Derived(
+        ALERTS_NOW,
+        ("alerts", "alerts_ashore", "custody", "bookings", "sites"),
+        lambda inputs, _: alerts_now(**inputs),
+    ),
+)
 """In an order in which each table comes after its inputs."""

@@ -33,6 +33,7 @@ SITES = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 OWNERS = Table(
@@ -48,6 +49,7 @@ OWNERS = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 

@@ -12,11 +12,12 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from fairlead.names import parse_log
-from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
+from shore.jobs import bookings, custody, dock_movements, ships, whole
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES, alerts_ashore
 from shore.tables.catalogue import job_of
 from shore.tables.operations import OPERATIONS, LogTable
+from shore.verify import by_duckdb
 from shore.verify.compare import Shape
 from topologies.model import Topology
 
@@ -107,18 +108,19 @@ DERIVED: tuple[Derived, ...] = (
     Derived(
         "alerts_now",
         ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
-        alerts_now.everything,
+        by_duckdb.alerts_now,
     ),
     Derived("bookings", ("booking_changes",), bookings.everything),
     Derived("dock_movements", ("events", *_TOPOLOGY), dock_movements.everything, "event_date_time"),
     Derived("port_calls", ("dock_movements", "positions", "sites"), ships.port_calls, "call_date_time"),
     Derived("voyages", ("dock_movements", "positions", "sites"), ships.voyages, "leg_date_time"),
+    Derived("ships_now", ("positions", "sites"), by_duckdb.ships_now),
     Derived(
         "containers_now",
         ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
-        containers_now.everything,
+        by_duckdb.containers_now,
     ),
-    Derived("quality", ("readings", "readings_rejected"), quality.everything, "day"),
+    Derived("quality", ("readings", "readings_rejected"), by_duckdb.quality, "day"),
 )
 
 REFERENCE = _TOPOLOGY

@@ -18,13 +18,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
-from shore.delta.datasets import select
-from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
-from shore.jobs.containers_now import READINGS
+from shore.jobs import bookings, dock_movements, reference, ships, voyages
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.containers_now import NEWEST, OBSERVED
 from shore.tables.model import TIME
+from shore.verify import by_duckdb
 from tests.support.ledgers import entry
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
@@ -51,9 +49,9 @@ DERIVED = {
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,
-    "containers_now": containers_now.everything,
-    "quality": quality.everything,
 }
+MADE_ANEW = {"containers_now": by_duckdb.containers_now, "quality": by_duckdb.quality}
+"""Tables that other jobs keep: ``Fleet.update`` makes them whole."""
 
 
 def at(hours: float) -> dt.datetime:
@@ -85,7 +83,7 @@ def _empty() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     paths = TablePaths.of(folder)
-    for name in (*INPUTS, *DERIVED, "sites", "owners"):
+    for name in (*INPUTS, *DERIVED, *MADE_ANEW, "sites", "owners"):
         TABLES[name].create(paths.table(name))
     reference.refresh(paths, topology())
     voyages.follow_topology(paths)
@@ -107,16 +105,9 @@ class Fleet:
 
     def update(self, rows: Rows) -> None:
         """Tell the job of rows that are in the tables."""
-        readings = pa.Table.from_pylist([dict(r) for r in rows.get("readings", ())], schema=TABLES["readings"].schema)
-        observed = select(OBSERVED, READINGS, readings=readings)
-        voyages.update(self.paths, keys_of(rows), select(NEWEST, READINGS, observed=observed))
-        days: dict[dt.datetime, set[str]] = {}
-        for row in (*rows.get("readings", ()), *rows.get("readings_rejected", ())):
-            time = row.get("device_date_time") or row["received_date_time"]
-            days.setdefault(time.replace(hour=0, minute=0, second=0, microsecond=0), set()).add(
-                row["equipment_reference"]
-            )
-        quality.update(self.paths, days)
+        voyages.update(self.paths, keys_of(rows))
+        for name, everything in MADE_ANEW.items():
+            write_deltalake(self.paths.table(name), everything(self.paths), mode="overwrite")
 
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
         self.append(rows)
@@ -151,9 +142,6 @@ def keys_of(rows: Rows) -> pa.Table:
         *(("booking", r["booking_reference"], r["equipment_reference"], None) for r in rows.get("booking_changes", ())),
         *(("event", r["event_id"], None, None) for r in rows.get("events", ())),
         *(("position", r["vessel_imo_number"], None, r["device_date_time"]) for r in rows.get("positions", ())),
-        *(("custody", r["entry_log"], None, None) for r in rows.get("custody_entries", ())),
-        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts", ())),
-        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts_ashore", ())),
     ]
     schema = pa.schema([("kind", pa.string()), ("key", pa.string()), ("box", pa.string()), ("moment", TIME)])
     told = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)
