@@ -149,6 +149,8 @@ def settings(
                 scratch,
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
+                # That compiler's default of 48 MB is full after some minutes: the JVM then interprets, or fails.
+                "-XX:ReservedCodeCacheSize=256m",
                 *([archive_option(java, jars)] if java is not None else []),
             ),
         }

@@ -31,6 +31,7 @@ from shore.jobs.query import job_failure
 from shore.jobs.runner import MAX_STARTS
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import create
 
 INTERVAL_SECONDS: Final = 300
 WANTED: Final = 10
@@ -79,7 +80,7 @@ class _Bench:
     def __init__(self, site: Site, paths: TablePaths) -> None:
         self._site, self._places = site, paths
         for name in ("alerts_ashore", "containers_now"):
-            TABLES[name].create(paths.table(name))
+            create(TABLES[name], paths.table(name))
 
     @contextlib.contextmanager
     def _query(self, work: Work, **trigger: Any) -> Iterator[StreamingQuery]:

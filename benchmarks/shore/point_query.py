@@ -33,6 +33,7 @@ from shore.paths import TablePaths
 from shore.read import sql
 from shore.session import close, spark
 from shore.tables.readings import READINGS
+from tests.support.deltars import create
 
 FIRST = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 INTERVAL = dt.timedelta(minutes=5)
@@ -81,7 +82,7 @@ def generate(location: str, rows: int, *, boxes: int, file_rows: int) -> None:
         rows: Rounded down to a multiple of ``boxes``.
         file_rows: About how many rows a commit, which is one file, has.
     """
-    READINGS.create(location)
+    create(READINGS, location)
     per_box = rows // boxes
     step = max(1, file_rows // boxes)
     with duckdb.connect(":memory:") as connection:

@@ -4,8 +4,8 @@ What crosses between Python and the JVM is what costs: with a key for each log e
 0.4 ms of a quiet machine and ten times that of a busy one. So logs are spread over ``BUCKETS`` keys by a checksum of
 their names, and a batch has four exchanges a bucket.
 
-Time is the query's watermark: the newest device time of all readings but those whose clock is ahead of the bridge's.
-Rows must not be dropped because they are older than it, as Spark does by itself: ``shore.jobs.alerts`` sees to that.
+Time is the query's watermark: the newest device time of all readings but those whose clock is ahead of the bridge's,
+less ``WATERMARK_DELAY_MS``. No row is late for Spark: ``shore.jobs.alerts`` says how.
 
 ``watched`` decides whose silence is shore's to tell because time passes. A box on a ship is watched by its ship, and
 its readings come ashore only when the ship is at a berth; one that left the system (GTOT) need not report. Of the

@@ -17,12 +17,16 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
-from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, WATERMARK_DELAY_MS
+from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, DAY_MS, WATERMARK_DELAY_MS
 from shore.jobs.model import JobContext
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
 
+NEVER_LATE_DAYS: Final = 365_000
+"""How late a row may be for Spark: a thousand years, more than two clocks that count can be apart."""
+_LAST_MS: Final = 253_402_300_799_999 - NEVER_LATE_DAYS * DAY_MS  # so that no event time is after year 9999
 _TIME = "device_date_time"
+_CLOCK = "clock"
 _STORE = "spark.sql.streaming.stateStore"
 MAX_RECORDS: Final = 100_000  # of one batch: a task holds the readings of a bucket, some 0.5 kB each, at once
 STATE_SETTINGS: Final = {
@@ -52,25 +56,26 @@ def query(context: JobContext) -> DataStreamWriter:
 def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
     """The rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
 
-    The watermark is time as all readings together tell it. But Spark drops rows that are older than it, and what a ship
-    brings after weeks at sea is; so behind the operator that follows the watermark the column is null, of which Spark
-    says neither that it is late nor that it is not (a test holds this).
+    Spark drops rows that are later than the threshold of their watermark. What a ship brings after weeks at sea counts,
+    so the threshold is ``NEVER_LATE_DAYS``. Event time is the device's time and as many days more, so the watermark,
+    which is the threshold behind the newest event time, stands where the clock of all readings does.
     """
-    clock = "clock"
-    known = readings.where(F.col(_TIME).isNotNull()).withColumn(clock, _trusted_time())
-    watched = known.withWatermark(clock, f"{WATERMARK_DELAY_MS} milliseconds")
-    never_late = F.lit(None).cast("timestamp").alias(clock, metadata={"spark.watermarkDelayMs": WATERMARK_DELAY_MS})
+    known = readings.where(F.col(_TIME).isNotNull()).withColumn(_CLOCK, _event_time())
     bucket = F.pmod(F.crc32(F.col("log").cast("binary")), F.lit(BUCKETS)).cast("int").alias("bucket")
     columns = [F.unix_micros(name).alias(name) if name == _TIME else F.col(name) for name in COLUMNS]
     states: DataFrame = (
-        watched.select(bucket, "log", *columns, never_late)
+        known.withWatermark(_CLOCK, f"{NEVER_LATE_DAYS} days")
+        .select(bucket, "log", *columns, _CLOCK)
         .groupBy("bucket")
         .transformWithState(Detection(sites), from_arrow_schema(ALERTS_ASHORE.plain_schema), "append", "eventTime")
     )
     return states
 
 
-def _trusted_time() -> Column:
-    """The device's time, but of a clock that was ahead of the bridge's: it would make all others seem silent."""
-    ahead = F.unix_millis(F.col(_TIME)) - F.unix_millis(F.col("received_date_time"))
-    return F.when(ahead <= CLOCK_AHEAD_MS, F.col(_TIME))
+def _event_time() -> Column:
+    """The device's time, less ``WATERMARK_DELAY_MS``, so many days later that no row is late. A clock that was ahead of
+    the bridge's would make all others seem silent: its readings, like those from before 1970, say nothing of time."""
+    millis = F.least(F.unix_millis(F.col(_TIME)), F.lit(_LAST_MS))
+    ahead = millis - F.unix_millis(F.col("received_date_time"))
+    trusted = F.when(ahead <= CLOCK_AHEAD_MS, F.greatest(millis - WATERMARK_DELAY_MS, F.lit(0)))
+    return F.timestamp_millis(F.coalesce(trusted, F.lit(0)) + NEVER_LATE_DAYS * DAY_MS)

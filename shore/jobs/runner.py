@@ -30,6 +30,7 @@ from shore.jobs import (
     alerts,
     alerts_now,
     conditions,
+    containers_now,
     feeds,
     histories,
     operations,
@@ -37,7 +38,6 @@ from shore.jobs import (
     readings,
     reference,
     ships,
-    voyages,
 )
 from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
@@ -181,14 +181,6 @@ JOBS: dict[str, Job] = {
             inputs=("readings",),
         ),
         Job(
-            "alerts_now",
-            2,
-            ("alerts_now",),
-            "20 seconds",
-            alerts_now.query,
-            inputs=("alerts", "alerts_ashore", "booking_changes", "custody_entries"),
-        ),
-        Job(
             "feeds",
             3,
             ("feeds",),
@@ -197,24 +189,10 @@ JOBS: dict[str, Job] = {
             lambda topology: bool(customers_here(topology)),
             inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
-        # What others find is counted there, so with --once it comes after them.
-        Job(
-            "voyages",
-            3,
-            ("containers_now",),
-            "20 seconds",
-            voyages.query,
-            inputs=("readings", "booking_changes", "positions", "custody_entries", "alerts", "alerts_ashore"),
-        ),
-        # Days are read again as a whole: seldom.
-        Job(
-            "quality",
-            3,
-            ("quality",),
-            "300 seconds",
-            quality.query,
-            inputs=("readings", "readings_rejected"),
-        ),
+        Job("quality", 2, ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
+        # They follow tables of the stage before.
+        Job("containers_now", 3, ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
+        Job("alerts_now", 3, ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
     )
 }
 PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}

@@ -68,7 +68,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),
-    "voyages": ("containers_now",),
+    "containers_now": ("containers_now",),
     "quality": ("quality",),
 }
 """The tables that each job keeps. ``sites`` and ``owners`` say what the topology says: every run writes them."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
+from shore.tables.alerts_now import ALERTS_NOW, alerts_now
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.conditions import CONDITIONS, conditions
+from shore.tables.containers_now import CONTAINERS_NOW, containers_now
 from shore.tables.custody import CUSTODY, custody
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
@@ -21,6 +23,7 @@ from shore.tables.itineraries import port_calls, voyages
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
+from shore.tables.quality import QUALITY, quality
 from shore.tables.ships_now import SHIPS_NOW, ships_now
 from shore.tables.voyages import VOYAGES
 
@@ -81,5 +84,16 @@ DERIVED: tuple[Derived, ...] = (
     Derived(PORT_CALLS, _SAILED, lambda i, _: port_calls(*(i[name] for name in _SAILED)), "call_date_time"),
     Derived(VOYAGES, _SAILED, lambda i, _: voyages(*(i[name] for name in _SAILED)), "leg_date_time"),
     Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
+    Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day"),
+    Derived(
+        CONTAINERS_NOW,
+        ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners"),
+        lambda i, _: containers_now(**i),
+    ),
+    Derived(
+        ALERTS_NOW,
+        ("alerts", "alerts_ashore", "custody", "bookings", "sites"),
+        lambda i, _: alerts_now(**i),
+    ),
 )
 """In an order in which each table comes after its inputs."""

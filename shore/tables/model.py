@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
 
 if TYPE_CHECKING:  # whoever only reads tables needs no Spark
     from pyspark.sql.types import StructType
@@ -97,29 +95,3 @@ class Table:
     def sorted(self, rows: pa.Table) -> pa.Table:
         """Rows in the order of the key."""
         return rows.sort_by([(name, "ascending") for name in self.key])
-
-    def create(self, location: str) -> None:
-        """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
-        null in the rows that it has, and the list of columns with statistics; otherwise it is left as it is."""
-        if "://" not in location:
-            Path(location).mkdir(parents=True, exist_ok=True)
-        configuration = {"delta.checkpointInterval": "20"}
-        if self.pruned_by:
-            configuration[_STATISTICS] = ",".join(self.pruned_by)
-        if self.change_feed:
-            configuration["delta.enableChangeDataFeed"] = "true"
-        there = DeltaTable.create(
-            location,
-            schema=self.schema,
-            mode="ignore",
-            name=self.name,
-            description=f"{self.title}. {self.grain}",
-            partition_by=list(self.partition_by) or None,
-            configuration=configuration,
-        )
-        wanted = configuration.get(_STATISTICS)
-        if wanted is not None and there.metadata().configuration.get(_STATISTICS) != wanted:
-            there.alter.set_table_properties({_STATISTICS: wanted})
-        known = {field.name for field in there.schema().fields}
-        if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
-            there.alter.add_columns(missing)

@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from shore.delta.lake import Lake
-from shore.jobs import alerts_now, containers_now, quality
-from shore.paths import CUSTOMERS, TablePaths
+from shore.paths import CUSTOMERS
 from shore.source.options import parse_options
-from shore.tables import TABLES, alerts_ashore, graph
+from shore.tables import alerts_ashore, graph
 from shore.tables.catalogue import job_of
-from shore.tables.graph import Derived, Inputs, Settings
+from shore.tables.graph import Derived, Settings
 from shore.tables.operations import OPERATIONS, LogTable
 from topologies.model import Topology
 
@@ -65,53 +63,11 @@ FROM_LOGS: Final = (
 
 _TOPOLOGY: Final = ("sites", "owners")
 
-# Tables whose function of DataFrames is not in the graph yet: inputs, time, and how DuckDB makes the table.
-BY_DUCKDB: Final[Mapping[str, tuple[tuple[str, ...], str | None, Callable[[TablePaths], pa.Table]]]] = {
-    "alerts_now": (
-        ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
-        None,
-        alerts_now.everything,
-    ),
-    "containers_now": (
-        ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
-        None,
-        containers_now.everything,
-    ),
-    "quality": (("readings", "readings_rejected"), "day", quality.everything),
-}
-
-
-def _derived() -> tuple[Derived, ...]:
-    """All derived tables, each after its inputs."""
-    known = {each.table.name: each for each in graph.DERIVED}
-    for name, (inputs, time, _) in BY_DUCKDB.items():
-        known.setdefault(name, Derived(TABLES[name], inputs, _unknown, time))
-    found: dict[str, Derived] = {}
-
-    def add(name: str) -> None:
-        if name in known and name not in found:
-            for each in known[name].inputs:
-                add(each)
-            found[name] = known[name]
-
-    for name in known:
-        add(name)
-    return tuple(found.values())
-
-
-def _unknown(inputs: Inputs, settings: Settings) -> DataFrame:
-    raise NotImplementedError("DuckDB makes this table")
-
-
-DERIVED: Final = _derived()
-"""In an order in which each table comes after its inputs."""
+DERIVED: Final = graph.DERIVED
 
 
 def expected_rows(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int] = {}) -> DataFrame:
     """What a derived table must hold by its inputs, in their newest versions or in these."""
-    name = derived.table.name
-    if derived.compute is _unknown:
-        return lake.spark.createDataFrame(BY_DUCKDB[name][2](lake.paths).cast(derived.table.plain_schema))
     shore = topology.shore
     settings = Settings(shore.activation_energy) if shore is not None else Settings()
     return derived.compute(lake.inputs(derived.inputs, versions), settings)

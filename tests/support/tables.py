@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import create
 
 Rows = Mapping[str, Iterable[Mapping[str, Any]]]
 
@@ -26,7 +27,7 @@ def fill(folder: Path, rows: Rows) -> None:
     for name, found in rows.items():
         table, listed = TABLES[name], list(found)
         location = TablePaths.of(folder).table(name)
-        table.create(location)
+        create(table, location)
         known = set(table.plain_schema.names)
         if strange := {column for row in listed for column in row} - known:
             raise ValueError(f"table {name} has no column {', '.join(sorted(strange))}")

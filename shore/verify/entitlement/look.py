@@ -6,14 +6,17 @@ from collections.abc import Collection
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from deltalake import DeltaTable
 
 from shore.delta.datasets import is_in, open_dataset
 from shore.feeds.readers import FeedReader
-from shore.jobs.custody import believed, logs_of
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
+from shore.tables.custody import believed_of
+from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
 from shore.verify.entitlement.due import BOX, TOUCHED, look, touched_boxes
+from topologies.ledger_trust import Rules, history_rules
 
 
 def all_touched(paths: TablePaths) -> pa.Table:
@@ -66,3 +69,31 @@ def _with_cargo(paths: TablePaths, touched: pa.Table) -> pa.Table:
     boxes = pc.unique(open_dataset(paths, "events").to_table(columns=[BOX], filter=loaded)[BOX])
     cargo = pa.table([boxes, pa.repeat("events.", len(boxes)), pa.repeat(0, len(boxes))], names=TOUCHED.names)
     return pa.concat_tables([touched, cargo.cast(TOUCHED)])
+
+
+def logs_of(paths: TablePaths, boxes: Collection[str]) -> list[str]:
+    """The logs of these containers that the ledgers speak of."""
+    known = pc.unique(
+        open_dataset(paths, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]
+    ).to_pylist()
+    return [log for log in known if log is not None and log.partition(".")[2] in boxes]
+
+
+def believed(paths: TablePaths, logs: Collection[str]) -> pa.Table:
+    """The rows of ``custody_entries`` about these logs, without those that are not believed."""
+    rows = open_dataset(paths, CUSTODY_ENTRIES.name).to_table(filter=is_in("entry_log", logs))
+    rules = rules_of(paths)
+    if rules is None:
+        return rows
+    kept = {(each.ledger, each.offset) for each in believed_of(rows, rules)}
+    places_of = zip(rows["log"].to_pylist(), rows["log_offset"].to_pylist(), strict=True)
+    return rows.filter(pa.array([each in kept for each in places_of], pa.bool_()))
+
+
+def rules_of(paths: TablePaths) -> Rules | None:
+    """Who is believed, by tables ``sites`` and ``owners``; None where shore has not written it yet."""
+    if not all(DeltaTable.is_deltatable(paths.table(table.name)) for table in (SITES, OWNERS)):
+        return None
+    kinds = {row["site"]: row["kind"] for row in stored(paths, SITES).to_pylist()}
+    streams = {row["owner_code"]: row["stream"] for row in stored(paths, OWNERS).to_pylist()}
+    return history_rules(kinds, streams) if kinds else None

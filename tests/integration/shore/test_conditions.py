@@ -16,6 +16,7 @@ from shore.jobs.conditions import renew_mkt
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
+from tests.support.deltars import create
 from tests.unit.shore import hours
 from tests.unit.shore.hours import T0, Row, reading
 
@@ -61,7 +62,7 @@ def history(seed: int, boxes: int, readings: int) -> list[Row]:
 def test_spark_makes_what_duckdb_makes(spark: SparkSession, tmp_path: Path) -> None:
     paths = TablePaths(str(tmp_path))
     for name in ("readings", "mkt"):
-        TABLES[name].create(paths.table(name))
+        create(TABLES[name], paths.table(name))
     rows = history(1, 60, 40)
     no_time = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
     rows += [reading("NEVER", 0) | {"device_date_time": time} for time in (None, no_time)]

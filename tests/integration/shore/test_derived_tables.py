@@ -34,6 +34,7 @@ from shore.verify.compare import TableCheck
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.run import verify
 from tests.support import port_story
+from tests.support.deltars import create
 from tests.support.tables import fill
 from topologies.loader.load import load
 from topologies.model import Customer, Topology
@@ -213,7 +214,7 @@ def test_a_customers_table_that_cannot_be_read_says_how_to_have_it_again(spark: 
     assert topology.shore is not None
     ducks = Customer(feed_at=topology.shore.at, table=True)
     paths = TablePaths.of(tmp_path)
-    CUSTOMER_FEED.create(paths.customer("ducks"))
+    create(CUSTOMER_FEED, paths.customer("ducks"))
     for file in Path(paths.customer("ducks"), "_delta_log").glob("*.json"):
         file.write_text("this is no commit")
     found = verify(spark, topology.model_copy(update={"customers": {"ducks": ducks}}), NOWHERE, tmp_path, ["feeds"])

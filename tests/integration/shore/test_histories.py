@@ -12,13 +12,13 @@ from pyspark.sql import SparkSession
 
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
-from shore.jobs import bookings as bookings_duckdb
-from shore.jobs import custody as custody_duckdb
 from shore.jobs import histories, reference
 from shore.jobs.model import JobContext
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
 from tests.integration.shore.readings import undo_commit
 from tests.support.ledgers import LOG, came_back, claimed, entry, refused
+from tests.support.oracle import bookings as bookings_duckdb
+from tests.support.oracle import custody as custody_duckdb
 from tests.unit.shore.fleet import BOX, OTHER, at, change, ledger, merged, topology
 from topologies.model import InsertPoint, Stream
 

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from shore import joins
 from shore.read import sql
 from shore.tables import TABLES
+from tests.support.deltars import create
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import Fleet, alert, at, change, ledger, position, reading
 from tests.unit.shore.raw_records import make_custody
@@ -28,7 +29,7 @@ FUNCTIONS = {
 def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert set(FUNCTIONS) == set(joins.VIEWS)
     fleet = Fleet(tmp_path)
-    TABLES["custody"].create(fleet.paths.table("custody"))
+    create(TABLES["custody"], fleet.paths.table("custody"))
     entries = (entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 40, "marlin", "LOAD"))
     fleet.add(
         custody_entries=[ledger(i, each) for i, each in enumerate(entries)],

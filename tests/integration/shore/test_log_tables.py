@@ -15,8 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from shore.delta.commit import create_tables
-from shore.delta.write import append_once
-from shore.jobs import custody, operations, readings
+from shore.jobs import operations, readings
 from shore.paths import TablePaths
 from shore.source.operations import rows_of
 from shore.source.readings import READINGS_SCHEMA
@@ -24,7 +23,9 @@ from shore.tables.custody import CUSTODY
 from shore.tables.operations import ALERTS, CUSTODY_ENTRIES, OPERATIONS
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from tests.support.crashes import crash_everywhere
+from tests.support.deltars import append_once, create
 from tests.support.ledgers import entry
+from tests.support.oracle import custody
 from tests.unit.shore.raw_records import RECORDS, raw
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -130,7 +131,7 @@ def test_a_batch_that_an_older_version_began_is_not_repeated(of_a_query: SparkSe
     either commit."""
     paths = TablePaths.of(tmp_path)
     for table in (READINGS, READINGS_REJECTED):
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     rows = [{**row, "log_offset": n} for n, row in enumerate((GOOD, BAD))]
     for number, tables in enumerate(((READINGS_REJECTED,), (READINGS_REJECTED, READINGS))):
         for table in tables:

@@ -38,6 +38,7 @@ from shore.paths import TablePaths
 from shore.read import sql
 from shore.tables import TABLES
 from tests.integration.shore.world import World
+from tests.support.deltars import create
 from tests.support.tables import age
 from tests.support.waits import PATIENCE
 from topologies import model
@@ -55,7 +56,7 @@ DUCKS = "customers/ducks"
 def paths(tmp_path: Path) -> TablePaths:
     found = TablePaths.of(tmp_path)
     for name in ("readings", "events"):
-        TABLES[name].create(found.table(name))
+        create(TABLES[name], found.table(name))
     return found
 
 
@@ -201,7 +202,7 @@ def test_customers_tables_are_looked_after_too(tmp_path: Path, session: SparkSes
     found = topology_of("ducks")
     paths, kept = TablePaths.of(tmp_path), kept_tables(found)
     schema = kept[DUCKS].plain_schema
-    kept[DUCKS].create(paths.table(DUCKS))
+    create(kept[DUCKS], paths.table(DUCKS))
     for number in range(10):
         row = {"feed_offset": number, "kind": "reading", "equipment_reference": "BIGU0000016", "value": "{}"}
         write_deltalake(paths.table(DUCKS), pa.Table.from_pylist([row], schema=schema), mode="append")
@@ -352,7 +353,7 @@ def test_plan_then_do(
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     monkeypatch.setattr("shore.jobs.runner.close_session", lambda session: None)  # it is that of all tests
     paths = TablePaths.of(tmp_path / "minimal")
-    TABLES["events"].create(paths.table("events"))
+    create(TABLES["events"], paths.table("events"))
     fill(paths, 9, table="events")
     assert run(["shore", "compact"]) == 2
     assert "--yes" in capsys.readouterr().err

@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from fairlead.kafka.protocol.record import NewRecord
-from shore.delta.write import append_once
 from shore.errors import JobFailedError
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.paths import TablePaths
@@ -15,6 +14,7 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import readings_of, records, rows, undo_commit
 from tests.integration.shore.world import World
 from tests.support.crashes import Plan, planted
+from tests.support.deltars import append_once, create
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -66,7 +66,7 @@ def test_a_checkpoint_of_an_older_version_goes_on(shore_of: Shore, world: World)
     before = read_checkpoint(paths, "readings")
     assert before is not None
     for table in (READINGS, READINGS_REJECTED):
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     stored = [{"log": log, "log_offset": offset, "device_id": "old"} for log in logs for offset in range(1, 7)]
     content = pa.Table.from_pylist(stored, schema=READINGS.plain_schema)
     append_once(paths.table(READINGS.name), content, app=before.query_id, version=0)

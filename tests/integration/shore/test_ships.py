@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from shore.jobs import dock_movements as dock_movements_duckdb
-from shore.jobs import reference, ships, ships_duckdb
+from shore.jobs import reference, ships
 from shore.jobs.model import JobContext
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
 from tests.integration.shore.readings import undo_commit
+from tests.support.oracle import dock_movements as dock_movements_duckdb
+from tests.support.oracle import ships as ships_duckdb
 from tests.unit.shore.fleet import (
     BOX,
     MARLIN,

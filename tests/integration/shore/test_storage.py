@@ -17,7 +17,6 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import conform, create_tables
 from shore.delta.lake import Lake
 from shore.delta.lease import Lease, only_one
-from shore.delta.write import append_once
 from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
 from shore.jobs.checkpoint import archive_checkpoint, commit_actions, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
@@ -31,6 +30,7 @@ from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.deltars import append_once, create
 from tests.support.objectstore import kinds, s3_base, s3_server
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -95,7 +95,7 @@ def test_a_storage_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch)
 def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
     jobs = [JOBS["readings"]]
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     check_state(paths, jobs)
     write_checkpoint(paths, "readings", {"a.b": 2}, "{}")
     write_deltalake(paths.table("readings"), ROW, mode="append")
@@ -229,7 +229,7 @@ def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     first = Machine(paths.base, "one", on_lost=lost.set)
     first.acquire()
     place = paths.table("readings")
-    TABLES["readings"].create(place)
+    create(TABLES["readings"], place)
     assert append_once(place, ROW, app="a", version=0)
     first.die()  # it is held up, and does not know
     second = Machine(paths.base, "two")

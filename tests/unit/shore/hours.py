@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from shore.jobs import whole
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.oracle import conditions as whole
 
 T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
 DERIVED = {

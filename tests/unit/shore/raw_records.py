@@ -15,13 +15,13 @@ from fairlead.records.custody import CustodyEntry, LedgerEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore.delta.write import append_once
-from shore.jobs import custody
 from shore.paths import TablePaths
 from shore.source.operations import rows_of
 from shore.tables.model import TIME
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
+from tests.support.deltars import append_once
 from tests.support.ledgers import entry
+from tests.support.oracle import custody
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BY_NAME = {operation.table.name: operation for operation in OPERATIONS}

@@ -9,6 +9,7 @@ import pytest
 
 from shore.read import rows, sql
 from shore.tables import TABLES
+from tests.support.deltars import create
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import BOX, OTHER, Fleet, alert, at, change, ledger, position, reading
 from tests.unit.shore.raw_records import make_custody
@@ -19,7 +20,7 @@ LOG = f"containers.{BOX}"
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     made = Fleet(tmp_path)
-    TABLES["custody"].create(made.paths.table("custody"))
+    create(TABLES["custody"], made.paths.table("custody"))
     return made
 
 

@@ -14,12 +14,12 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.errors import RefusedError, UnknownNameError
 from shore.delta.evolution import broken_rules, check_types
-from shore.delta.write import append_once
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
 from shore.maintenance import TIMES, files_opened, plan_compaction, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import append_once, create
 from tests.support.tables import age
 from topologies.model import RetainedTable
 
@@ -31,7 +31,7 @@ NOW = dt.datetime.now(dt.UTC)
 def paths(tmp_path: Path) -> TablePaths:
     found = TablePaths.of(tmp_path)
     for name in ("readings", "events"):
-        TABLES[name].create(found.table(name))
+        create(TABLES[name], found.table(name))
     return found
 
 
@@ -152,7 +152,7 @@ def test_a_table_of_an_older_version_gets_the_columns_it_lacks(tmp_path: Path) -
     DeltaTable.create(paths.table("readings"), schema=old)
     row = {"log": "c.1", "log_offset": 1, "payload": b"x"}
     write_deltalake(paths.table("readings"), pa.Table.from_pylist([row], schema=old), mode="append")
-    READINGS.create(paths.table("readings"))
+    create(READINGS, paths.table("readings"))
     check_types(paths)
     fill(paths, 1)
     found = DeltaTable(paths.table("readings")).to_pyarrow_dataset().to_table()

@@ -9,6 +9,7 @@ import pytest
 
 from shore.read import rows, sql
 from shore.tables import TABLES
+from tests.support.deltars import create
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import (
     BOX,
@@ -37,7 +38,7 @@ QUESTIONS = re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A port call with boxes of two lines, and a passage."""
     fleet = Fleet(tmp_path_factory.mktemp("questions"))
-    TABLES["custody"].create(fleet.paths.table("custody"))
+    create(TABLES["custody"], fleet.paths.table("custody"))
     aboard = {"vessel_imo_number": STAR, "voyage_reference": "V1"}
     entries = (entry(1, 0, "tokyo", "GTIN"), entry(2, 1, "star", "LOAD"))
     told = [

@@ -37,7 +37,7 @@ class Task:
         self.tester = self._new()
 
     def _new(self) -> TwsTester:
-        # The event-time column of the job is null, so that no row is late for Spark.
+        # The event time of the job is so far ahead that no row is late for Spark.
         return TwsTester(Detection(self._ask), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
 
     def _ask(self) -> Sites:

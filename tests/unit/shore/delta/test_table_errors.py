@@ -13,6 +13,7 @@ from shore.delta.table_errors import check_tables, open_table
 from shore.paths import TablePaths
 from shore.read import sql, table
 from shore.tables import TABLES
+from tests.support.deltars import create
 
 BOX = "BIGU1000010"
 
@@ -23,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     found = tmp_path / "minimal"
-    TABLES["readings"].create(TablePaths.of(found).table("readings"))
+    create(TABLES["readings"], TablePaths.of(found).table("readings"))
     return found
 
 

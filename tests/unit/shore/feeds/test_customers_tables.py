@@ -15,13 +15,13 @@ from fairlead.errors import UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.evolution import check_types
 from shore.delta.table_errors import check_tables
-from shore.delta.write import append_once
 from shore.errors import SchemaError
 from shore.feeds.readers import kept_tables
 from shore.maintenance import plan_compaction, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
+from tests.support.deltars import append_once, create
 from tests.support.tables import age
 from topologies.loader.load import load
 from topologies.model import Customer, Topology
@@ -40,7 +40,7 @@ def topology() -> Topology:
 @pytest.fixture
 def paths(tmp_path: Path) -> TablePaths:
     found = TablePaths.of(tmp_path)
-    CUSTOMER_FEED.create(found.customer("ducks"))
+    create(CUSTOMER_FEED, found.customer("ducks"))
     fill(found, 10)
     return found
 
@@ -101,7 +101,7 @@ def test_commands_know_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert run(["sql", 'select * from "customers/ducks"']) == 4
     assert "there are no tables" in " ".join(capsys.readouterr().err.split())
     paths = TablePaths.of(tmp_path / "minimal")
-    CUSTOMER_FEED.create(paths.customer("ducks"))
+    create(CUSTOMER_FEED, paths.customer("ducks"))
     fill(paths, 9)
     assert run(["tables", "--json"]) == 0
     (info,) = json.loads(capsys.readouterr().out)

@@ -24,6 +24,7 @@ from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.model import CHANGE_FEED
+from tests.support.deltars import create
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
@@ -149,7 +150,7 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
         change = "one fewer"
     ids: list[str | None] = []
     for table in job.inputs:
-        TABLES[table].create(TablePaths.of(tmp_path).table(table))
+        create(TABLES[table], TablePaths.of(tmp_path).table(table))
         ids.append(str(DeltaTable(TablePaths.of(tmp_path).table(table)).metadata().id))
     before: dict[str, list[str | None]] = {
         "none": ids,

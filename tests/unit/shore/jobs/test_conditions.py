@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta import datasets
-from shore.jobs.whole import HOUR_SCHEMA, as_conditions
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.support.oracle.conditions import HOUR_SCHEMA, as_conditions
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BOX = "BIGU0000016"

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 from deltalake import DeltaTable
 
-from shore.delta.write import append_once
 from shore.jobs.operations import PATTERN
 from shore.source.operations import rows_of
+from tests.support.deltars import append_once, create
 from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 
 
@@ -53,11 +53,11 @@ def test_a_table_of_before_gets_its_new_columns_and_keeps_its_rows(tmp_path: Pat
     alerts = BY_NAME["alerts"].table
     before = dataclasses.replace(alerts, columns=tuple(c for c in alerts.columns if c.name != "revision"))
     location = str(tmp_path / "alerts")
-    before.create(location)
+    create(before, location)
     rows = rows_of(BY_NAME["alerts"], raw(*RECORDS))
     append_once(location, rows.drop_columns(["revision"]), app="old", version=0)
     for _ in range(2):  # as at every start
-        alerts.create(location)
+        create(alerts, location)
     second = msgspec.structs.replace(RECORDS[0][1], state="UPDATED", revision=1)
     append_once(location, rows_of(BY_NAME["alerts"], raw((RECORDS[0][0], second))), app="new", version=0)
     found = DeltaTable(location).to_pyarrow_table().sort_by("state").to_pylist()

@@ -29,6 +29,7 @@ from shore.jobs.state import check_state
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import create
 from topologies.loader.load import load
 
 SPARKS_WORDS = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING] boom
@@ -102,7 +103,7 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
     paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
     check_state(paths, jobs)  # nothing yet
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     check_state(paths, jobs)  # killed before the first batch
     for job in jobs:
         write_checkpoint(paths, job.name, {}, "{}")
@@ -123,7 +124,7 @@ def test_paths() -> None:
 def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     root = Path(paths.checkpoint("feeds"))
     write_checkpoint(paths, "feeds", {}, "{}")
     source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'

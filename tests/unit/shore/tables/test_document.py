@@ -11,6 +11,7 @@ import pytest
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
+from tests.support.deltars import create
 from tools.table_reference import FOLDER, pages
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "tables.md"
@@ -29,7 +30,7 @@ def test_examples_run(
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     paths = TablePaths.of(tmp_path / "big-blue")
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     exec(compile(example, str(DOCUMENT), "exec"), {})  # noqa: S102  # our own examples
     assert capsys.readouterr().out.strip() == "[]"
 

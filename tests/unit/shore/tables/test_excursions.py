@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.jobs.whole import parts_of, sessions_of
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.support.oracle.conditions import parts_of, sessions_of
 from tests.unit.shore.hours import T0, Row, reading
 
 DAY = dt.timedelta(days=1)

@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta import datasets
-from shore.jobs import whole
-from shore.jobs.whole import DAYS_OF_MKT, HOUR_SCHEMA, MONTHS_OF_MKT
 from shore.tables.hours import ACTIVATION_ENERGY, GAS_CONSTANT, hours_sql
 from shore.tables.mkt import MKT
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.support.oracle import conditions as whole
+from tests.support.oracle.conditions import DAYS_OF_MKT, HOUR_SCHEMA, MONTHS_OF_MKT
 from tests.unit.shore.hours import Row, reading
 from topologies.loader.load import load
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta.datasets import select
-from shore.jobs.bookings import states
 from shore.tables import TABLES
 from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS
 from tests.support.examples import examples
+from tests.support.oracle.bookings import states
 from tests.unit.shore.fleet import BOX, OTHER, at, change
 
 SCHEMA = pa.schema([TABLES["bookings"].plain_schema.field(name) for name in (*COLUMNS, "valid_from", "valid_to")])
