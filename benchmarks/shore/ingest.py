@@ -25,10 +25,10 @@ from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import SIZES, Site, fresh
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers
+from shore.delta.commit import create_table
 from shore.paths import TablePaths
 from shore.session import settings as usual_settings
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS
-from tests.support.deltars import create
 
 _LOGIN: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
 _TYPES: Final = {"string": "string", "int64": "bigint", "double": "double", "bool": "boolean"}
@@ -180,7 +180,7 @@ def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list
     with session({"spark.jars": f"{jars},{options.with_kafka_connector}"}) as work:
         for name in ("Spark's own source, cold", "Spark's own source, warm"):
             paths = work.paths(name)
-            create(READINGS, paths.table(READINGS.name))
+            create_table(work.spark, READINGS, paths.table(READINGS.name))
             writer = stock_query(work.spark, site.endpoint, paths, options.max_records)
             writer = writer.option("checkpointLocation", paths.checkpoint("stock"))
             rounds.append(drain(writer, site, paths, rows).figures(rows))

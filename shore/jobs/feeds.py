@@ -22,7 +22,6 @@ from shore.feeds.kinds import newcomers, note_kinds
 from shore.feeds.look import BOX, CHANGE, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader, readers_here
-from shore.jobs import reference
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.model import JobContext
 from shore.sink.exactly_once import FeedSink
@@ -35,8 +34,6 @@ def query(context: JobContext) -> DataStreamWriter:
     """Creates the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
     lake, paths, endpoint = context.lake, context.paths, context.endpoint
     readers = readers_here(context.topology)
-    if any(reader.grain == "movements" for reader in readers):
-        reference.refresh(paths, context.topology)  # the names of ships and lines
     create_feeds(endpoint, [reader.customer for reader in readers])
     create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))

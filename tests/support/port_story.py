@@ -27,8 +27,9 @@ from shore.alerts.machine import State, advance
 from shore.alerts.rules import COLUMNS, reading_of
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import table_of
+from shore.tables.graph import DERIVED
 from shore.tables.reference import owner_rows, site_rows
-from shore.verify.catalogue import BY_DUCKDB, DERIVED
+from tests.support.oracle.tables import ORACLES
 from tests.support.tables import fill
 from topologies.drawing.seachart import ports
 from topologies.loader.load import load
@@ -57,7 +58,7 @@ _FROM, _TO = (1.26, 103.84), (35.61, 139.79)
 
 
 def write(folder: Path) -> None:
-    """Write every table of the story into the state folder of a topology; the jobs' own code makes the derived ones."""
+    """Write every table of the story into the state folder of a topology; DuckDB makes the derived ones."""
     fill(folder, rows())
     derive(folder)
 
@@ -69,7 +70,7 @@ def derive(folder: Path, *names: str) -> None:
     fill(folder, {name: () for each in wanted for name in (*each.inputs, each.table.name)})
     for each in wanted:
         name = each.table.name
-        made = _alerts_ashore(paths) if name == "alerts_ashore" else BY_DUCKDB[name][2](paths)
+        made = _alerts_ashore(paths) if name == "alerts_ashore" else ORACLES[name](paths)
         write_deltalake(DeltaTable(paths.table(name)), made, mode="overwrite")
 
 
