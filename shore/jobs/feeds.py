@@ -24,6 +24,7 @@ from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader, readers_here
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.model import JobContext
+from shore.jobs.reference import stored
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import create_feeds
 from shore.tables.customer_feed import CUSTOMER_FEED
@@ -88,8 +89,8 @@ def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
 def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:
     """By what ledgers are believed: the kinds of sites and the streams of owner codes; None where shore has written
     neither yet."""
-    kinds = {row["site"]: row["kind"] for row in reference.stored(lake.paths, SITES).to_pylist()}
-    streams = {row["owner_code"]: row["stream"] for row in reference.stored(lake.paths, OWNERS).to_pylist()}
+    kinds = {row["site"]: row["kind"] for row in stored(lake.paths, SITES).to_pylist()}
+    streams = {row["owner_code"]: row["stream"] for row in stored(lake.paths, OWNERS).to_pylist()}
     return (kinds, streams) if kinds else None
 
 
