@@ -345,14 +345,15 @@ class LogComparison:
         return as_difference((found or expected)[TABLE], row, names)
 
     def _aligned(self, rows: DataFrame, table: Column) -> DataFrame:
-        there = set(rows.columns)
-        return rows.select(
-            table.alias(TABLE),
-            *(
-                (F.col(field.name) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
-                for field in _schema(self.entry.tables).fields
-            ),
-        )
+        """Rows with the columns of all tables; those that the row's own table does not have are null."""
+        there, found = set(rows.columns), [table.alias(TABLE)]
+        for field in _schema(self.entry.tables).fields:
+            owners = [name for name in self.entry.tables if field.name in TABLES[name].plain_schema.names]
+            value = F.col(field.name) if field.name in there else F.lit(None)
+            if len(owners) < len(self.entry.tables):
+                value = F.when(table.isin(owners), value)
+            found.append(value.cast(field.dataType).alias(field.name))
+        return rows.select(*found)
 
     @property
     def _columns(self) -> list[str]:

@@ -45,12 +45,11 @@ ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 class Tables:
     """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
 
-    def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
+    def __init__(self, world: World, folder: Path, spark: SparkSession, empty: Path) -> None:
         self.world, self.folder, self.paths, self.spark = world, folder, TablePaths.of(folder), spark
         self.lake = Lake(spark, self.paths)
         register(spark, world.endpoint)
-        wanted = (*ENTRY.tables, "feeds", "custody", "custody_entries", "sites", "owners", "conditions")
-        create_tables(spark, {self.paths.table(name): TABLES[name] for name in wanted})
+        shutil.copytree(empty, folder, dirs_exist_ok=True)
 
     def fill(self, positions: dict[str, int]) -> None:
         """Rows of everything before these positions, and a checkpoint that stands there."""
@@ -90,8 +89,17 @@ class Tables:
         return backfill.apply_backfill(todo, self.lake, world.topology())
 
 
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables without rows: copied, since making them takes far longer."""
+    folder = tmp_path_factory.mktemp("empty")
+    paths = TablePaths.of(folder)
+    create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
+    return folder
+
+
 @pytest.fixture
-def tables(world: World, tmp_path: Path, spark: SparkSession) -> Tables:
+def tables(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> Tables:
     """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
     one, two = world.box(0), world.box(1)
     world.append(
@@ -101,7 +109,7 @@ def tables(world: World, tmp_path: Path, spark: SparkSession) -> Tables:
             + [reading(two, i, T0 + i * 60 * MINUTE) for i in range(23)],
         }
     )
-    found = Tables(world, tmp_path, spark)
+    found = Tables(world, tmp_path, spark, empty)
     found.fill({world.log(one): 25, world.log(two): 5})
     return found
 
@@ -254,10 +262,10 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
 
 
 def test_columns_that_a_release_added_are_filled_for_old_rows(
-    world: World, tmp_path: Path, spark: SparkSession
+    world: World, tmp_path: Path, spark: SparkSession, empty: Path
 ) -> None:
     """Old rows have null in a column that was added after they were written."""
-    tables, boxes = Tables(world, tmp_path, spark), [world.box(1), world.box(2)]
+    tables, boxes = Tables(world, tmp_path, spark, empty), [world.box(1), world.box(2)]
     more = [reading(boxes[0], 500 + n, T0 + n * MINUTE) for n in range(30)]
     first = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(250)] for box in boxes})
     second = world.append({world.log(boxes[0]): more})
@@ -287,9 +295,9 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(
     assert tables.rows().equals(rows)
 
 
-def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark: SparkSession) -> None:
+def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> None:
     """Rows of no record stay, also those that lie between rows that are put right."""
-    tables, box = Tables(world, tmp_path, spark), world.box(1)
+    tables, box = Tables(world, tmp_path, spark, empty), world.box(1)
     log = world.log(box)
     end = world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[log] + 20
     tables.fill({log: end})
