@@ -1,11 +1,12 @@
 """The cost of shore: tables, alerts, queries, feeds.
 
-    python -m benchmarks.shore [--only ingest,skew,alerts,point_query,feeds] [--logs N] [--readings N] ...
+    python -m benchmarks.shore [--only ingest,skew,alerts,point_query,feeds,outlook] [--logs N] [--readings N] ...
 
 ``ingest``: 1,000,000 readings of 10,000 logs to table ``readings``, warm, a trigger with nothing new, and how much
 memory two admission limits need. ``skew``: one log with very many records beside very many with few. ``alerts``: how
 many readings a second the stateful job takes, and how fast its state is back. ``point_query``: one container among 100
-million readings. ``feeds``: how long a reading takes from its log to a customer's feed.
+million readings. ``feeds``: how long a reading takes from its log to a customer's feed. ``outlook``: how well that
+table says when cargo leaves its band.
 
 Use a machine that does nothing else. The options make it smaller, for trying out.
 """
@@ -16,7 +17,7 @@ import argparse
 from typing import Final
 
 from benchmarks.harness import main
-from benchmarks.shore import alerts, feeds, ingest, point_query, skew
+from benchmarks.shore import alerts, feeds, ingest, outlook, point_query, skew
 
 PARTS: Final = {
     "ingest": ingest.measure,
@@ -24,11 +25,12 @@ PARTS: Final = {
     "alerts": alerts.measure,
     "point_query": point_query.measure,
     "feeds": feeds.measure,
+    "outlook": outlook.measure,
 }
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    for part in (ingest, skew, alerts, point_query, feeds):
+    for part in (ingest, skew, alerts, point_query, feeds, outlook):
         part.add_options(parser)
 
 

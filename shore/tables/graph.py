@@ -15,6 +15,7 @@ from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
+from shore.tables.outlook import OUTLOOK, outlook
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,5 +58,6 @@ DERIVED: tuple[Derived, ...] = (
     Derived(
         EXCURSIONS, ("excursion_parts",), lambda inputs, _: excursions(inputs["excursion_parts"]), "start_date_time"
     ),
+    Derived(OUTLOOK, ("readings",), lambda inputs, _: outlook(inputs["readings"])),
 )
 """In an order in which each table comes after its inputs."""
