@@ -138,6 +138,7 @@ def replace_rows(
     *,
     within: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     bounds: Iterable[Bound] = (),
+    stored: DataFrame | None = None,
 ) -> int:
     """Make the table's rows of a scope equal to ``fresh``, in one commit; none where they are.
 
@@ -145,6 +146,7 @@ def replace_rows(
         fresh: All rows that the scope is to have, none outside it, one for a key.
         within: Of rows of the table, those in the scope; all by default.
         bounds: What holds for every row of the scope, in literals: it lets Delta leave out files.
+        stored: The table's rows in the scope, where the caller has read them already; they are not read again.
 
     Returns:
         How many rows were written or deleted.
@@ -153,8 +155,9 @@ def replace_rows(
     fresh = conform(fresh, table)
     if is_empty(location):
         return append_first(fresh, location)
-    stored = lake.read(table.name).select(*table.plain_schema.names)
-    stored = within(stored.where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
+    if stored is None:
+        stored = within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
+    stored = stored.select(*table.plain_schema.names)
     odd = differences(stored, fresh, table.key).persist()
     try:
         counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}

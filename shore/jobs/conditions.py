@@ -1,10 +1,11 @@
-"""Job ``conditions``: keeps ``conditions``, ``mkt``, ``excursions`` and ``excursion_parts`` as they follow from
-``readings``.
+"""Job ``conditions``: keeps ``conditions``, ``mkt``, ``excursions``, ``excursion_parts`` and ``outlook`` as they follow
+from ``readings``.
 
 Each batch takes the new rows of ``readings`` and finds the hours of boxes that they touch. These hours are made again,
 once for all tables; then the longer windows that they are in, from the stored hours and days around them; then the half
-hours and sessions of the boxes that are or were out of band. Each table gets one commit at most, and none where nothing
-differs. There is no state but the tables, so late telemetry, repeated batches and crashes are no special cases.
+hours and sessions of the boxes that are or were out of band; and the outlooks of the boxes with new readings. Each
+table gets one commit at most, and none where nothing differs. There is no state but the tables, so late telemetry,
+repeated batches and crashes are no special cases.
 
 What a batch reads follows from its spans (``shore.jobs.spans``), and not from the history: ``readings`` of the touched
 hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
@@ -33,6 +34,7 @@ from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, 
 from shore.tables.hours import ACTIVATION_ENERGY, hours_of, touched_hours
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
+from shore.tables.outlook import CREDIBLE, LOOKBACK, OUTLOOK, USED_BY_OUTLOOK, outlook
 
 HOUR: Final = dt.timedelta(hours=1)
 DAY: Final = dt.timedelta(days=1)
@@ -48,9 +50,12 @@ _DAYS: Final = "r.window_end between s.low + interval 1 hour and s.high + interv
 _MONTHS: Final = """r.window_end between date_trunc('day', s.low) + interval 1 day
     and date_trunc('day', s.high) + interval 30 days"""
 _WINDOWS: Final = f"case r.window_hours when 1 then {_HOURS} when 24 then {_DAYS} else {_MONTHS} end"
-_UNITS: Final = "r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"
-_WHOLE_DAYS: Final = """r.window_end between date_trunc('day', s.low) - interval 28 days
-    and date_trunc('day', s.high) + interval 30 days"""
+# What is read of the two tables: the scope, the hours for windows of 24 hours, the days for those of 30 days.
+_AROUND: Final = """r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"""
+_AROUND_MONTHS: Final = f"""case when coalesce(r.whole_day, false) or r.window_hours = 720
+    then r.window_end between date_trunc('day', s.low) - interval 28 days
+        and date_trunc('day', s.high) + interval 30 days
+    else {_AROUND} end"""
 _PARTS: Final = f"""r.part_start >= s.low - interval {_REACH // MINUTE} minutes
     and r.part_start < s.high + interval 1 hour"""
 _READINGS_OF_PARTS: Final = f"""r.device_date_time >= s.low - interval {(_REACH + SLOT) // MINUTE} minutes
@@ -79,6 +84,15 @@ from made as m left join {{excursions}} as e
     and e.last_date_time >= m.low - interval {SILENCE // MINUTE} minutes
 group by m.equipment_reference, m.quantity, m.low, m.high
 """  # noqa: S608  # our own names
+# Boxes with readings that are new enough, and the newest that is known of each.
+_CLOCKS: Final = f"""
+select b.equipment_reference, greatest(newest, as_of_date_time) as low, greatest(newest, as_of_date_time) as high
+from (
+    select equipment_reference, max(device_date_time) as newest from {{batch}} where {CREDIBLE} group by 1
+) as b left join {{known}} as k on k.equipment_reference = b.equipment_reference
+where as_of_date_time is null or newest > as_of_date_time - interval {LOOKBACK // HOUR} hours
+"""  # noqa: S608  # our own names
+_RECENT: Final = f"""r.device_date_time > s.low - interval {LOOKBACK // HOUR} hours and r.device_date_time <= s.high"""
 _BEGINS: Final = "r.quantity = s.quantity and r.start_date_time between s.low and s.high"
 
 
@@ -99,7 +113,7 @@ def query(context: JobContext) -> DataStreamWriter:
     def update_batch(batch: DataFrame, _: int) -> None:
         update(batch, Lake(batch.sparkSession, lake.paths), energy)  # a query has a session of its own
 
-    readings = lake.new_rows("readings", maxBytesPerTrigger="1g").select(*USED)
+    readings = lake.new_rows("readings", maxBytesPerTrigger="1g").select(*USED_BY_OUTLOOK)
     writer: DataStreamWriter = readings.writeStream.foreachBatch(update_batch)
     return writer
 
@@ -116,24 +130,31 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
             update_conditions(lake, touched, conditions.hour_rows(fresh))
             update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
             update_excursions(lake, touched, fresh)
+    update_outlook(batch, lake)
 
 
 def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     """Replace the touched hours of table ``conditions``, and the windows of 24 hours that they are in."""
-    units = _units(lake, CONDITIONS, touched, fresh)
-    rows = units.unionByName(conditions.day_rows(units))
-    _replace_windows(lake, CONDITIONS, touched, rows, after=DAY)
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
+    with (
+        _persisted(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND)) as stored,
+        _persisted(_units(stored, touched, fresh)) as units,
+    ):
+        rows = units.unionByName(conditions.day_rows(units))
+        _replace_windows(lake, CONDITIONS, touched, stored, rows, after=DAY)
 
 
 def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     """The same for table ``mkt``, and the windows of 30 days."""
-    units = _units(lake, MKT, touched, fresh)
-    days = within(mkt.day_rows(units), touched.spans, _DAYS)
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
-    stored = within(lake.read(MKT.name).where("whole_day").where(near.of()), touched.spans, _WHOLE_DAYS)
-    whole_days = outside(stored, touched.spans, _DAYS).unionByName(days.where("whole_day"))
-    rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
-    _replace_windows(lake, MKT, touched, rows, after=30 * DAY)
+    with (
+        _persisted(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS)) as stored,
+        _persisted(_units(stored, touched, fresh)) as units,
+        _persisted(within(mkt.day_rows(units), touched.spans, _DAYS)) as days,
+    ):
+        whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
+        rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+        _replace_windows(lake, MKT, touched, stored, rows, after=30 * DAY)
 
 
 def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
@@ -142,19 +163,36 @@ def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
     Most boxes are in band: only spans with a reading out of band, or with a stored half hour that they may change, are
     looked at. Sessions are committed before the half hours, so that a crash in between leaves what leads to them.
     """
-    parts = lake.read(EXCURSION_PARTS.name)
     scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-    pending = within(touched.spans, parts.where(scope.of()), _PENDING)
-    with _persisted(pending.union(within(touched.spans, hours, _IS_OUT)).distinct()) as spans:
-        extents = extents_of(spans)
-        if not extents:
-            return
-        near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
-        readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
-        with _persisted(within(excursion_parts(readings), spans, _PARTS)) as fresh:
-            _replace_sessions(lake, spans, extents, fresh)
-            scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-            replace_rows(lake, EXCURSION_PARTS, fresh, within=lambda rows: within(rows, spans, _PARTS), bounds=[scope])
+    with _persisted(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS)) as stored:
+        out = within(touched.spans, stored, _PENDING).union(within(touched.spans, hours, _IS_OUT)).distinct()
+        with _persisted(out) as spans:
+            extents = extents_of(spans)
+            if not extents:
+                return
+            near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
+            readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
+            with _persisted(within(excursion_parts(readings), spans, _PARTS)) as fresh:
+                _replace_sessions(lake, spans, extents, fresh)
+                stored = within(stored, spans, _PARTS)
+                scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+                replace_rows(lake, EXCURSION_PARTS, fresh, stored=stored, bounds=[scope])
+
+
+def update_outlook(batch: DataFrame, lake: Lake) -> None:
+    """Replace the rows of table ``outlook`` of boxes with readings that are new enough.
+
+    The table says as of when it knows each box: readings from 72 hours before that on count, older ones change nothing.
+    """
+    with _persisted(lake.read(OUTLOOK.name)) as known:
+        found = lake.spark.sql(_CLOCKS, batch=batch, known=known)
+        with _persisted(found) as spans:
+            extents = extents_of(spans)
+            if not extents:
+                return
+            near = bound(extents, lambda extent: (between("device_date_time", extent, LOOKBACK, NONE),))
+            readings = within(lake.read("readings").select(*USED_BY_OUTLOOK).where(near.of()), spans, _RECENT)
+            replace_rows(lake, OUTLOOK, outlook(readings), stored=within(known, spans, "true"))
 
 
 def renew_mkt(lake: Lake, activation_energy: float) -> bool:
@@ -167,21 +205,19 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
     return True
 
 
-def _units(lake: Lake, table: Table, touched: Touched, fresh: DataFrame) -> DataFrame:
+def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
     """The hours that the windows of 24 hours need: those made again, and the stored ones around them."""
-    near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
-    stored = within(lake.read(table.name).where("window_hours = 1").where(near.of()), touched.spans, _UNITS)
-    return outside(stored, touched.hours, "r.window_start = s.window_start").unionByName(fresh)
+    kept = outside(stored.where("window_hours = 1"), touched.hours, "r.window_start = s.window_start")
+    return kept.unionByName(fresh)
 
 
-def _replace_windows(lake: Lake, table: Table, touched: Touched, rows: DataFrame, *, after: dt.timedelta) -> None:
+def _replace_windows(
+    lake: Lake, table: Table, touched: Touched, stored: DataFrame, rows: DataFrame, *, after: dt.timedelta
+) -> None:
     """Replace the windows that touched hours are in; they end until ``after`` the begin of the last of these."""
-
-    def in_scope(rows: DataFrame) -> DataFrame:
-        return within(rows, touched.spans, _WINDOWS)
-
     scope = bound(touched.extents, lambda extent: (between("window_end", extent, -HOUR, after),))
-    replace_rows(lake, table, in_scope(rows), within=in_scope, bounds=[scope])
+    rows, stored = within(rows, touched.spans, _WINDOWS), within(stored, touched.spans, _WINDOWS)
+    replace_rows(lake, table, rows, stored=stored, bounds=[scope])
 
 
 def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], fresh: DataFrame) -> None:
@@ -193,17 +229,16 @@ def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...],
             Between("last_date_time", extent.low - _REACH - SILENCE, None),
         )
 
-    before = lake.read(EXCURSIONS.name).where(bound(extents, reach).of())
-    reached = lake.spark.sql(_REACHED, spans=spans, excursions=before)
-    with _persisted(reached) as reached:
+    with (
+        _persisted(lake.read(EXCURSIONS.name).where(bound(extents, reach).of())) as before,
+        _persisted(lake.spark.sql(_REACHED, spans=spans, excursions=before)) as reached,
+    ):
         around = extents_of(reached)
         stored = lake.read(EXCURSION_PARTS.name)
         stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
         parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
         scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
-        replace_rows(
-            lake, EXCURSIONS, excursions(parts), within=lambda rows: within(rows, reached, _BEGINS), bounds=[scope]
-        )
+        replace_rows(lake, EXCURSIONS, excursions(parts), stored=within(before, reached, _BEGINS), bounds=[scope])
 
 
 @contextmanager

@@ -175,7 +175,7 @@ JOBS: dict[str, Job] = {
         Job(
             "conditions",
             2,
-            ("conditions", "excursions", "excursion_parts", "mkt"),
+            ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
             "60 seconds",
             conditions.query,
             inputs=("readings",),

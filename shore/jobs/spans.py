@@ -3,7 +3,7 @@
 A batch holds readings of now of many boxes, perhaps a late one of last month of one box, and weeks of a ship that has
 berthed. A *span* is a stretch of one box: touched times that lie close together. Joins with the spans say exactly what
 is in the scope. An *extent* is a stretch of time with all spans in it; extents are literals, so that Delta skips the
-files outside of them. One late reading makes an extent of its own, which names its box, and so draws in no others.
+files outside of them. Late readings make an extent of their own, and so draw in nothing between them and now.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from shore.delta.commit import AnyOf, Between, OneOf
+from shore.delta.commit import AnyOf, Between
 
 BOX: Final = "equipment_reference"
-NAMED: Final = 100  # boxes; an extent of more names none
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_EXTENTS: Final = 50  # alternatives in one condition
+_EXTENTS: Final = 10  # alternatives in one condition
 _LONG: Final = dt.timedelta(days=2)  # spans longer than this share no extent with shorter ones
 
 _SPANS: Final = """
@@ -38,29 +37,32 @@ from numbered group by equipment_reference, number
 """
 
 # By full hours, so that there are few.
-_EXTENT: Final = f"""
+_EXTENT: Final = """
 select
     unix_micros(date_trunc('hour', low)),
     unix_micros(date_trunc('hour', high + interval 1 hour - interval 1 microsecond)),
-    slice(collect_set(equipment_reference), 1, {NAMED + 1})
-from {{spans}} group by 1, 2
-"""  # noqa: S608  # our own names
+    min(equipment_reference), max(equipment_reference)
+from {spans} group by 1, 2
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Touched times in [``low``, ``high``]; ``boxes`` are all that have some, None where they are many."""
+    """Touched times in [``low``, ``high``], of boxes whose names are in [``first``, ``last``]."""
 
     low: dt.datetime
     high: dt.datetime
-    boxes: frozenset[str] | None
+    first: str
+    last: str
 
     def join(self, other: Extent) -> Extent:
         """The smallest extent that holds both."""
-        boxes = None if self.boxes is None or other.boxes is None else self.boxes | other.boxes
-        if boxes is not None and len(boxes) > NAMED:
-            boxes = None
-        return Extent(min(self.low, other.low), max(self.high, other.high), boxes)
+        return Extent(
+            min(self.low, other.low),
+            max(self.high, other.high),
+            min(self.first, other.first),
+            max(self.last, other.last),
+        )
 
 
 def spans_of(keys: DataFrame, *, time: str, gap: dt.timedelta) -> DataFrame:
@@ -94,12 +96,12 @@ def _joined(rows: DataFrame, spans: DataFrame, condition: str, kind: str) -> Dat
 
 def extents_of(spans: DataFrame) -> tuple[Extent, ...]:
     """The extents of spans, in the order of time; none where there are no spans. The driver sees no more of the spans
-    than the different times at which they begin and end, and some boxes."""
-    found = []
-    for low, high, boxes in (tuple(row) for row in spans.sparkSession.sql(_EXTENT, spans=spans).collect()):
-        named = frozenset(boxes) if len(boxes) <= NAMED else None
-        found.append(Extent(_EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high), named))
-    return join_extents(found)
+    than the hours in which they begin and end."""
+    rows = spans.sparkSession.sql(_EXTENT, spans=spans).collect()
+    return join_extents(
+        Extent(_EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high), first, last)
+        for low, high, first, last in map(tuple, rows)
+    )
 
 
 def join_extents(found: Iterable[Extent]) -> tuple[Extent, ...]:
@@ -125,9 +127,7 @@ def _joined_by(gap: dt.timedelta, extents: Sequence[Extent]) -> list[Extent]:
 
 def bound(extents: Iterable[Extent], times: Callable[[Extent], tuple[Between, ...]]) -> AnyOf:
     """What holds for every row of the extents, in literals; ``times`` bounds the times of an extent's rows."""
-    return AnyOf(
-        tuple((*times(extent), *(() if extent.boxes is None else (OneOf(BOX, extent.boxes),))) for extent in extents)
-    )
+    return AnyOf(tuple((*times(extent), Between(BOX, extent.first, extent.last)) for extent in extents))
 
 
 def between(column: str, extent: Extent, before: dt.timedelta, after: dt.timedelta) -> Between:

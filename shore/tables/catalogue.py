@@ -14,6 +14,7 @@ from shore.tables.feeds import FEEDS
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
 from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, ENVIRONMENT, EVENTS, POSITIONS
+from shore.tables.outlook import OUTLOOK
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
@@ -30,6 +31,7 @@ TABLES: dict[str, Table] = {
         EXCURSIONS,
         EXCURSION_PARTS,
         MKT,
+        OUTLOOK,
         ALERTS,
         ALERTS_ASHORE,
         ALERTS_NOW,
@@ -64,7 +66,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     ),
     "histories": ("bookings", "custody"),
     "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
-    "conditions": ("conditions", "excursions", "excursion_parts", "mkt"),
+    "conditions": ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),

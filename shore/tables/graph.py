@@ -22,6 +22,7 @@ from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.itineraries import port_calls, voyages
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
+from shore.tables.outlook import OUTLOOK, outlook
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY, quality
 from shore.tables.ships_now import SHIPS_NOW, ships_now
@@ -95,5 +96,6 @@ DERIVED: tuple[Derived, ...] = (
         ("alerts", "alerts_ashore", "custody", "bookings", "sites"),
         lambda i, _: alerts_now(**i),
     ),
+    Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"])),
 )
 """In an order in which each table comes after its inputs."""

@@ -19,7 +19,7 @@ from shore.tables.readings import READINGS
 from tests.unit.shore import hours
 from tests.unit.shore.hours import Row
 
-KEPT = ("conditions", "mkt", "excursion_parts", "excursions")
+KEPT = ("conditions", "mkt", "excursion_parts", "excursions", "outlook")
 
 
 def in_spark(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
