@@ -17,6 +17,11 @@ class Lake:
     spark: SparkSession
     paths: TablePaths
 
+    def in_batch(self, batch: DataFrame) -> Lake:
+        """The same tables in the session of a batch of ``foreachBatch``. Spark has switched adaptive execution off
+        there: to plan every stage again is most of what a small batch costs."""
+        return Lake(batch.sparkSession, self.paths)
+
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """A table's newest version, or another one."""
         reader = self.spark.read.format("delta")

@@ -42,7 +42,7 @@ def query(context: JobContext) -> DataStreamWriter:
     def update_batch(batch: DataFrame, _: int) -> None:
         batch.persist()
         try:
-            update(lake, batch)
+            update(lake.in_batch(batch), batch)
         finally:
             batch.unpersist()
 

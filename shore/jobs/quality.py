@@ -50,7 +50,7 @@ def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        update(lake, touched_by(batch))
+        update(lake.in_batch(batch), touched_by(batch))
 
     writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
     return writer

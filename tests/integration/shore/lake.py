@@ -81,7 +81,7 @@ class Tables:
         context = JobContext(self._topology, cast(Any, None), self.paths, self.spark, 1000)
         for job in jobs:
             writer = JOBS[job].query(context).option("checkpointLocation", self.paths.checkpoint(job))
-            self.queries.append(writer.trigger(processingTime="0 seconds").start())
+            self.queries.append(writer.trigger(processingTime="2 seconds").start())
 
     def stop(self) -> None:
         for query in self.queries:
