@@ -21,6 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
+from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
@@ -257,8 +258,6 @@ def run(
         try:
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
-            for table in TABLES.values():
-                table.create(paths.table(table.name))
         except FairleadError as error:
             reporter.fail(error)
             raise
@@ -266,6 +265,11 @@ def run(
             interrupts(stop) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
+            try:
+                create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
+            except BaseException as error:
+                reporter.fail(error)
+                raise
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
             _run_stages(context, site, chosen, once, reporter, stop)
