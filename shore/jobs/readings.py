@@ -32,7 +32,6 @@ from shore.paths import TablePaths
 from shore.source.readings import REASON
 from shore.tables.readings import READINGS, READINGS_REJECTED
 
-
 _NO_DICTIONARY: Final = {
     f"parquet.enable.dictionary#{field.name}": "false"
     for field in READINGS.plain_schema
