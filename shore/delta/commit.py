@@ -31,44 +31,56 @@ from pyspark.sql import functions as F
 from shore.delta.diff import EXTRA, MISSING, differences
 from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
-from shore.tables.model import CHANGE_FEED, Table
+from shore.tables.model import Table
 
 _AT_ONCE: Final = 4  # tables that are created side by side
 
 
 def create_tables(spark: SparkSession, tables: Mapping[str, Table]) -> None:
     """Create those of these tables (by location) that are not there. One that is there gets the columns that it lacks,
-    at its end and null in the rows that it has."""
+    at its end and null in the rows that it has, and the properties that differ; its clustering stays as it is."""
     with ThreadPoolExecutor(_AT_ONCE, "create") as pool:
         list(pool.map(lambda item: create_table(spark, item[1], item[0]), tables.items()))
 
 
 def create_table(spark: SparkSession, table: Table, location: str) -> None:
-    """Create one table, or add the columns and the change data feed that it lacks."""
-    schema = table.spark_schema
-    if DeltaTable.isDeltaTable(spark, location):
-        known = {field.name for field in spark.read.format("delta").load(location).schema.fields}
-        if missing := [field for field in schema.fields if field.name not in known]:
-            added = ", ".join(
-                f"`{field.name}` {field.dataType.simpleString()} comment '{_quoted(field.metadata['comment'])}'"
-                for field in missing
-            )
-            check_lease(location)
-            spark.sql(f"alter table delta.`{location}` add columns ({added})")
-        if table.change_feed and not _has_change_feed(location):
-            check_lease(location)
-            spark.sql(f"alter table delta.`{location}` set tblproperties ('{CHANGE_FEED}' = 'true')")
+    """Create one table, or bring it up to date, as ``create_tables`` does."""
+    from deltalake import DeltaTable as Reader  # as in ``is_empty``
+
+    if Reader.is_deltatable(location):
+        _bring_up_to_date(spark, table, location, Reader(location))
         return
     if "://" not in location:
         Path(location).mkdir(parents=True, exist_ok=True)
     check_lease(location)
-    builder = DeltaTable.createIfNotExists(spark).location(location).addColumns(schema)
+    builder = DeltaTable.createIfNotExists(spark).location(location).addColumns(table.spark_schema)
     builder = builder.comment(f"{table.title}. {table.grain}")
     for name, value in table.properties.items():
         builder = builder.property(name, value)
     if table.cluster_by:
         builder = builder.clusterBy(*table.cluster_by)
     builder.execute()
+
+
+def _bring_up_to_date(spark: SparkSession, table: Table, location: str, there: Any) -> None:
+    """Add the columns that a table lacks, and set the properties that differ.
+
+    Args:
+        there: The table as delta-rs has it.
+    """
+    known = {field.name for field in there.schema().fields}
+    if missing := [field for field in table.spark_schema.fields if field.name not in known]:
+        added = ", ".join(
+            f"`{field.name}` {field.dataType.simpleString()} comment '{_quoted(field.metadata['comment'])}'"
+            for field in missing
+        )
+        check_lease(location)
+        spark.sql(f"alter table delta.`{location}` add columns ({added})")
+    properties = there.metadata().configuration
+    if other := {name: value for name, value in table.properties.items() if properties.get(name) != value}:
+        check_lease(location)
+        words = ", ".join(f"'{name}' = '{_quoted(value)}'" for name, value in other.items())
+        spark.sql(f"alter table delta.`{location}` set tblproperties ({words})")
 
 
 def is_committed(location: str, *, app: str, version: int) -> bool:
@@ -211,12 +223,6 @@ def append_first(rows: DataFrame, location: str) -> int:
         return count
     finally:
         rows.unpersist()
-
-
-def _has_change_feed(location: str) -> bool:
-    from deltalake import DeltaTable as Reader  # as in ``is_empty``
-
-    return Reader(location).metadata().configuration.get(CHANGE_FEED) == "true"
 
 
 def is_empty(location: str) -> bool:
