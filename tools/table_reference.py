@@ -30,7 +30,7 @@ class Page(NamedTuple):
 
 PAGES: Final = {
     "readings": Page("Readings and devices", ("readings", "readings_rejected", "quality")),
-    "conditions": Page("Conditions and excursions", ("conditions", "excursions", "excursion_parts", "mkt")),
+    "conditions": Page("Conditions and excursions", ("conditions", "excursions", "excursion_parts", "mkt", "outlook")),
     "alerts": Page("Alerts", ("alerts", "alerts_ashore", "alerts_now")),
     "containers": Page("Containers and custody", ("containers_now", "custody", "custody_entries")),
     "ships": Page(

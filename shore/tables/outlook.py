@@ -105,7 +105,7 @@ recent as (
 ),
 compared as (
     select *,
-        max_by(setpoint_temperature, struct(times, -first_place)) filter (where setpoint_temperature is not null)
+        max_by(setpoint_temperature, if(setpoint_temperature is null, null, struct(times, -first_place)))
             over (partition by equipment_reference) as usual_setpoint
     from recent
 ),
