@@ -116,10 +116,10 @@ class Key(NamedTuple):
 def keys_of(batch: DataFrame) -> list[Key]:
     """The keys of a batch of ``CHANGE``."""
     time = F.col("device_date_time")
-    grouped = batch.where(F.col(BOX).isNotNull()).groupBy("kind", BOX)
-    in_time = F.min(F.when(F.expr(IN_TIME), time))
-    rows = grouped.agg(F.min(time).alias("first"), F.max(time).alias("last"), in_time.alias("in_time")).collect()
-    return [Key(row["kind"], row[BOX], *(_utc(row[name]) for name in ("first", "last", "in_time"))) for row in rows]
+    times = {"first": F.min(time), "last": F.max(time), "in_time": F.min(F.when(F.expr(IN_TIME), time))}
+    box = F.coalesce(BOX, F.lit("")).alias(BOX)  # an event may name neither container nor ship
+    rows = batch.groupBy("kind", box).agg(*(F.unix_micros(each).alias(name) for name, each in times.items()))
+    return [Key(row["kind"], row[BOX], *(_time(row[name]) for name in times)) for row in rows.collect()]
 
 
 def look_of(
@@ -148,7 +148,7 @@ def look_of(
         since = _first_hours(inputs, periods, firsts) if firsts else since
         moved = _moved(inputs, {key.box for key in of_kind["events"]}) if of_kind["events"] else moved
     events = None
-    if "movements" in grains and (of_kind["events"] or not keys):
+    if "movements" in grains and of_kind["events"]:
         events = batch.where("kind = 'events'").select("event_id").distinct()
     return Look(
         whole=whole,
@@ -189,9 +189,9 @@ def _first_hours(
             readings = readings.where(F.col("device_date_time") >= F.lit(min(left.values()) - span))
         begins = pa.table({BOX: list(left), "_hour": pa.array(list(left.values()), TIME)})
         before = readings.join(F.broadcast(readings.sparkSession.createDataFrame(begins)), on=BOX)
-        last = F.max("device_date_time").alias("last")
+        last = F.unix_micros(F.max("device_date_time")).alias("last")
         rows = before.where("device_date_time < _hour").groupBy(BOX).agg(last).collect()
-        found |= {row[BOX]: _hour(row["last"].astimezone(dt.UTC)) for row in rows}
+        found |= {row[BOX]: _hour(_EPOCH + dt.timedelta(microseconds=row["last"])) for row in rows}
     return hours | found
 
 
@@ -207,9 +207,8 @@ def _moved(inputs: Mapping[str, DataFrame], names: Collection[str]) -> frozenset
     return boxes | {row[BOX] for row in loaded.select(BOX).where(f"{BOX} is not null").distinct().collect()}
 
 
-def _utc(time: dt.datetime | None) -> dt.datetime | None:
-    """A time that Spark gave in this process's zone."""
-    return None if time is None else time.astimezone(dt.UTC)
+def _time(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
 
 
 def _hour(time: dt.datetime) -> dt.datetime:
@@ -222,7 +221,7 @@ def time_ranges(times: Iterable[TimeRange]) -> list[TimeRange]:
     merged: list[TimeRange] = []
     for each in sorted(times, key=lambda one: one.first):
         first, last = _in_feed(each.first), _in_feed(each.last)
-        if merged and first <= merged[-1].last + dt.timedelta(hours=1):
+        if merged and first - merged[-1].last <= dt.timedelta(hours=1):
             merged[-1] = TimeRange(merged[-1].first, max(last, merged[-1].last))
         else:
             merged.append(TimeRange(first, last))

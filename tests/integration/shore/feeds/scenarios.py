@@ -219,7 +219,7 @@ def by_duck(
         for row in changes:
             touch = {"log": row.get("log"), "first_offset": row.get("log_offset")}
             boxes = {row["equipment_reference"]}
-            if row["kind"] == "events":
+            if row["kind"] == "events" and row["equipment_reference"]:
                 boxes |= {box for world in wanted for box in loaded(world, row["equipment_reference"])}
             touched += [{"equipment_reference": box, **touch} for box in boxes]
     with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:

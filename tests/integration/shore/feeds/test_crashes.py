@@ -51,7 +51,8 @@ class Delivery:
         self.box, self.topology = world.box(0), world.topology(recipient=recipient)
         self.readers = [FeedReader(world.customer)]
         self.readers += [FeedReader(world.recipient, "coarse", table=True)] if recipient else []
-        create_tables(spark, {self.lake.paths.table(name): table for name, table in TABLES.items()})
+        for name, table in TABLES.items():
+            table.create(self.lake.paths.table(name))
         own = {self.lake.paths.customer(each.customer): CUSTOMER_FEED for each in self.readers if each.table}
         create_tables(spark, own)
         write_checkpoint(self.lake.paths, "feeds", {}, "{}")

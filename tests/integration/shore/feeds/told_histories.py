@@ -277,7 +277,9 @@ def ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else(world: World) -> P
         "vessel_imo_number": None,
     }
     world.event("d", 4, **gate, **port)
-    first, second, third = yield from delivered(world, PORT)
+    world.event("e", 5, transport_event_type_code="ARRI", **port | {"vessel_imo_number": None})
+    first, second, third, nameless = yield from delivered(world, PORT)
+    assert (nameless.key, value_of(nameless)["eventID"]) == (b"", f"e.{world.number}")
     assert first.key == world.ship.encode()
     expected = {
         "kind": "movement",
