@@ -185,7 +185,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     fleet.update(merged(told[-30:]))  # the driver was killed before Spark's commit
     assert [fleet.version(table) for table in TABLES] == before
     check(fleet, by_function=True)
-    assert fleet.stored("bookings").num_rows == 23
+    assert fleet.stored("bookings").num_rows == 24
     assert len(set(fleet.rows("custody", "log"))) == 4  # the topology has no stream for the fifth
     terms = [row for row in fleet.rows("custody") if row["log"] == LOG]
     assert [(row["term"], row["holder"], row["lost"]) for row in terms] == [
