@@ -10,13 +10,14 @@ from pathlib import Path
 import msgspec
 import pytest
 from deltalake import write_deltalake
+from pyspark.sql import SparkSession
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
-from shore.maintenance import compact, plan_compaction
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.repair.backfill import Span, apply_backfill
 from shore.repair.backfill import plan_backfill as plan_backfill
@@ -80,14 +81,14 @@ def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> P
     return plan
 
 
-def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
+def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World, spark: SparkSession) -> None:
     """Two points and a compaction; ``test_after_a_crash_at_every_write`` has all of them."""
     for round_, (at, side) in enumerate(POINTS):
         more(world, round_)
         plan = crash(shore_of, at, side, FEW)
         assert plan.crashed
         for step in plan_compaction(TablePaths.of(shore_of.folder), ["readings", "events"]):
-            compact(TablePaths.of(shore_of.folder), step)
+            compact(maintenance_session(spark), TablePaths.of(shore_of.folder), step)
     shore_of.run(*FEW)
     readings = proven(shore_of, world, FEW).of("readings")
     assert readings is not None
