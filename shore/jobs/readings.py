@@ -12,8 +12,11 @@ the driver died                           the repeated batch
 ========================================  ==========================================================================
 before the append to ``readings``         is a new one
 between the two appends                   finds itself in ``readings``, and appends to ``readings_rejected`` only
-after both, before Spark's own commit     finds itself in both tables, and appends nothing
+after the last one                        finds itself in both tables, and appends nothing
 ========================================  ==========================================================================
+
+The repeated batch cannot know whether anything was rejected. Where nothing was, its append to ``readings_rejected`` has
+no rows, and only notes that the batch is done.
 """
 
 from __future__ import annotations
