@@ -18,30 +18,34 @@ from pathlib import Path
 from typing import Final
 
 import pyspark
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from fairlead import home
 from fairlead.jars.java import java_build
 
-_SECONDS: Final = 300.0  # to make it; some 40 on a quiet machine with two cores
+_SECONDS: Final = 180.0  # to make it; some 40 on a quiet machine with two cores
 DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the session that is thrown away where to write the archive
 
 
 def archive_option(java: Path, jars: Sequence[Path]) -> str:
     """The option of the JVM that uses, or in the session that is thrown away makes, the archive; empty without one.
 
-    Safe to call from several processes at once: one makes it, the others wait.
+    Safe to call from several processes at once: one makes the archive, the others start without it. Where making it has
+    failed once, nobody tries again.
     """
     if target := os.environ.get(DUMP):
         return f"-XX:ArchiveClassesAtExit={target}"
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
+    with contextlib.suppress(OSError, subprocess.SubprocessError, Timeout):
         archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
         if not archive.exists():
             archive.parent.mkdir(parents=True, exist_ok=True)
-            with FileLock(archive.parent / ".spark.lock"):
-                if not archive.exists():
+            failed = archive.with_suffix(".failed")
+            with FileLock(archive.parent / ".spark.lock", timeout=0):
+                if not archive.exists() and not failed.exists():
+                    failed.touch()
                     _make(archive)
-        return f"-XX:SharedArchiveFile={archive}"
+                    failed.unlink()
+        return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return ""
 
 

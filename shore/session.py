@@ -31,7 +31,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
@@ -331,7 +331,6 @@ def exercise(folder: Path) -> None:
     """Do what shore does with Spark, once and small, for ``shore.quickstart``: write, merge, read and follow a table,
     pass Arrow to Python."""
     from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame
 
     session = spark(folder)
     table = str(folder / "table")

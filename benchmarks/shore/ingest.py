@@ -34,7 +34,6 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers
 from shore.delta.commit import create_table
 from shore.paths import TablePaths
-from shore.session import settings as usual_settings
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS
 
 _LOGIN: Final = 'org.apache.kafka.common.security.scram.ScramLoginModule required username="{}" password="{}";'
@@ -183,8 +182,7 @@ def idle(work: Work, site: Site, name: str, max_records: int, say: Say) -> dict[
 def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list[dict[str, Any]]:
     """Spark's own source, cold and warm."""
     rounds = []
-    jars = usual_settings(site.sites.folder)["spark.jars"]
-    with session({"spark.jars": f"{jars},{options.with_kafka_connector}"}) as work:
+    with session({"spark.jars": options.with_kafka_connector}) as work:
         for name in ("Spark's own source, cold", "Spark's own source, warm"):
             paths = work.paths(name)
             create_table(work.spark, READINGS, paths.table(READINGS.name))

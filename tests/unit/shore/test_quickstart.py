@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
+from fairlead import home
 from shore import quickstart
 from shore.quickstart import DUMP, archive_option
 
@@ -55,7 +57,17 @@ def test_it_is_made_once_and_again_for_other_jars(jar: Path, monkeypatch: pytest
 def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _runs(monkeypatch, works=False)
     assert archive_option(JAVA, [jar]) == ""
-    assert len(asked) == 1
+    assert archive_option(JAVA, [jar]) == ""
+    assert len(asked) == 1  # nobody tries again
+
+
+def test_nobody_waits_for_another_process_that_makes_it(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _runs(monkeypatch, works=True)
+    folder = home.cache() / "cds"
+    folder.mkdir(parents=True)
+    with FileLock(folder / ".spark.lock"):
+        assert archive_option(JAVA, [jar]) == ""
+    assert not asked
 
 
 def test_the_session_that_makes_it_writes_it_when_it_ends(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
