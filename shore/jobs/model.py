@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # whoever only compares tables needs no Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from shore.delta.lake import Lake
+
 _QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the thread that runs a batch
 
 
@@ -28,6 +30,13 @@ class JobContext:
     paths: TablePaths
     spark: SparkSession
     max_records: int
+
+    @property
+    def lake(self) -> Lake:
+        """The tables as DataFrames."""
+        from shore.delta.lake import Lake  # whoever only compares tables needs no Spark
+
+        return Lake(self.spark, self.paths)
 
     def read_logs(self, job: str, **options: str) -> Any:
         """A streaming DataFrame of the source ``fairlead``, for the job of this name."""
