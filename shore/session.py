@@ -135,7 +135,7 @@ def settings(
                 # With that compiler alone Java has 48 MB for compiled code. They are full after some minutes of
                 # queries; then the JVM interprets everything, and in the end fails.
                 "-XX:ReservedCodeCacheSize=256m",
-                *([archive_option(java, jars)] if java is not None else []),
+                archive_option(java, jars) if java is not None else "",
             ),
         }
     else:

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from fairlead import home
-from shore import quickstart
+from fairlead.jars import java
 from shore.quickstart import DUMP, archive_option
 
 JAVA = Path("java")
@@ -22,7 +22,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A jar; the archives are in a folder of the test's own."""
     monkeypatch.setenv("FAIRLEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(DUMP, raising=False)
-    monkeypatch.setattr(quickstart, "java_build", lambda _: "17")
+    monkeypatch.setattr(java, "java_build", lambda _: "17")
     found = tmp_path / "delta.jar"
     found.write_bytes(b"one")
     return found
