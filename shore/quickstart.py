@@ -42,9 +42,11 @@ def archive_option(java: Path, jars: Sequence[Path]) -> str:
             failed = archive.with_suffix(".failed")
             with FileLock(archive.parent / ".spark.lock", timeout=0):
                 if not archive.exists() and not failed.exists():
-                    failed.touch()
-                    _make(archive)
-                    failed.unlink()
+                    try:
+                        _make(archive)
+                    except (OSError, subprocess.SubprocessError):
+                        failed.touch()
+                        raise
         return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return ""
 

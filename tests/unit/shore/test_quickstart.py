@@ -61,6 +61,18 @@ def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch:
     assert len(asked) == 1  # nobody tries again
 
 
+def test_one_that_was_interrupted_is_made_the_next_time(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        archive_option(JAVA, [jar])
+    asked = _runs(monkeypatch, works=True)
+    assert archive_option(JAVA, [jar]).startswith("-XX:SharedArchiveFile=")
+    assert len(asked) == 1
+
+
 def test_nobody_waits_for_another_process_that_makes_it(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _runs(monkeypatch, works=True)
     folder = home.cache() / "cds"
