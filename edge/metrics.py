@@ -24,7 +24,8 @@ class Metrics:
         readings: Readings of containers among ``appended``.
         appended: Messages of every kind that were appended to their own log.
         strays: Readings kept because another site holds their log.
-        drained: Strays that were appended to their log later.
+        drained: Strays that were appended to their log later: by draining, or by an append that was under way when its
+            log was blocked.
         events_kept: Events that wait, or have waited, for custody.
         mqtt_dropped: Messages that the MQTT broker says its queues have dropped, summed over its restarts.
         flood_dropped: Messages dropped because their device published far more than its limit (``edge.ingest.limits``).

@@ -58,8 +58,9 @@ class Settlement:
             entry.ack.finish()
 
     def settle_reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
-        if entry.kept:
-            return  # counted and acknowledged as a stray before
+        if entry.kept:  # counted and acknowledged as a stray before
+            self.metrics.drained += outcome is EntryOutcome.APPENDED
+            return
         if outcome is EntryOutcome.APPENDED:
             self.metrics.readings += 1
             self.metrics.appended += 1

@@ -8,7 +8,6 @@ a session that is thrown away, and only ever a help: when it cannot be made, Spa
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import subprocess
 import sys
@@ -21,7 +20,7 @@ import pyspark
 from filelock import FileLock, Timeout
 
 from fairlead import home
-from fairlead.jars.java import java_build
+from fairlead.jars.java import class_archive_key
 
 _SECONDS: Final = 180.0  # to make it; some 40 on a quiet machine with two cores
 DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the session that is thrown away where to write the archive
@@ -36,25 +35,20 @@ def archive_option(java: Path, jars: Sequence[Path]) -> str:
     if target := os.environ.get(DUMP):
         return f"-XX:ArchiveClassesAtExit={target}"
     with contextlib.suppress(OSError, subprocess.SubprocessError, Timeout):
-        archive = home.cache() / "cds" / f"spark-{_fingerprint(java, jars)}.jsa"
+        own = sorted(Path(pyspark.__file__).parent.glob("jars/*.jar"))
+        archive = home.cache() / "cds" / f"spark-{class_archive_key(java, (*own, *jars))}.jsa"
         if not archive.exists():
             archive.parent.mkdir(parents=True, exist_ok=True)
             failed = archive.with_suffix(".failed")
             with FileLock(archive.parent / ".spark.lock", timeout=0):
                 if not archive.exists() and not failed.exists():
-                    failed.touch()
-                    _make(archive)
-                    failed.unlink()
+                    try:
+                        _make(archive)
+                    except (OSError, subprocess.SubprocessError):
+                        failed.touch()
+                        raise
         return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
     return ""
-
-
-def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
-    # The JVM compares the jars' paths, sizes and times with those it saw when the archive was made.
-    own = sorted(Path(pyspark.__file__).parent.glob("jars/*.jar"))
-    parts = [java_build(java)]
-    parts += [f"{jar}:{stat.st_size}:{stat.st_mtime_ns}" for jar in (*own, *jars) for stat in (jar.stat(),)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _make(archive: Path) -> None:

@@ -152,7 +152,7 @@ def settings(
                 "-XX:TieredStopAtLevel=1",
                 # That compiler's default of 48 MB is full after some minutes: the JVM then interprets, or fails.
                 "-XX:ReservedCodeCacheSize=256m",
-                *([archive_option(java, jars)] if java is not None else []),
+                archive_option(java, jars) if java is not None else "",
             ),
         }
     else:

@@ -1,9 +1,9 @@
 """Part ``once``: ``fairlead shore run --once`` over a first voyage of 60 boxes, and again with one new reading.
 
 A site has the logs of a voyage of 25 days: 120 readings of each box, a booking and a grant of custody for each, two
-customers, a ship's positions every half hour, its port calls, and a few alerts. Shore runs in a process of its own, as
-the command does, so that the start of Python and Spark counts: over everything with no tables there, then with one new
-reading. The CPU is that of the process, the JVM and Spark's Python workers.
+customers, a ship's positions every half hour, and its port calls. Shore runs in a process of its own, as the command
+does, so that the start of Python and Spark counts: over everything with no tables there, then with one new reading. The
+CPU is that of the process, the JVM and Spark's Python workers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode, headers
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry
-from fairlead.records.event import Event, EventMetadata, EventPayload
+from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
 from topologies.model import DEFAULT_STREAMS, Customer, Shore, SiteKind, Topology
 from topologies.model import Site as TopologySite
 
@@ -159,14 +159,14 @@ def _grant(box: str, term: int, before: str | None, site: str, hours: int) -> Ne
     return NewRecord(encode(value), log_of(box).encode(), timestamp_ms=_ms(at))
 
 
-def _call(code: str, hours: int) -> NewRecord:
+def _call(code: TransportEventType, hours: int) -> NewRecord:
     at = BEGIN + dt.timedelta(hours=hours)
     metadata = EventMetadata(
         event_id=f"{code}-1", event_created_date_time=at, event_type="TRANSPORT", publisher="benchmark"
     )
     payload = EventPayload(
         event_date_time=at,
-        transport_event_type_code=code,  # type: ignore[arg-type]  # one of the codes
+        transport_event_type_code=code,
         un_location_code="JPTYO",
         vessel_imo_number=_IMO,
     )

@@ -147,7 +147,7 @@ class StrayDrainer:
         return await self._for_each({log: self._write(log, entries) for log, entries in waiting.items()})
 
     async def _write(self, log: str, entries: list[LogEntry[MessageId]]) -> None:
-        self._metrics.drained += await self._asking[log].write(entries)
+        await self._asking[log].write(entries)
 
     async def _for_each(self, work: Mapping[str, Coroutine[Any, Any, None]]) -> Set[str]:
         """Run one coroutine per log. Returns the logs whose coroutine takes longer than ``_SOON``; it runs on."""

@@ -211,16 +211,14 @@ class LogWriter(Generic[K]):
         else:
             self._rest()
 
-    async def write(self, entries: Iterable[LogEntry[K]]) -> int:
-        """Append entries now, in order, past the queue. Returns how many were appended, repeats not counted.
+    async def write(self, entries: Iterable[LogEntry[K]]) -> None:
+        """Append entries now, in order, past the queue.
 
         Call it only from a barrier of this writer, while the writer does nothing else.
         """
         waiting = deque(entries)
-        appended = 0
         while waiting and self.may_append():
-            appended += await self._append_some(waiting)
-        return appended
+            await self._append_some(waiting)
 
     # -- for writers of logs that move from site to site
 
@@ -358,24 +356,23 @@ class LogWriter(Generic[K]):
         """Return whether an item is still first in the queue; it may have been kept elsewhere meanwhile."""
         return bool(self._queue) and self._queue is not None and self._queue[0] is head
 
-    async def _append_some(self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]) -> int:
-        """Append one batch from the front of a queue; returns how many entries were appended."""
+    async def _append_some(self, waiting: deque[LogEntry[K] | Barrier] | deque[LogEntry[K]]) -> None:
+        """Append one batch from the front of a queue."""
         batch: list[LogEntry[K]] = []
         followers: list[LogEntry[K]] = []
         try:
             batch, followers = await self._take_batch(waiting)
             if not batch:
-                return 0
+                return
             self.arrange(batch)
             self._sent = batch, followers
             appended = await self._sink.submit(self.tp, [entry.record for entry in batch], term=self.term())
         except Exception as error:
             await self._refused(error, batch, followers)
-            return 0
+            return
         finally:
             self._sent = None
         self._landed(batch, followers, appended)
-        return len(batch)
 
     async def _refused(self, error: BaseException, batch: list[LogEntry[K]], followers: list[LogEntry[K]]) -> None:
         """Handle an append that failed: call ``refused``, and raise the error if it was not handled."""

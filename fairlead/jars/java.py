@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def java_version(java: Path) -> int | None:
 def java_build(java: Path) -> str:
     """Return an identity of a JDK build: its real path and its ``release`` file or, without one, its library.
 
-    It changes with every update of the JDK, so files that fit only one build (a CDS archive) can be named by it.
+    It changes with every update of the JDK.
     """
     home = java.resolve().parent.parent
     parts = [str(home)]
@@ -75,6 +76,19 @@ def java_build(java: Path) -> str:
             stat = file.stat()
             parts.append(f"{name}:{stat.st_size}:{stat.st_mtime_ns}")
     return "|".join(parts)
+
+
+def class_archive_key(java: Path, jars: Iterable[Path]) -> str:
+    """Return 16 hexadecimal digits that name an archive of classes (AppCDS) for a JDK build and these jars, in order.
+
+    The JVM rejects an archive if a jar's path, size or time has changed since it was made.
+
+    Raises:
+        OSError: a jar is missing.
+    """
+    parts = [java_build(java)]
+    parts += [f"{jar}:{stat.st_size}:{stat.st_mtime_ns}" for jar in jars for stat in (jar.stat(),)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _candidates(env: Mapping[str, str]) -> Iterator[Path]:

@@ -7,7 +7,6 @@ If that fails, brokers start without an archive.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from pydantic import SecretStr
 
 from fairlead import home
 from fairlead.errors import FairleadError
-from fairlead.jars.java import java_build
+from fairlead.jars.java import class_archive_key
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local import kafka, ports, processes
 from fairlead.local.formatting import kafka_uuid
@@ -37,7 +36,7 @@ def archive_options(
     Safe to call from several processes at once. Returns no options if the archive cannot be made.
     """
     folder = home.cache() / "cds"
-    archive = folder / f"kafka-{_fingerprint(java, jars)}.jsa"
+    archive = folder / f"kafka-{class_archive_key(java, jars)}.jsa"
     # Brokers start without the archive too; if the trouble lasts, the first of them reports it.
     with contextlib.suppress(FairleadError, OSError):
         if not archive.exists():
@@ -48,13 +47,6 @@ def archive_options(
                         on_progress("preparing Java for quick starts (once)")
                     _make(archive, java, jars)
     return (f"-XX:SharedArchiveFile={archive}",) if archive.exists() else ()
-
-
-def _fingerprint(java: Path, jars: Sequence[Path]) -> str:
-    # The JVM rejects an archive if a jar's path, size or time has changed since it was made.
-    parts = [java_build(java)]
-    parts += [f"{jar}:{stat.st_size}:{stat.st_mtime_ns}" for jar in jars for stat in (jar.stat(),)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
 def _make(archive: Path, java: Path, jars: Sequence[Path]) -> None:

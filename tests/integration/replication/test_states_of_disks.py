@@ -64,7 +64,7 @@ async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk,
         damaged = damage(sites, "alpha", topic, 10)
     async with desk.replicating():
         assert "offset 10" in (await desk.in_state(topic, "quarantined"))["cause"]
-        with pytest.raises(RefusedError, match="copy of it is not"):
+        with pytest.raises(RefusedError, match="is damaged, and this site's copy of it is not"):
             await desk.resolve(topic, "--refill", "--yes")
         await desk.resolve(topic, "--skip", "--yes")
         await desk.mirrored(topic, 20)

@@ -27,7 +27,7 @@ from fairlead.local.registry import LocalSite
 from simulators.voyage.sender import Sender
 from tests.integration.edge.fleet import until
 from tests.integration.tls.conftest import SITE, Secure
-from tests.integration.tls.elsewhere import ELSEWHERE, relay
+from tests.integration.tls.elsewhere import relay
 from tests.support.logins import answer
 from tests.support.mqttsessions import end_session
 from tests.support.waits import PATIENCE
@@ -109,9 +109,10 @@ async def test_another_authority(secure: Secure, stranger: Path) -> None:
 
 async def test_another_name(secure: Secure) -> None:
     """Clients refuse a certificate for another name."""
-    async with relay(secure.state.kafka_port) as kafka_port, relay(secure.state.mqtt_port) as mqtt_port:
-        kafka = dataclasses.replace(secure.kafka(), bootstrap=((ELSEWHERE, kafka_port),))
-        mqtt = dataclasses.replace(secure.mqtt(), host=ELSEWHERE, port=mqtt_port)
+    async with relay(secure.state.kafka_port) as by_kafka, relay(secure.state.mqtt_port) as by_mqtt:
+        ((host, port),) = by_mqtt.addresses.values()
+        kafka = dataclasses.replace(secure.kafka(), bootstrap=tuple(by_kafka.addresses.values()))
+        mqtt = dataclasses.replace(secure.mqtt(), host=host, port=port)
         await refused_everywhere(kafka, mqtt, r"its certificate is for other names than 127\.0\.0\.2")
 
 

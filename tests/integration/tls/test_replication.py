@@ -12,7 +12,6 @@ import pytest
 
 from fairlead.certs.facts import facts
 from fairlead.certs.trust import served
-from fairlead.kafka.endpoint import Address
 from fairlead.local.state import read_state
 from replication.replicator import Replicator
 from simulators.network.proxy import TcpProxy
@@ -131,7 +130,7 @@ async def test_a_site_whose_certificate_is_for_another_name_is_refused(wrong: st
         return f"its certificate is for other names than {ELSEWHERE}" in str(cause)
 
     async with relay(port(pair, wrong)) as elsewhere:
-        ways: dict[Address, Address] = {("127.0.0.1", port(pair, wrong)): (ELSEWHERE, elsewhere)}
+        ways = dict(elsewhere.addresses)
         with address_overrides(ways, client=CLIENT):
             async with lab.running(beta):
                 await until(refused, f"the reason is not shown: {beta.snapshot()}", PATIENCE)

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from fairlead import home
-from shore import quickstart
+from fairlead.jars import java
 from shore.quickstart import DUMP, archive_option
 
 JAVA = Path("java")
@@ -22,7 +22,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A jar; the archives are in a folder of the test's own."""
     monkeypatch.setenv("FAIRLEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(DUMP, raising=False)
-    monkeypatch.setattr(quickstart, "java_build", lambda _: "17")
+    monkeypatch.setattr(java, "java_build", lambda _: "17")
     found = tmp_path / "delta.jar"
     found.write_bytes(b"one")
     return found
@@ -59,6 +59,18 @@ def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch:
     assert archive_option(JAVA, [jar]) == ""
     assert archive_option(JAVA, [jar]) == ""
     assert len(asked) == 1  # nobody tries again
+
+
+def test_one_that_was_interrupted_is_made_the_next_time(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        archive_option(JAVA, [jar])
+    asked = _runs(monkeypatch, works=True)
+    assert archive_option(JAVA, [jar]).startswith("-XX:SharedArchiveFile=")
+    assert len(asked) == 1
 
 
 def test_nobody_waits_for_another_process_that_makes_it(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:

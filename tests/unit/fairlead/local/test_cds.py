@@ -8,6 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from fairlead.errors import UnavailableError
+from fairlead.jars import java
 from fairlead.local import cds, kafka, processes
 from fairlead.local.state import SiteState
 
@@ -26,7 +27,7 @@ def test_nobody_can_know_the_super_user_of_the_throw_away_broker(
     jar.touch()
     monkeypatch.setattr(kafka, "write_files", write_files)
     monkeypatch.setattr(processes, "stop", lambda *_, **__: None)
-    monkeypatch.setattr(cds, "java_build", lambda _: "21")
+    monkeypatch.setattr(java, "java_build", lambda _: "21")
     monkeypatch.setenv("FAIRLEAD_CACHE", str(tmp_path / "cache"))
     for _ in range(2):
         assert cds.archive_options(Path("java"), [jar]) == ()

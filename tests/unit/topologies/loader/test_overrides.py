@@ -72,7 +72,7 @@ def test_a_local_file_of_another_user_is_refused(here: Path, link: bool, monkeyp
     else:
         planted.write_text("shore: {settings: {spark.driver.extraJavaOptions: -javaagent:evil.jar}}")
     of_somebody_else(planted, monkeypatch)
-    with pytest.raises(RefusedError, match=r"minimal\.local\.yaml: it belongs to user 54321") as caught:
+    with pytest.raises(RefusedError, match=r"to read .*minimal\.local\.yaml: it belongs to user 54321") as caught:
         load("minimal", env={})
     assert "chown" in caught.value.hint
 
