@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from shore.delta.diff import EXTRA, MISSING, differences
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
 from shore.tables.model import Table
 
@@ -170,19 +170,16 @@ def replace_rows(
     if stored is None:
         stored = within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
     stored = stored.select(*table.plain_schema.names)
-    odd = differences(stored, fresh, table.key).persist()
-    try:
-        counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}
-        if not counts:
-            return 0
-        check_lease(location)
-        if counts.keys() == {MISSING}:
-            odd.select("expected.*").write.format("delta").mode("append").save(location)
-        else:
-            _merge(lake, table, odd, bounds)
-        return sum(counts.values())
-    finally:
-        odd.unpersist()
+    odd = computed(differences(stored, fresh, table.key))
+    counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}
+    if not counts:
+        return 0
+    check_lease(location)
+    if counts.keys() == {MISSING}:
+        odd.select("expected.*").write.format("delta").mode("append").save(location)
+    else:
+        _merge(lake, table, odd, bounds)
+    return sum(counts.values())
 
 
 def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *, bounds: Iterable[Bound] = ()) -> int:
@@ -214,15 +211,12 @@ def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *
 
 def append_first(rows: DataFrame, location: str) -> int:
     """Append to a table that has no rows yet; no commit where there are none. Gives their number."""
-    rows = rows.persist()
-    try:
-        count = rows.count()
-        if count:
-            check_lease(location)
-            rows.write.format("delta").mode("append").save(location)
-        return count
-    finally:
-        rows.unpersist()
+    rows = computed(rows)
+    count = rows.count()
+    if count:
+        check_lease(location)
+        rows.write.format("delta").mode("append").save(location)
+    return count
 
 
 def is_empty(location: str) -> bool:

@@ -10,6 +10,17 @@ from pyspark.sql import DataFrame, SparkSession
 from shore.paths import TablePaths
 
 
+def computed(rows: DataFrame) -> DataFrame:
+    """The same rows, computed now and kept by the executors while the result is in use.
+
+    What follows reads them, and its plan begins with them. A frame that is only cached keeps the plan that leads to it:
+    where one follows from another ten times over, as in a batch of ``conditions``, Spark's optimizer then takes three
+    times as long as all tasks (measured: 125 CPU-s instead of 45). An executor that dies takes its rows with it; the
+    batch fails then, and is done again.
+    """
+    return rows.localCheckpoint()
+
+
 @dataclass(frozen=True, slots=True)
 class Lake:
     """Where tables are, and the session that reads and writes them."""

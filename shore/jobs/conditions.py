@@ -14,8 +14,6 @@ hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import Between, replace_rows
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
 from shore.tables import conditions, mkt
@@ -120,41 +118,38 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     """Make again what follows from a batch of rows of ``readings``, and commit what differs."""
-    with _persisted(touched_hours(batch)) as hours, _persisted(spans_of(hours, time="window_start", gap=DAY)) as spans:
-        touched = Touched(hours, spans, extents_of(spans))
-        if not touched.extents:
-            return
-        readings = lake.read("readings").select(*USED)
-        near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
-        with _persisted(hours_of(hours, readings.where(near.of()), activation_energy)) as fresh:
-            update_conditions(lake, touched, conditions.hour_rows(fresh))
-            update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
-            update_excursions(lake, touched, fresh)
+    batch = computed(batch)
+    hours = computed(touched_hours(batch))
+    spans = computed(spans_of(hours, time="window_start", gap=DAY))
+    touched = Touched(hours, spans, extents_of(spans))
+    if not touched.extents:
+        return
+    readings = lake.read("readings").select(*USED)
+    near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
+    fresh = computed(hours_of(hours, readings.where(near.of()), activation_energy))
+    update_conditions(lake, touched, conditions.hour_rows(fresh))
+    update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
+    update_excursions(lake, touched, fresh)
     update_outlook(batch, lake)
 
 
 def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     """Replace the touched hours of table ``conditions``, and the windows of 24 hours that they are in."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
-    with (
-        _persisted(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND)) as stored,
-        _persisted(_units(stored, touched, fresh)) as units,
-    ):
-        rows = units.unionByName(conditions.day_rows(units))
-        _replace_windows(lake, CONDITIONS, touched, stored, rows, after=DAY)
+    stored = computed(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND))
+    units = computed(_units(stored, touched, fresh))
+    _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), after=DAY)
 
 
 def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     """The same for table ``mkt``, and the windows of 30 days."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
-    with (
-        _persisted(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS)) as stored,
-        _persisted(_units(stored, touched, fresh)) as units,
-        _persisted(within(mkt.day_rows(units), touched.spans, _DAYS)) as days,
-    ):
-        whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
-        rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
-        _replace_windows(lake, MKT, touched, stored, rows, after=30 * DAY)
+    stored = computed(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS))
+    units = computed(_units(stored, touched, fresh))
+    days = computed(within(mkt.day_rows(units), touched.spans, _DAYS))
+    whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
+    rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+    _replace_windows(lake, MKT, touched, stored, rows, after=30 * DAY)
 
 
 def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
@@ -164,19 +159,18 @@ def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
     looked at. Sessions are committed before the half hours, so that a crash in between leaves what leads to them.
     """
     scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-    with _persisted(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS)) as stored:
-        out = within(touched.spans, stored, _PENDING).union(within(touched.spans, hours, _IS_OUT)).distinct()
-        with _persisted(out) as spans:
-            extents = extents_of(spans)
-            if not extents:
-                return
-            near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
-            readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
-            with _persisted(within(excursion_parts(readings), spans, _PARTS)) as fresh:
-                _replace_sessions(lake, spans, extents, fresh)
-                stored = within(stored, spans, _PARTS)
-                scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-                replace_rows(lake, EXCURSION_PARTS, fresh, stored=stored, bounds=[scope])
+    stored = computed(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS))
+    out = within(touched.spans, stored, _PENDING).union(within(touched.spans, hours, _IS_OUT))
+    spans = computed(out.distinct())
+    extents = extents_of(spans)
+    if not extents:
+        return
+    near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
+    readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
+    fresh = computed(within(excursion_parts(readings), spans, _PARTS))
+    _replace_sessions(lake, spans, extents, fresh)
+    scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+    replace_rows(lake, EXCURSION_PARTS, fresh, stored=within(stored, spans, _PARTS), bounds=[scope])
 
 
 def update_outlook(batch: DataFrame, lake: Lake) -> None:
@@ -184,15 +178,14 @@ def update_outlook(batch: DataFrame, lake: Lake) -> None:
 
     The table says as of when it knows each box: readings from 72 hours before that on count, older ones change nothing.
     """
-    with _persisted(lake.read(OUTLOOK.name)) as known:
-        found = lake.spark.sql(_CLOCKS, batch=batch, known=known)
-        with _persisted(found) as spans:
-            extents = extents_of(spans)
-            if not extents:
-                return
-            near = bound(extents, lambda extent: (between("device_date_time", extent, LOOKBACK, NONE),))
-            readings = within(lake.read("readings").select(*USED_BY_OUTLOOK).where(near.of()), spans, _RECENT)
-            replace_rows(lake, OUTLOOK, outlook(readings), stored=within(known, spans, "true"))
+    known = computed(lake.read(OUTLOOK.name))
+    spans = computed(lake.spark.sql(_CLOCKS, batch=batch, known=known))
+    extents = extents_of(spans)
+    if not extents:
+        return
+    near = bound(extents, lambda extent: (between("device_date_time", extent, LOOKBACK, NONE),))
+    readings = within(lake.read("readings").select(*USED_BY_OUTLOOK).where(near.of()), spans, _RECENT)
+    replace_rows(lake, OUTLOOK, outlook(readings), stored=within(known, spans, "true"))
 
 
 def renew_mkt(lake: Lake, activation_energy: float) -> bool:
@@ -229,22 +222,11 @@ def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...],
             Between("last_date_time", extent.low - _REACH - SILENCE, None),
         )
 
-    with (
-        _persisted(lake.read(EXCURSIONS.name).where(bound(extents, reach).of())) as before,
-        _persisted(lake.spark.sql(_REACHED, spans=spans, excursions=before)) as reached,
-    ):
-        around = extents_of(reached)
-        stored = lake.read(EXCURSION_PARTS.name)
-        stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
-        parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
-        scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
-        replace_rows(lake, EXCURSIONS, excursions(parts), stored=within(before, reached, _BEGINS), bounds=[scope])
-
-
-@contextmanager
-def _persisted(rows: DataFrame) -> Iterator[DataFrame]:
-    kept = rows.persist()
-    try:
-        yield kept
-    finally:
-        kept.unpersist()
+    before = computed(lake.read(EXCURSIONS.name).where(bound(extents, reach).of()))
+    reached = computed(lake.spark.sql(_REACHED, spans=spans, excursions=before))
+    around = extents_of(reached)
+    stored = lake.read(EXCURSION_PARTS.name)
+    stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
+    parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
+    scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
+    replace_rows(lake, EXCURSIONS, excursions(parts), stored=within(before, reached, _BEGINS), bounds=[scope])

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from shore.delta.commit import replace_rows
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
 from shore.tables.containers_now import (
@@ -40,11 +40,7 @@ def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        batch.persist()
-        try:
-            update(lake.in_batch(batch), batch)
-        finally:
-            batch.unpersist()
+        update(lake.in_batch(batch), computed(batch))
 
     writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
     return writer

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import OneOf, replace_rows
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.custody import CUSTODY, custody
@@ -56,17 +56,14 @@ def changes(booking_changes: DataFrame, custody_entries: DataFrame, sites: DataF
 
 def update(lake: Lake, batch: DataFrame) -> None:
     """Make again what the rows of a batch (``changes``) are about."""
-    keys = batch.distinct().persist()
-    try:
-        counts = {row["kind"]: row["count"] for row in keys.groupBy("kind").count().collect()}
-        if BOOKING in counts:
-            _update_bookings(lake, keys, counts[BOOKING])
-        if TOPOLOGY in counts:
-            replace_rows(lake, CUSTODY, _custody(lake, lake.read("custody_entries")))
-        elif LOG in counts:
-            _update_custody(lake, keys, counts[LOG])
-    finally:
-        keys.unpersist()
+    keys = computed(batch.distinct())
+    counts = {row["kind"]: row["count"] for row in keys.groupBy("kind").count().collect()}
+    if BOOKING in counts:
+        _update_bookings(lake, keys, counts[BOOKING])
+    if TOPOLOGY in counts:
+        replace_rows(lake, CUSTODY, _custody(lake, lake.read("custody_entries")))
+    elif LOG in counts:
+        _update_custody(lake, keys, counts[LOG])
 
 
 def _update_bookings(lake: Lake, keys: DataFrame, count: int) -> None:

@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import append_once
+from shore.delta.lake import computed
 from shore.jobs.model import JobContext, query_id
 from shore.paths import TablePaths
 from shore.source.operations import RAW_COLUMNS, parse_batches
@@ -35,17 +36,14 @@ def query(context: JobContext) -> DataStreamWriter:
 def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
     """Append one batch of raw rows to the tables they belong to."""
     app = f"operations:{query_id(batch)}"
-    raw = batch.select(*RAW_COLUMNS).persist()
-    try:
-        counts = {row["topic"]: row["count"] for row in raw.groupBy("topic").count().collect()}
-        for operation in OPERATIONS:
-            count = sum(n for topic, n in counts.items() if re.fullmatch(operation.pattern, topic))
-            if not count:
-                continue
-            rows = parsed(raw, operation).coalesce(1 + count // _ROWS_PER_FILE)
-            append_once(rows, paths.table(operation.table.name), app=app, version=batch_id)
-    finally:
-        raw.unpersist()
+    raw = computed(batch.select(*RAW_COLUMNS))
+    counts = {row["topic"]: row["count"] for row in raw.groupBy("topic").count().collect()}
+    for operation in OPERATIONS:
+        count = sum(n for topic, n in counts.items() if re.fullmatch(operation.pattern, topic))
+        if not count:
+            continue
+        rows = parsed(raw, operation).coalesce(1 + count // _ROWS_PER_FILE)
+        append_once(rows, paths.table(operation.table.name), app=app, version=batch_id)
 
 
 def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import Between, Bound, OneOf, replace_rows
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
@@ -79,59 +79,50 @@ def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: D
 
 def update(lake: Lake, batch: DataFrame) -> None:
     """Make again what the rows of a batch (``changes``) are about."""
-    batch.persist()
-    try:
-        news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
-        kinds = {row["kind"] for row in news}
-        if TOPOLOGY in kinds:
-            update_everything(lake)
-            return
-        spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
-        if EVENT in kinds:
-            events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
-            for ship, span in _update_movements(lake, events).items():
-                known = spans.get(ship, span)
-                spans[ship] = Span(min(known.first, span.first), max(known.last, span.last))
-        if spans:
-            _update_itineraries(lake, spans)
-        if POSITION in kinds:
-            _update_newest(lake, batch.where(F.col("kind") == POSITION).select(*USED))
-    finally:
-        batch.unpersist()
+    batch = computed(batch)
+    news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
+    kinds = {row["kind"] for row in news}
+    if TOPOLOGY in kinds:
+        update_everything(lake)
+        return
+    spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
+    if EVENT in kinds:
+        events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
+        for ship, span in _update_movements(lake, events).items():
+            known = spans.get(ship, span)
+            spans[ship] = Span(min(known.first, span.first), max(known.last, span.last))
+    if spans:
+        _update_itineraries(lake, spans)
+    if POSITION in kinds:
+        _update_newest(lake, batch.where(F.col("kind") == POSITION).select(*USED))
 
 
 def update_everything(lake: Lake) -> None:
     """Make all rows of all tables again."""
     replace_rows(lake, DOCK_MOVEMENTS, dock_movements(**lake.inputs(("events", "sites", "owners"))))
     positions, sites = lake.read("positions"), lake.read("sites")
-    made = itineraries(lake.read("dock_movements"), positions, sites).persist()
-    try:
-        for table, what, _ in _MADE:
-            replace_rows(lake, table, named(made, what, sites))
-    finally:
-        made.unpersist()
+    made = computed(itineraries(lake.read("dock_movements"), positions, sites))
+    for table, what, _ in _MADE:
+        replace_rows(lake, table, named(made, what, sites))
     replace_rows(lake, SHIPS_NOW, ships_now(positions, sites))
 
 
 def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
     """Make the movements of these events again. Gives what that may change of ships, by IMO number."""
     touched = F.broadcast(event_ids)
-    copies = lake.read("events").join(touched, "event_id", "left_semi").persist()
-    try:
-        sailed = F.col("transport_event_type_code").isNotNull()
-        told = copies.groupBy(_SHIP, sailed.alias("sailed")).agg(*_ends("event_date_time")).collect()
-        if not told:
-            return {}
-        replace_rows(
-            lake,
-            DOCK_MOVEMENTS,
-            dock_movements(copies, lake.read("sites"), lake.read("owners")),
-            within=lambda rows: rows.join(touched, "event_id", "left_semi"),
-            # A row of before has the time of one of the copies, whichever counts now.
-            bounds=[_times("event_date_time", [row["first"] for row in told], [row["last"] for row in told])],
-        )
-    finally:
-        copies.unpersist()
+    copies = computed(lake.read("events").join(touched, "event_id", "left_semi"))
+    sailed = F.col("transport_event_type_code").isNotNull()
+    told = copies.groupBy(_SHIP, sailed.alias("sailed")).agg(*_ends("event_date_time")).collect()
+    if not told:
+        return {}
+    replace_rows(
+        lake,
+        DOCK_MOVEMENTS,
+        dock_movements(copies, lake.read("sites"), lake.read("owners")),
+        within=lambda rows: rows.join(touched, "event_id", "left_semi"),
+        # A row of before has the time of one of the copies, whichever counts now.
+        bounds=[_times("event_date_time", [row["first"] for row in told], [row["last"] for row in told])],
+    )
     return {row[_SHIP]: Span(row["first"], row["last"]) for row in told if row["sailed"] and row[_SHIP] is not None}
 
 
@@ -140,12 +131,9 @@ def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
     sites, positions = lake.read("sites"), lake.read("positions")
     movements = lake.read("dock_movements").where(F.col(_SHIP).isin(sorted(spans)))
     bounds = windows(movements, spans)
-    made = itineraries(movements, positions.where(needed(bounds)), sites, bounds).persist()
-    try:
-        for table, what, begins in _MADE:
-            _replace(lake, table, named(made, what, sites), bounds, begins)
-    finally:
-        made.unpersist()
+    made = computed(itineraries(movements, positions.where(needed(bounds)), sites, bounds))
+    for table, what, begins in _MADE:
+        _replace(lake, table, named(made, what, sites), bounds, begins)
 
 
 def windows(movements: DataFrame, spans: Mapping[str, Span]) -> dict[str, TimeBounds]:

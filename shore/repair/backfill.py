@@ -165,7 +165,6 @@ def plan_backfill(
             continue
         tell(f"comparing {entry.name}, from which {', '.join(tables_made)} follow, with the logs")
         whole = find_odd_rows(entry, lake, topology, endpoint, checkpoint.positions)
-        whole.release()
         if entry.name not in mended and (rows := whole.missing + whole.wrong):
             raise _made_from_wrong(tables_made, entry, rows)
         own = next((each for each in logs if each.entry is entry), whole)

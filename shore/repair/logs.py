@@ -21,7 +21,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TP
 from shore.delta.commit import conform, exchange_rows
 from shore.delta.diff import CHANGED, EXTRA, MISSING
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
 from shore.source.offsets import Positions, parse_partition_id
 from shore.tables import TABLES
@@ -48,7 +48,7 @@ class LogRepair:
 
     Args:
         counts: Rows that are to be put right, or are of no record.
-        rows: These rows as they must be, with the column ``what``; cached until ``release``. None: there are none.
+        rows: These rows as they must be, with the column ``what``. None: there are none.
         shorter: Logs that end before what was read of them; they were not compared.
     """
 
@@ -70,11 +70,6 @@ class LogRepair:
     def extra(self) -> int:
         """Rows of no record; nothing is done about them."""
         return self._count(EXTRA)
-
-    def release(self) -> None:
-        """Forget the rows."""
-        if self.rows is not None:
-            self.rows.unpersist()
 
     def _count(self, *what: str) -> int:
         return sum(count for kind, count in self.counts.items() if kind.what in what)
@@ -123,7 +118,7 @@ def find_odd_rows(
         time = F.coalesce(*(name for name in ("record_date_time", "device_date_time") if name in rows.columns))
         rows = rows.where(time >= F.lit(since)) if since is not None else rows
         rows = rows.where(time < F.lit(until)) if until is not None else rows
-    rows = rows.persist()
+    rows = computed(rows)
     found = rows.groupBy("what", TABLE, _FOUND_IN).count().collect()
     counts = {_Kind(row["what"], row[TABLE], row[_FOUND_IN]): row["count"] for row in found}
     return LogRepair(entry, counts, rows, shorter)
@@ -159,7 +154,6 @@ def repair_logs(plan: LogRepair, lake: Lake) -> int:
             missing = conform(plan.rows.where(own & (F.col("what") == MISSING)), table)
             check_lease(location)
             missing.write.format("delta").mode("append").save(location)
-    plan.release()
     return plan.missing + plan.wrong
 
 

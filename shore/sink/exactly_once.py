@@ -32,7 +32,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import append_once
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
 from shore.feeds.entitlement import order_of_feeds
@@ -152,13 +152,10 @@ class FeedSink:
             known, own_known: Where table ``feeds`` and customers' own tables end; all rows are new to those that are
                 not named.
         """
-        given = given.persist()
-        try:
-            count = self._commit_feeds(given, known)
-            self._commit_own(given, own_known)
-            return count
-        finally:
-            given.unpersist()
+        given = computed(given)
+        count = self._commit_feeds(given, known)
+        self._commit_own(given, own_known)
+        return count
 
     def _commit_feeds(self, given: DataFrame, known: Mapping[str, int]) -> int:
         new = _beyond(given, known)

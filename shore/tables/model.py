@@ -46,8 +46,6 @@ class Table:
             tables.
         change_feed: Whether other tables follow its changes (Delta's change data feed).
         partition_by: Columns by whose values files are kept apart; none for most tables.
-        pruned_by: Columns that each file has statistics of, so that readers can leave it out; none for Delta's usual
-            ones (the first 32). To make them costs a writer as much as some columns do.
     """
 
     name: str
@@ -61,7 +59,6 @@ class Table:
     cluster_by: tuple[str, ...] = ()
     change_feed: bool = False
     partition_by: tuple[str, ...] = ()
-    pruned_by: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
@@ -72,6 +69,13 @@ class Table:
     def plain_schema(self) -> pa.Schema:
         """The same without metadata: what record batches are made with."""
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
+
+    @property
+    def pruned_by(self) -> tuple[str, ...]:
+        """Columns that each file has statistics of, so that readers can leave it out: what names things, and times.
+        Delta's usual ones, the first 32, cost a writer as much as the rows do."""
+        named = {*self.key, *self.cluster_by, "equipment_reference", "vessel_imo_number"} - {*self.partition_by}
+        return tuple(c.name for c in self.columns if c.name in named or c.type == TIME)
 
     @property
     def spark_schema(self) -> StructType:
@@ -85,9 +89,7 @@ class Table:
     @property
     def properties(self) -> dict[str, str]:
         """The table's properties in Delta's words."""
-        found = {"delta.checkpointInterval": CHECKPOINT_INTERVAL}
-        if self.pruned_by:
-            found[_STATISTICS] = ",".join(self.pruned_by)
+        found = {"delta.checkpointInterval": CHECKPOINT_INTERVAL, _STATISTICS: ",".join(self.pruned_by)}
         if self.change_feed:
             found[CHANGE_FEED] = "true"
         return found

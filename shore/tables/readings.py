@@ -79,7 +79,6 @@ READINGS = Table(
     layout="Clustered by container and device time: files hold what was read together until OPTIMIZE sorts them, so "
     "that a question about one container and one about one hour each open few.",
     cluster_by=("equipment_reference", "device_date_time"),
-    pruned_by=("log", "log_offset", "equipment_reference", "device_date_time", "received_date_time"),
 )
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -102,5 +101,4 @@ READINGS_REJECTED = Table(
     grain="One row per data record of a container log that cannot be read; those that can are in `readings`.",
     late="Appended when read; never dropped, never updated. What a newer version can read stays here.",
     layout="Not partitioned: there should be none.",
-    pruned_by=("log", "log_offset", "equipment_reference", "received_date_time", "record_date_time"),
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from shore.delta.commit import conform
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
 from shore.paths import TablePaths
@@ -58,12 +58,9 @@ def compare_derived(derived: Derived, lake: Lake, topology: Topology, versions: 
         expected = expected_rows(derived, lake, topology, versions)
         return compare(conform(stored, table), conform(expected, table), table.key)
     (source,) = derived.inputs
-    both = comparable(conform(stored, table), lake.read(source, versions[source])).persist()
-    try:
-        rows, expected = both.where("stored").drop("stored"), both.where("not stored").drop("stored")
-        return compare(rows, expected, table.key)
-    finally:
-        both.unpersist()
+    both = computed(comparable(conform(stored, table), lake.read(source, versions[source])))
+    rows, expected = both.where("stored").drop("stored"), both.where("not stored").drop("stored")
+    return compare(rows, expected, table.key)
 
 
 def check_reference(table: str, lake: Lake, topology: Topology) -> TableCheck:
