@@ -123,6 +123,7 @@ def settings(
         # with a union in it is computed (``shore.delta.lake.computed``; Spark 4.2: "key not found: ...").
         "spark.sql.constraintPropagation.enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy for the same CPU
+        "spark.sql.ui.explainMode": "simple",  # each action writes its plan down; the formatted one takes longer
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",

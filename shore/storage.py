@@ -16,17 +16,17 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.fs as pafs
-from deltalake.exceptions import DeltaError
-from deltalake.fs import DeltaStorageHandler
 
 from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
-from topologies.model import Shore
+
+if TYPE_CHECKING:  # Spark's Python workers, which note losses, start twice as fast without
+    from topologies.model import Shore
 
 _BUFFER = 1 << 16
 _CHECK_URL = (
@@ -105,13 +105,22 @@ class Storage:
             )
             return sorted(info.path.removeprefix(self._root) for info in found if info.type is pafs.FileType.File)
 
+    def _is_of_delta(self, error: Exception) -> bool:
+        if not self.is_url:
+            return False
+        from deltalake.exceptions import DeltaError  # as above
+
+        return isinstance(error, DeltaError)
+
     @contextlib.contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
         except (FileNotFoundError, UnavailableError):
             raise
-        except (OSError, DeltaError, pa.ArrowException) as error:
+        except Exception as error:
+            if not isinstance(error, (OSError, pa.ArrowException)) and not self._is_of_delta(error):
+                raise
             why = (str(error).splitlines() or [type(error).__name__])[0]
             raise UnavailableError(
                 f"the storage {self.location} does not answer, or refuses: {why}",
@@ -123,6 +132,8 @@ class Storage:
 def _opened(url: str) -> pafs.FileSystem:
     if url.startswith("file://"):  # delta-rs opens only folders that are there
         Path(unquote(urlsplit(url).path)).mkdir(parents=True, exist_ok=True)
+    from deltalake.fs import DeltaStorageHandler  # as above
+
     return pafs.PyFileSystem(DeltaStorageHandler(url))
 
 

@@ -264,15 +264,10 @@ def run(
             interrupts(stop) as interrupted,
             _session(folder, topology.shore, session, settings) as spark,
         ):
-            try:
-                create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
-            except BaseException as error:
-                reporter.fail(error)
-                raise
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
             try:
-                create_tables(spark, {paths.table(table.name): table for table in TABLES.values()})
+                create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
                 reference.write(context.lake, topology)
             except Exception as error:
                 reporter.fail(error)

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from fairlead.errors import RefusedError, UnknownNameError
 from shore.delta.evolution import broken_rules, check_types
@@ -144,22 +144,6 @@ def test_rules_of_change() -> None:
     assert broken_rules(before, {"t": {"a": "string", "b2": "int64"}, "u": {"a": "string"}}) == [
         "column t.b was removed or renamed"
     ]
-
-
-def test_a_table_of_an_older_version_gets_the_columns_it_lacks(tmp_path: Path) -> None:
-    paths = TablePaths.of(tmp_path)
-    old = pa.schema([field for field in READINGS.schema if field.name not in ("door_open", "origin")])
-    DeltaTable.create(paths.table("readings"), schema=old)
-    row = {"log": "c.1", "log_offset": 1, "payload": b"x"}
-    write_deltalake(paths.table("readings"), pa.Table.from_pylist([row], schema=old), mode="append")
-    create(READINGS, paths.table("readings"))
-    check_types(paths)
-    fill(paths, 1)
-    found = DeltaTable(paths.table("readings")).to_pyarrow_dataset().to_table()
-    assert set(found.schema.names) == set(READINGS.schema.names)
-    assert found.schema.names[-2:] == [name for name in READINGS.schema.names if name in ("door_open", "origin")]
-    assert found.num_rows == 51
-    assert found["door_open"].null_count == 51
 
 
 def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta.commit import create_table
 from shore.delta.lake import Lake
 from shore.feeds.kinds import newcomers, note_kinds
 from shore.feeds.readers import FeedReader
@@ -35,7 +36,7 @@ DUCKS, LATE = FeedReader("ducks"), FeedReader("late")
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> Lake:
     found = Lake(spark, TablePaths.of(tmp_path))
-    FEEDS.create(found.paths.table("feeds"))
+    create_table(spark, FEEDS, found.paths.table("feeds"))
     return found
 
 

@@ -89,13 +89,14 @@ def test_a_second_ctrl_c_is_as_usual() -> None:
 
 def test_jobs_that_a_topology_has_work_for() -> None:
     assert [job.name for job in choose_jobs(load("big-blue"), None)] == [
-        "readings", "operations", "alerts", "histories", "ships", "conditions", "alerts_now", "feeds", "voyages",
-        "quality",
+        "readings", "operations", "alerts", "histories", "ships", "conditions", "feeds", "quality", "containers_now",
+        "alerts_now",
     ]  # fmt: skip
     assert [job.name for job in choose_jobs(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
     assert [job.name for job in choose_jobs(unfed, None)] == [
-        "readings", "operations", "alerts", "histories", "ships", "conditions", "alerts_now", "voyages", "quality",
+        "readings", "operations", "alerts", "histories", "ships", "conditions", "quality", "containers_now",
+        "alerts_now",
     ]  # fmt: skip
 
 
