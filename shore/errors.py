@@ -44,6 +44,12 @@ class SlowWorkerError(JobFailedError):
     retriable = True
 
 
+class LostExecutorError(JobFailedError):
+    """An executor ended, and with it rows that a batch had computed there (``shore.delta.lake.computed``)."""
+
+    retriable = True
+
+
 class SplitStateError(RefusedError):
     """A job's checkpoint and its tables do not belong together: going on would repeat or lose rows."""
 

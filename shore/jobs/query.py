@@ -20,7 +20,7 @@ from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
 from shore.delta.table_errors import as_table_errors, repair_hint
-from shore.errors import COMMIT_CONFLICTS, DataLossError, JobFailedError, SlowWorkerError
+from shore.errors import COMMIT_CONFLICTS, DataLossError, JobFailedError, LostExecutorError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
 from shore.paths import TablePaths
@@ -53,6 +53,7 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)
 """What Spark raises."""
 _SLOW_WORKER = "Python worker failed to connect back"
 # Spark then advises to remove the checkpoint, which would repeat what is in the table.
+_LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
@@ -190,6 +191,12 @@ def job_failure(job: str, message: str) -> JobFailedError:
         return SlowWorkerError(
             f"job {job} failed: a Python worker of Spark did not start within Spark's ten seconds",
             hint="the machine is too busy; run the same command again, it goes on where this one stopped",
+            job=job,
+        )
+    if _LOST_ROWS in message:
+        return LostExecutorError(
+            f"job {job} failed: an executor of Spark ended in the middle of a batch",
+            hint="run the same command again, it does the batch again; the executor's machine says why it ended",
             job=job,
         )
     if _LOST_STATE in message:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
-from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
+from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
 from shore.jobs.query import NotStarted, QueryHandle, job_failure
@@ -161,6 +161,7 @@ class FakeReporter:
 
 
 BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect back."
+GONE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found! SQLSTATE: 56000"
 
 
 @pytest.mark.parametrize(
@@ -168,12 +169,14 @@ BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect bac
     [
         ([None], 1, None),
         ([BUSY, BUSY, None], 3, None),
+        ([GONE, None], 2, None),
+        ([GONE] * 9, MAX_STARTS, LostExecutorError),
         ([BUSY] * 9, MAX_STARTS, SlowWorkerError),
         ([BUSY, SPARKS_WORDS, None], 2, JobFailedError),
         ([SPARKS_WORDS, None], 1, JobFailedError),
     ],
 )
-def test_only_a_busy_machine_is_a_reason_to_start_again(
+def test_only_a_busy_machine_and_a_lost_executor_are_reasons_to_start_again(
     errors: list[str | None], starts: int, raised: type[JobFailedError] | None
 ) -> None:
     queries = iter([Query(error) for error in errors])
@@ -192,7 +195,8 @@ BROKEN = "[X] boom\njava.io.IOException: No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("words", "passing"), [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (BROKEN, False), ("", False)]
+    ("words", "passing"),
+    [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (GONE, True), (BROKEN, False), ("", False)],
 )
 def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
     assert job_failure("readings", words).passing is passing
