@@ -123,6 +123,8 @@ def settings(
         # with a union in it is computed (``shore.delta.lake.computed``; Spark 4.2: "key not found: ...").
         "spark.sql.constraintPropagation.enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy for the same CPU
+        # A batch of all jobs compiles some 600 classes; with Spark's default of 100 it would compile all of them again.
+        "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.sql.ui.explainMode": "simple",  # each action writes its plan down; the formatted one takes longer
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.ui.killEnabled": "false",
