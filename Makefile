@@ -110,7 +110,7 @@ $(READY): requirements.lock pyproject.toml tools/bootstrap.sh
 	tools/bootstrap.sh
 	touch $@
 
-# What only tests need: programs of others, where apt has them.
+# What only tests need: programs of others.
 $(READY_FOR_TESTS): tools/bootstrap.sh
 	tools/bootstrap.sh tests
 	touch $@

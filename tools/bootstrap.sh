@@ -5,8 +5,8 @@
 # or sudo without a password allows it; elsewhere one line says what to install. Asks nothing, needs no terminal, can be
 # interrupted and run again. PYTHON=/path/to/python chooses the Python.
 #
-# "tools/bootstrap.sh tests" sees to what only tests need: kcat and promtool. Without apt they are named, and the tests
-# that need them are skipped.
+# "tools/bootstrap.sh tests" sees to the programs that only tests run: kcat, promtool, openssl, git. No test is skipped
+# for want of one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -144,10 +144,15 @@ install_programs() {
         "Fedora: dnf install java-21-openjdk-headless mosquitto; macOS: brew install openjdk@21 mosquitto"
 }
 
-# Prints the Debian packages of the programs that tests run and that are not there.
+# Programs that only tests run, each with the Debian package that has it.
+for_tests=(kcat:kcat promtool:prometheus openssl:openssl git:git)
+
+# Prints the packages of those that are not there.
 missing_for_tests() {
-    command -v kcat >/dev/null || echo kcat
-    command -v promtool >/dev/null || echo prometheus
+    local each
+    for each in "${for_tests[@]}"; do
+        command -v "${each%%:*}" >/dev/null || echo "${each#*:}"
+    done
 }
 
 install_for_tests() {
@@ -161,9 +166,9 @@ install_for_tests() {
         fi
     fi
     mapfile -t packages < <(missing_for_tests)
-    [ ${#packages[@]} -eq 0 ] || say "missing: ${packages[*]}; tests that need them are skipped." \
-        "Debian/Ubuntu: apt install ${packages[*]}; Fedora: dnf install kcat, and promtool from prometheus.io;" \
-        "macOS: brew install kcat prometheus"
+    [ ${#packages[@]} -eq 0 ] || fail "missing, and tests run it: ${packages[*]}." \
+        "Debian/Ubuntu: apt install ${packages[*]}; Fedora: dnf install kcat openssl git, and promtool from prometheus.io;" \
+        "macOS: brew install kcat prometheus openssl git"
 }
 
 if [ "${1:-}" = tests ]; then

@@ -128,8 +128,6 @@ def _with_a_library_that_is_new_enough(kcat: str, folder: Path) -> None:
 def test_what_feed_prints_for_other_clients_reads(
     client: str, out: bool, pair: Secure, feed: Feed, programs: str, tmp_path: Path
 ) -> None:
-    if client == "kcat" and shutil.which("kcat") is None:
-        pytest.skip("kcat is not installed: tools/bootstrap.sh tests")
     value = f"reading-{client}-{out}"
     feed.append(value, origin=b"containers.BIGU1234567@3")
     files = tmp_path / "files"
@@ -150,7 +148,7 @@ def test_what_feed_prints_for_other_clients_reads(
 def test_kcats_settings_trust_that_authority_and_no_other(
     pair: Secure, feed: Feed, stranger: Path, tmp_path: Path
 ) -> None:
-    """The settings for kcat trust that authority only. Tested with kcat's library, because kcat may be missing."""
+    """The settings for kcat trust that authority only. Tested with kcat's library."""
     feed.append("for kcat")
     assert pair.run("feed", "ducks", "--client", "kcat", "--out", str(tmp_path)).exit_code == 0
     settings = dict(line.split("=", 1) for line in (tmp_path / "kcat.conf").read_text().splitlines())
