@@ -18,11 +18,14 @@ from fairlead.records.booking import Booking
 from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
-from simulators.fleet.scenario_file import parse
+from simulators.fleet.scenario_file import load, parse
+from simulators.network.weather import USUAL
+from simulators.physics.climate import link_weather
 from simulators.steps import BarrierKind, LinkChange, MessageKind, Publish, VoyageBarrier
 from simulators.voyage.voyage import Voyage
 from tests.unit.simulators import worlds
 from tests.unit.simulators.worlds import barriers, big_blue, digest, published, small_plan, small_steps, voyage
+from topologies.loader.load import load as load_topology
 
 reading, event, booking = decoder(Reading), decoder(Event), decoder(Booking)
 position, environment = decoder(Position), decoder(Environment)
@@ -120,6 +123,16 @@ def test_barriers_come_before_departures() -> None:
             loaded = [s for s in published(steps[:i]) if s.detail == "LOAD" and s.site == step.site]
             assert set(step.containers) <= {str(event.decode(s.payload).payload.equipment_reference) for s in loaded}
             assert step.containers
+
+
+def test_a_ship_waits_to_sail_at_the_berth() -> None:
+    """While a ship waits until it may depart, the port's radio links it, and not its satellite."""
+    harbour = Voyage(load("harbour"), load_topology("minimal", env={}), seed=7)  # its ship has both
+    weather = link_weather(harbour.plan)
+    waits = [barrier for barrier in barriers(harbour.steps()) if barrier.kind is BarrierKind.DEPARTURE]
+    assert waits
+    for wait in waits:
+        assert weather.between(wait.site, wait.peer, wait.sim_time).latency == USUAL["berth"].latency
 
 
 def test_a_box_leaves_the_port_only_after_the_port_took_it() -> None:
