@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from shore.delta.diff import TOLERANCE, differences
+from shore.delta.lake import computed
 
 What = Literal["missing", "extra", "doubled", "changed"]
 DOUBLED: Final = "doubled"
@@ -134,12 +135,12 @@ def odd_rows(
 
 
 def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE) -> Compared:
-    """Compare rows with those that there must be, as ``shore.delta.diff.differences`` does, in one action."""
-    rows, wanted, differing = Observation(), Observation(), Observation()
+    """Compare rows with those that there must be, as ``shore.delta.diff.differences`` does; each is read once."""
+    rows, wanted = Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
-    first = first_rows(odd.observe(differing, count))
-    return Compared(_observed(rows), _observed(wanted), _observed(differing), tuple(first))
+    odd = computed(odd)
+    return Compared(_observed(rows), _observed(wanted), odd.count(), tuple(first_rows(odd)))
 
 
 def _observed(observation: Observation) -> int:
