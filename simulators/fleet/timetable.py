@@ -96,9 +96,10 @@ class Timetable:
         return routes.port(call.unlocode)
 
     def berthed_at(self, time: dt.datetime) -> str | None:
-        """The port site alongside which the ship lies, or None at sea."""
+        """The port site alongside which the ship lies, or None at sea. A ship that waits to sail does so at the time of
+        its departure, at the berth."""
         last = self.calls[-1].number
-        return next((c.port for c in self.calls if c.arrives <= time and (time < c.departs or c.number == last)), None)
+        return next((c.port for c in self.calls if c.arrives <= time and (time <= c.departs or c.number == last)), None)
 
 
 def closed_spans(closures: Iterable[Closure], port: str, start: dt.datetime) -> tuple[Span, ...]:

@@ -194,8 +194,7 @@ class Unfolding:
         if work.discharged:
             self._wait_at(call.turns + MINUTE, partial(_discharge_barrier, work))
         if not call.last:
-            # The moment before: at its departure the ship is at sea, where only its satellite links it.
-            self._wait_at(call.departs - dt.timedelta.resolution, self._ready_to_sail(work))
+            self._wait_at(call.departs, self._ready_to_sail(work))
             self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
 
     def _wait_at(self, time: dt.datetime, barrier: BarrierMaker) -> None:
