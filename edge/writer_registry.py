@@ -59,7 +59,8 @@ class Settlement:
 
     def settle_reading(self, entry: LogEntry[Any], outcome: EntryOutcome) -> None:
         if entry.kept:  # counted and acknowledged as a stray before
-            self.metrics.drained += outcome is EntryOutcome.APPENDED
+            if outcome is EntryOutcome.APPENDED:
+                self.metrics.drained += 1
             return
         if outcome is EntryOutcome.APPENDED:
             self.metrics.readings += 1

@@ -144,10 +144,7 @@ class StrayDrainer:
         return stuck
 
     async def _store(self, waiting: Mapping[str, list[LogEntry[MessageId]]]) -> Set[str]:
-        return await self._for_each({log: self._write(log, entries) for log, entries in waiting.items()})
-
-    async def _write(self, log: str, entries: list[LogEntry[MessageId]]) -> None:
-        await self._asking[log].write(entries)
+        return await self._for_each({log: self._asking[log].write(entries) for log, entries in waiting.items()})
 
     async def _for_each(self, work: Mapping[str, Coroutine[Any, Any, None]]) -> Set[str]:
         """Run one coroutine per log. Returns the logs whose coroutine takes longer than ``_SOON``; it runs on."""

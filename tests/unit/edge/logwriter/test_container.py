@@ -44,9 +44,9 @@ class Site:
     def __init__(self) -> None:
         self.kafka = Kafka()
         self.metrics = Metrics()
-        self.settlement = Settlement(self.metrics, lambda error: self.failures.append(error))
         self.outcomes: list[EntryOutcome] = []
         self.failures: list[BaseException] = []
+        self.settlement = Settlement(self.metrics, self.failures.append)
         self.restart()
 
     def restart(self, *, state: CustodyState = CustodyState.ELSEWHERE) -> None:
