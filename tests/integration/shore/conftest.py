@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -21,9 +22,14 @@ from tests.support.patience import patient
 from topologies.model import Topology
 
 
+# Batches of tests have a few rows: to compile a plan takes longer than to run it as it stands, by a third of a batch of
+# job conditions. Voyages, the cluster's tests and benchmarks run compiled plans.
+_AS_THEY_STAND: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = open_session(tmp_path_factory.mktemp("spark"))
+    session = open_session(tmp_path_factory.mktemp("spark"), extra=_AS_THEY_STAND)
     yield session
     close(session)
 

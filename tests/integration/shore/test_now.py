@@ -155,11 +155,12 @@ def test_a_row_goes_when_nothing_is_known_of_the_box_any_more(tables: Tables) ->
 
 
 def test_another_topology_makes_the_rows_anew(tables: Tables) -> None:
-    held = entry(1, 0, "marlin", "HAND", by="tokyo", log=f"yellow.{YELLOW}")
+    log = f"yellow.{YELLOW}"
+    held = [ledger(1, entry(1, 0, "tokyo", "GTIN", log=log)), ledger(2, entry(2, 7, "marlin", "LOAD", log=log))]
     tables.start("containers_now", "alerts_now")
     tables.add(
         readings=[reading(1, 0, YELLOW)],
-        custody_entries=[ledger(1, held)],
+        custody_entries=held,
         alerts=[alert(1, 100, equipment_reference=YELLOW)],
     )
     assert (now(tables, YELLOW)["line"], now(tables, YELLOW)["vessel"]) == ("Yellow Box Leasing", "MV Blue Marlin")
