@@ -126,6 +126,12 @@ class Harbour:
         self.done[code] += 1
         return name
 
+    async def give(self, log: str, *, at: str, to: str, term: int) -> None:
+        """Order the holder of a log to give it to a ship."""
+        with contextlib.suppress(FairleadError):  # the site is away: another time
+            await self._operators.grant(log, at=at, to=to, term=term)
+            self.done["orders to give a log to a ship that never had it"] += 1
+
     async def order(self, box: Box, chance: random.Random) -> None:
         """Order a custody change by hand: to the place of the box if custody is elsewhere, else to any site.
 
