@@ -133,8 +133,7 @@ class CustodyEventHandler:
             self._metrics.grants += 1
         elif move is not CustodyMove.NOTHING:
             self._metrics.opened += 1
-            if self._writers.book.wait_for(writer.log):
-                writer.enqueue(Barrier(writer.prepare))  # drain its strays even if no reading follows
+            writer.drain_soon()
 
     # -- events that wait
 
@@ -240,9 +239,10 @@ class OrderHandler:
             log.warning("%s: order %s refused: %s", self._site, order.order_id, refusal)
         elif order.kind == "seize":
             self._metrics.seizures += 1
-            writer.taken_over()
         else:
             self._metrics.grants += 1
+        if order.kind == "seize" and writer.may_append():  # a refused order may have entered an earlier seizure
+            writer.taken_over()
 
     def _check(self, order: CustodyOrder) -> None:
         """Check an order against the topology, whatever the state of its log.

@@ -17,7 +17,6 @@ from edge.custody.term_writer import TermWriter
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
-from edge.logwriter.writer import Barrier
 from edge.site_kafka import SiteKafka
 from edge.site_logs import custody_logs, fixed_logs
 from edge.strays.store import StrayBook, Strays
@@ -113,8 +112,7 @@ class CustodyManager:
         """Handle a record of another site's strays log; drain it if this site holds the log that it belongs to."""
         waits = self.book.add_record(topic, record)
         if waits is not None and not at_start and self._holdings.state(waits) is CustodyState.HELD:
-            writer = self.writers.box(waits)
-            writer.enqueue(Barrier(writer.prepare))
+            self.writers.box(waits).drain_soon()
 
     def _warn_of_lost_sites(self) -> None:
         """Log an error about logs whose holder is not in the topology (any more): no site can grant them."""

@@ -994,6 +994,8 @@ class CustodyProtocol:
     def recheck(self, topic: str, *, mend: Callable[[Grant], bool]) -> Steps[bool]:
         """Find out from a broken log itself who holds it. Returns True when this site holds it and may append again.
 
+        If its last term is later than the ledgers know, the term's marker tells (``complete``).
+
         A log breaks when an append is refused or the log cannot be read. If its last term is this site's own, and that
         term's marker is where the ledger has it, the log was only longer than expected: the last append of a killed
         bridge may arrive after the next bridge has read the log's end.
@@ -1009,7 +1011,7 @@ class CustodyProtocol:
             return False
         if grant is None or position.term > grant.term:
             yield from self.complete(topic, position)
-            return False
+            return self.holdings.state(topic) is CustodyState.HELD
         whole = grant.to_site == self.site and (position.term, position.marker) == (grant.term, grant.marker)
         if not whole or not mend(grant):
             return False

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from edge.custody.protocol import EventOutcome, EventResult, Steps, Transfer, Try
+from edge.custody.protocol import CustodyMove, EventOutcome, EventResult, Steps, Transfer, Try
 from edge.errors import LostCustodyError, NotHolderError
 from edge.holdings import CustodyState
 from edge.messages import MessageId
@@ -171,10 +171,9 @@ class Bridge(Store):
         return news or self.world.changes != before
 
     def catch_up(self) -> bool:
-        """Read all new entries of the ledgers here; return True if there were any."""
+        """Read all new entries of the ledgers here, its own as well; return True if there were any."""
         if len(self.disk.ledgers[self.site]) != self.ledger_end:
             raise Died("an entry in the own ledger that another bridge wrote")
-        self.read[self.site] = self.ledger_end
         news = False
         for site, entries in self.disk.ledgers.items():
             while self.read[site] < len(entries):
@@ -194,6 +193,9 @@ class Bridge(Store):
                 raise Violation(f"I5: {self.protocol.splits}")
             if news is not None and news.before is CustodyState.HELD and news.now is CustodyState.ELSEWHERE:
                 self.memories.pop(entry.log, None)
+            self.given.add((entry.log, entry.to_site))
+            if not at_start:
+                self.drain_soon(entry.log)
             self.world.passed_on += drains and not self.book.wait_for(entry.log)
         if own:
             self.protocol.learn(entry)
@@ -209,8 +211,8 @@ class Bridge(Store):
                 index.end = offset + 1
                 if isinstance(stray.body, MessageId):
                     waits = self.book.learn(topic, stray.log, KeptReading(offset, stray.body))
-                    if waits and not at_start and self.holds(stray.log):
-                        self.barrier(stray.log, "prepare", partial(self.prepare, stray.log))
+                    if waits and not at_start:
+                        self.drain_soon(stray.log)
                 news = True
         return news
 
@@ -258,6 +260,11 @@ class Bridge(Store):
         self.memories.pop(log, None)
         self.barrier(log, "prepare", partial(self.prepare, log))
 
+    def drain_soon(self, log: str) -> None:
+        """Bring in the strays that wait for a log that is held here, even if no reading comes."""
+        if self.holds(log) and self.book.wait_for(log):
+            self.barrier(log, "prepare", partial(self.prepare, log))
+
     def lose(self, log: str) -> None:
         """Note that the log cannot be appended to; its custody is checked again."""
         self.holdings.mark_broken(log)
@@ -281,12 +288,12 @@ class Bridge(Store):
             return
         try:
             procedure = self.protocol.carry_out_order(order.transfer, term=order.term, check=lambda: None)
-            refusal = yield from self.drive(procedure)
+            yield from self.drive(procedure)
         except FairleadError as error:
             if not error.retriable:
                 raise
             return
-        if refusal is None and order.transfer.event == "SEIZURE":
+        if order.transfer.event == "SEIZURE" and self.holds(order.transfer.log):
             self._took_over(order.transfer.log)
 
     # -- a log's queue
@@ -336,8 +343,8 @@ class Bridge(Store):
             waiting = [each for each in self.waiting.get(log, ()) if each.event_id != event.event_id]
             self.world.changes += len(waiting) != len(self.waiting.get(log, ()))
             self.waiting[log] = waiting
-            if self.holds(log) and self.book.wait_for(log):
-                self.barrier(log, "prepare", partial(self.prepare, log))
+            if outcome.move not in (None, CustodyMove.GRANT, CustodyMove.NOTHING):
+                self.drain_soon(log)
         if message is not None:
             self.world.acknowledge(self, message)
 

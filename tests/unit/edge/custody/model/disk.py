@@ -13,6 +13,8 @@ from edge.messages import MessageId
 from fairlead.kafka.protocol.types import LogPosition
 from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
 
+SITES: Final = ("hamburg", "tokyo", "ship-one", "ship-two")
+PORTS: Final = SITES[:2]
 START: Final = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
 

@@ -11,11 +11,9 @@ from edge.messages import MessageId
 from fairlead.custody.view import SEIZING_TERMS
 from fairlead.records.custody import CustodyEntry, Marker
 from tests.unit.edge.custody.model.bridge import Bridge
-from tests.unit.edge.custody.model.disk import Copy, Disk, Message, Order, Rec, Violation, moment
+from tests.unit.edge.custody.model.disk import PORTS, SITES, Copy, Disk, Message, Order, Rec, Violation, moment
 from tests.unit.edge.custody.model.links import Links
 
-SITES: Final = ("hamburg", "tokyo", "ship-one", "ship-two")
-PORTS: Final = SITES[:2]
 MOST_GRANTS: Final = SEIZING_TERMS - 2  # of one log; a lost holder makes no more unseen grants
 MOST_BOOTS: Final = MAX_BOOTS - 2  # boots of one device: a log remembers no more
 ROUNDS: Final = 200
@@ -289,13 +287,13 @@ class World:
             if zombie is not None:
                 self.died(zombie)
             bridge = self.bridges[number]
-            if self.restarts:
+            if self.restarts or (bridge is not None and bridge.starting is None and bridge.is_overtaken()):
                 self.crash(number)
             elif bridge is not None and bridge.starting is None:
                 self.connected(bridge)  # a second bridge may have taken the session from it
         before = -1
         for _ in range(ROUNDS):
-            if before == self.changes and not self._reopen():
+            if before == self.changes and not (self._reopen() or self._give_to_keepers()):
                 return
             before = self.changes
             for number in range(len(self.sites)):
@@ -316,3 +314,19 @@ class World:
                 self._gate_in(log)
                 again = True
         return again
+
+    def _give_to_keepers(self) -> bool:
+        """Order a grant to a ship that keeps readings of a log that it was never given: only then are they drained."""
+        for log in self.logs:
+            newest = self.newest(log)
+            if newest is None or newest.to_site is None:
+                continue
+            given = {entry.to_site for entry in self.entries if entry.log == log}
+            holder = self.sites.index(newest.to_site)
+            has = self.disks[holder].copies[log].has
+            for number, site in enumerate(self.sites):
+                kept = {each.body for each in self.disks[number].strays[site] if each.log == log}
+                if site not in (*PORTS, *given) and {body for body in kept if isinstance(body, MessageId)} - has:
+                    self.order_grant(log, holder, to=number)
+                    return True
+        return False

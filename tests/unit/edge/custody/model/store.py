@@ -43,7 +43,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.errors import Conflict, ConnectionLost, Fenced, Misplaced, broker_error
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records.custody import CustodyEntry, Marker
-from tests.unit.edge.custody.model.disk import Copy, Died, Disk, Rec, Refused, Stray, moment
+from tests.unit.edge.custody.model.disk import PORTS, Copy, Died, Disk, Rec, Refused, Stray, moment
 from tests.unit.edge.custody.model.memory import Memory
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class Store:
         self.holdings = Holdings(self.site, self.view)
         self.strays = OwnStrays(self.site)
         others = tuple(f"strays.{site}" for site in disk.sites if site != self.site)
-        self.book = StrayBook(cast(Strays, self.strays), others, self.view)
+        self.book = StrayBook(cast(Strays, self.strays), others, self.view, trusted=self._trusts)
+        self.given: set[tuple[str, str | None]] = set()  # logs with the sites that some entry here has given them to
         self.protocol = CustodyProtocol(
             self.holdings, self.book, sites=disk.sites, now=lambda: moment(world.clock), nonce=world.nonce
         )
@@ -90,6 +91,11 @@ class Store:
         self.memories: dict[str, Memory] = {}
         self.looked: dict[str, int] = {}  # own term in which the bridge searched for a log's strays anew
         self.waiting: dict[str, list[Transfer]] = {}
+
+    def _trusts(self, strays: str, log: str) -> bool:
+        """Return whether strays may be appended to a log: a ship's only if the ship was once given the log."""
+        keeper = strays.removeprefix("strays.")
+        return keeper in PORTS or (log, keeper) in self.given
 
     def holds(self, log: str) -> bool:
         return self.holdings.state(log) is CustodyState.HELD
@@ -124,6 +130,10 @@ class Store:
         self.positions[log] = position._replace(end=position.end + 1)
         memory.repeats.add(body, late=late)
 
+    def is_overtaken(self) -> bool:
+        """Return whether another bridge of the site has kept strays: this one stops when it keeps its next."""
+        return len(self.disk.strays[self.site]) != self.strays.index.end
+
     def keep(self, stray: Stray) -> Pauses:
         """Keep a reading or an event of a log that this site does not hold."""
         body, own = stray.body, self.disk.strays[self.site]
@@ -132,7 +142,7 @@ class Store:
                 return
         elif body in self.waiting.get(stray.log, ()):
             return
-        if len(own) != self.strays.index.end:
+        if self.is_overtaken():
             raise Died("another bridge keeps strays here")
         own.append(stray)
         self.disk.kept.add(stray)
