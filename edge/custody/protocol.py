@@ -1137,7 +1137,8 @@ class CustodyProtocol:
         it twice.
         This needs a memory of the log's readings back to the marker of the present term, or further after a seizure
         (``drained_since``); the marker itself lists what was drained before. Logs that make no progress are left out,
-        and the rest of their strays waits for another pass.
+        and the rest of their strays waits for another pass. So do those of a log that this site has lost meanwhile,
+        even if it holds the log again, in a later term, when the pass ends.
         """
         stuck: set[str] = set()
         yield StoreStrays()
@@ -1150,6 +1151,7 @@ class CustodyProtocol:
             if not wanted:
                 continue
             end = index.end
+            terms = {topic: self.holdings.term(topic) for topic in wanted}
             grants = {topic: self.view.grant(topic) for topic in wanted}
             since = {topic: each.drained_since + 1 for topic, each in grants.items() if each is not None}
             stuck.update((yield RememberLogs(since)) or ())
@@ -1159,7 +1161,7 @@ class CustodyProtocol:
             if offsets:
                 stuck.update((yield CopyStrays(strays, end, offsets)) or ())
             for topic in wanted:
-                if self.holdings.state(topic) is CustodyState.HELD and topic not in stuck:
+                if self.holdings.term(topic) == terms[topic] > 0 and topic not in stuck:
                     index.drained(topic, upto=end)
 
 

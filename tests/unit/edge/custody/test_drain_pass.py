@@ -1,0 +1,61 @@
+"""Which strays count as drained after one pass through a strays log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge.custody.protocol import CopyStrays, CustodyProtocol, RememberLogs, StoreStrays
+from edge.holdings import Holdings
+from edge.messages import MessageId
+from edge.strays.store import StrayBook, StrayIndex, Strays
+from fairlead.custody.view import CustodyView
+from fairlead.records.custody import CustodyEntry
+from tests.unit.edge.custody.receiving import LOG, NOW, entry
+
+STRAYS = "strays.tokyo"
+
+
+class Tokyo:
+    """Holds the log in term 2, and keeps one reading of it at offset 4."""
+
+    def __init__(self) -> None:
+        self.index = StrayIndex()
+        self.index.add(LOG, 4, MessageId("d1", 1, 0))
+        self.holdings = Holdings("tokyo", CustodyView())
+        book = StrayBook(cast(Strays, MagicMock(log=STRAYS, index=self.index)), (), self.holdings.view)
+        self.protocol = CustodyProtocol(self.holdings, book, sites=(), now=lambda: NOW, nonce=lambda: "n")
+        self.hold(entry(2, "tokyo"))
+
+    def hold(self, given: CustodyEntry) -> None:
+        self.holdings.view.apply(given)
+        self.holdings.hold(LOG, given.term)
+
+    def lose(self) -> None:
+        self.holdings.mark_broken(LOG)
+
+    def lose_and_get_back(self) -> None:
+        """Lose the log to a seizure in Sydney, which gives it back before the pass ends."""
+        self.lose()
+        self.holdings.view.apply(entry(18, "sydney", event="SEIZURE", granted_by="sydney"))
+        self.hold(entry(19, "tokyo", from_site="sydney", granted_by="sydney"))
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "left"), [(lambda _: None, []), (Tokyo.lose, [4]), (Tokyo.lose_and_get_back, [4])]
+)
+def test_strays_of_a_log_that_was_lost_during_the_pass_still_wait(
+    meanwhile: Callable[[Tokyo], None], left: list[int]
+) -> None:
+    """Strays of a log that this site has lost during the pass still wait, also if it holds the log again."""
+    tokyo = Tokyo()
+    drain = tokyo.protocol.drain([LOG])
+    actions: list[Any] = [next(drain), drain.send(None), drain.send(None)]
+    assert [type(each) for each in actions] == [StoreStrays, RememberLogs, CopyStrays]
+    meanwhile(tokyo)
+    with pytest.raises(StopIteration):
+        drain.send(None)
+    assert list(tokyo.index.offsets(LOG)) == left
