@@ -94,15 +94,15 @@ def update(lake: Lake, batch: DataFrame) -> int:
     touched = touched_by(lake, batch)
     if not touched.boxes:
         return 0
-    stored = touched.boxes.gather(lake.read(CONTAINERS_NOW.name))
+    stored = computed(touched.boxes.gather(lake.read(CONTAINERS_NOW.name)))
     fresh = with_places_and_bookings(
         _newest(touched, stored, batch),
         _held(lake, touched, stored),
         _alerted(lake, touched, stored),
-        bookings=touched.boxes.gather(lake.read("bookings")),
+        bookings=computed(touched.boxes.gather(lake.read("bookings"))),
         **lake.inputs(("ships_now", "sites", "owners")),
     )
-    return replace_rows(lake, CONTAINERS_NOW, fresh, within=touched.boxes.gather, bounds=touched.boxes.bounds)
+    return replace_rows(lake, CONTAINERS_NOW, fresh, stored=stored, bounds=touched.boxes.bounds)
 
 
 def touched_by(lake: Lake, batch: DataFrame) -> Touched:

@@ -21,7 +21,6 @@ from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology
 
-
 # Batches of tests have a few rows: to compile a plan takes longer than to run it as it stands, by a third of a batch of
 # job conditions. Voyages, the cluster's tests and benchmarks run compiled plans.
 _AS_THEY_STAND: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}

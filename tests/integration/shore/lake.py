@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from shore.delta.commit import create_tables, replace_rows
 from shore.delta.diff import differences
@@ -46,7 +45,7 @@ class Tables:
         shutil.copytree(empty / "delta", folder / "delta")
         self.paths = TablePaths.of(folder)
         self.lake = Lake(spark, self.paths)
-        self.queries: list[StreamingQuery] = []
+        self._jobs: tuple[str, ...] = ()
         self.follow(topology())
 
     # -- inputs
@@ -77,16 +76,8 @@ class Tables:
     # -- queries
 
     def start(self, *jobs: str) -> None:
-        """Start the queries of jobs; they go on from where they were stopped."""
-        context = JobContext(self._topology, cast(Any, None), self.paths, self.spark, 1000)
-        for job in jobs:
-            writer = JOBS[job].query(context).option("checkpointLocation", self.paths.checkpoint(job))
-            self.queries.append(writer.trigger(processingTime="2 seconds").start())
-
-    def stop(self) -> None:
-        for query in self.queries:
-            query.stop()
-        self.queries.clear()
+        """From now on ``settle`` runs the queries of these jobs; they go on from where they were."""
+        self._jobs = jobs
 
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
         """Append, and wait until the queries have followed."""
@@ -94,8 +85,15 @@ class Tables:
         self.settle()
 
     def settle(self) -> None:
-        for query in self.queries:
-            query.processAllAvailable()
+        """Run the queries until they have all that is there: one batch for all inputs, where a query that runs on makes
+        one for each commit."""
+        context = JobContext(self._topology, cast(Any, None), self.paths, self.spark, 1000)
+        queries = []
+        for job in self._jobs:
+            writer = JOBS[job].query(context).option("checkpointLocation", self.paths.checkpoint(job))
+            queries.append(writer.trigger(availableNow=True).start())
+        for query in queries:
+            query.awaitTermination()
 
     # -- what is there
 
