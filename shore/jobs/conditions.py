@@ -109,7 +109,7 @@ def query(context: JobContext) -> DataStreamWriter:
     renew_mkt(lake, energy)
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        update(batch, Lake(batch.sparkSession, lake.paths), energy)  # a query has a session of its own
+        update(batch, lake.in_batch(batch), energy)
 
     readings = lake.new_rows("readings", maxBytesPerTrigger="1g").select(*USED_BY_OUTLOOK)
     writer: DataStreamWriter = readings.writeStream.foreachBatch(update_batch)

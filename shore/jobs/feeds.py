@@ -41,7 +41,7 @@ def query(context: JobContext) -> DataStreamWriter:
     welcome(lake, feeds, begun=has_begun(paths, "feeds"))
 
     def update(batch: DataFrame, _: int) -> None:
-        feeds.deliver(Lake(batch.sparkSession, paths), batch)
+        feeds.deliver(lake.in_batch(batch), batch)
 
     writer: DataStreamWriter = changes(lake).writeStream.foreachBatch(update)
     return writer

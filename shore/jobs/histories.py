@@ -35,7 +35,7 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.changed_rows("sites"),
         lake.changed_rows("owners"),
     )
-    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake, batch))
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
     return writer
 
 

@@ -172,15 +172,15 @@ def the_reading_before_may_be_long_ago(world: World) -> Play:
 
 def a_late_reading_makes_a_revision_of_its_hour_and_of_the_next_that_it_stands_into(world: World) -> Play:
     begin(world)
-    for at in range(4):
-        world.happened("readings", at)
+    for at, minute in enumerate((7, 14, 21, 28)):
+        world.happened("readings", at + minute / 60)
     expected = [(hour(world, at), 1, 0) for at in range(3)]
     assert told((yield from delivered(world, SHOP))) == expected
-    world.happened("readings", 1 + 35 / 60)
+    world.happened("readings", 1 + 35 / 60)  # it stands for half an hour
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 1), 2, 1), (hour(world, 2), 1, 1)]
-    world.happened("readings", 20 / 60)
-    assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 2, 1)]
-    world.happened("readings", 0)
+    world.happened("readings", 42 / 60)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 2, 1), (hour(world, 1), 2, 2)]
+    world.happened("readings", 7 / 60)
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 3, 2)]
 
 
