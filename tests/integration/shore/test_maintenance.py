@@ -133,7 +133,7 @@ def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: Spar
     assert step.opened is not None
     assert step.opened >= 10
     assert "by equipment_reference and device_date_time" in step.why
-    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(100_000))
+    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(50_000))
     before = rows_of(paths)
     _, files = compact(session, paths, step)
     assert files >= 3
