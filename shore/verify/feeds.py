@@ -44,7 +44,7 @@ from shore.verify.compare import (
     reader,
     rows_digests,
 )
-from shore.verify.logs import CLIENT_ID, LogRange, data_records, extents_of
+from shore.verify.logs import CLIENT_ID, data_records, extents_of, ranges_of
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(
@@ -179,7 +179,7 @@ async def _compare(
             else Limits(position, position, position)
             for log, position in known.items()
         }  # fmt: skip
-        async for log, records in data_records(cluster, _ranges(limits)):
+        async for log, records in data_records(cluster, ranges_of(limits, extents)):
             digests.add(shape, made(log, records))
         found = rows_digests(opened, reader(rows, shape), shape, limits)
         differing = [
@@ -189,7 +189,7 @@ async def _compare(
         differences: list[Difference] = []
         for log in differing:
             compared = LogRows(opened, {shape.table: shape})
-            async for _, records in data_records(cluster, _ranges({log: limits[log]})):
+            async for _, records in data_records(cluster, ranges_of({log: limits[log]}, extents)):
                 compared.add(shape.table, made(log, records))
             odd = compared.odd({shape.table: rows}, log, limits[log], explained=_SHOWN)
             differences += [_row(shape.table, log, each) for each in odd[:_SHOWN]]
@@ -205,10 +205,6 @@ async def _compare(
 
 def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
     return delivered(log.removeprefix("feeds."), records)
-
-
-def _ranges(limits: Mapping[str, Limits]) -> list[LogRange]:
-    return [LogRange(log, each.start, each.stop) for log, each in limits.items()]
 
 
 def _row(table: str, log: str, odd: OddRow) -> Difference:

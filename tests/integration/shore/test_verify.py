@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from fairlead.kafka.admin import admin_client
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
@@ -31,6 +32,7 @@ from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
 from shore.verify.compare import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.sparkcluster import until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
@@ -217,6 +219,20 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
     assert tables.feeds() == pa.concat_tables([former, whole])
     check_whole(paths, [customer])
+
+
+def test_a_feed_that_has_lost_its_records_is_told_and_not_waited_for(tables: Tables, world: World) -> None:
+    log, customer, feed = world.log(world.box(0)), world.customer, f"feeds.{world.customer}"
+    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
+    create_feeds(world.endpoint, [customer])
+    append_to_feed(world.endpoint, customer, records, expected_end=1)
+    assert read_back(world.endpoint, tables.paths, customer) == 9
+    client = admin_client(world.endpoint)
+    client.delete_topics([feed])[feed].result(30)
+    until(lambda: feed not in client.list_topics(timeout=30).topics, "the feed is gone")
+    create_feeds(world.endpoint, [customer])
+    (wrong,) = verify(world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
+    assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"extra"})
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
