@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from edge.holdings import Holdings
+from edge.holdings import CustodyState, Holdings
 from edge.logwriter import records
 from edge.logwriter.container import BrokenLogs, ContainerWriter, DedupWriter, Drain
 from edge.logwriter.dedup import RecentKeys
-from edge.logwriter.writer import EntryOutcome, LogEntry, LogWriter, Sink
+from edge.logwriter.writer import Barrier, EntryOutcome, LogEntry, LogWriter, Sink
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from edge.site_kafka import SiteKafka
@@ -163,6 +163,12 @@ class WriterRegistry:
                 fail=self._settlement.fail,
             )
         return writer
+
+    def drain_soon(self, topic: str) -> None:
+        """Drain the strays that wait for a log, if this site holds it, even if no reading follows."""
+        if self._custody.holdings.state(topic) is CustodyState.HELD and self.book.wait_for(topic):
+            writer = self.box(topic)
+            writer.enqueue(Barrier(writer.prepare))
 
     def all(self) -> list[LogWriter[Any]]:
         fixed: list[LogWriter[Any]] = [self.events, self.ledger, self.letters, self.alerts, self.strays.writer]

@@ -133,7 +133,7 @@ class CustodyEventHandler:
             self._metrics.grants += 1
         elif move is not CustodyMove.NOTHING:
             self._metrics.opened += 1
-            writer.drain_soon()
+            self._writers.drain_soon(writer.log)
 
     # -- events that wait
 

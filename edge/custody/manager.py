@@ -111,8 +111,8 @@ class CustodyManager:
     def _add_stray(self, topic: str, record: Record, at_start: bool) -> None:
         """Handle a record of another site's strays log; drain it if this site holds the log that it belongs to."""
         waits = self.book.add_record(topic, record)
-        if waits is not None and not at_start and self._holdings.state(waits) is CustodyState.HELD:
-            self.writers.box(waits).drain_soon()
+        if waits is not None and not at_start:
+            self.writers.drain_soon(waits)
 
     def _warn_of_lost_sites(self) -> None:
         """Log an error about logs whose holder is not in the topology (any more): no site can grant them."""

@@ -103,7 +103,8 @@ class Receiver:
             if isinstance(told.entry, CustodyEntry):
                 waited = (told.ledger, told.offset) != (topic, record.offset)
                 self._apply(told.ledger, told.entry, at_start=at_start, waited=waited)
-                self._drain_trusted(told.entry, at_start=at_start)
+                if not at_start:  # an entry, however old, may be the first that gives the log to the ship with strays
+                    self._writers.drain_soon(told.entry.log)
             elif isinstance(told.entry, ClaimEntry):
                 if self._protocol.claims.learn(told.entry):
                     self.claimed.set()
@@ -138,13 +139,6 @@ class Receiver:
                 "%s: the ledger gives term %d to %s without a grant of this site", entry.log, entry.term, entry.to_site
             )
             self._writers.box(entry.log).unload()
-
-    def _drain_trusted(self, entry: CustodyEntry, *, at_start: bool) -> None:
-        """Drain the strays of a log that this site holds: an entry, however old, may be the first that gives the log to
-        the ship that keeps them.
-        """
-        if not at_start and self._holdings.state(entry.log) is CustodyState.HELD:
-            self._writers.box(entry.log).drain_soon()
 
     # -- taking over
 

@@ -300,11 +300,6 @@ class ContainerWriter(DedupWriter):
             self.enqueue(Barrier(self.prepare))
         self._strays.custody_came(self.log)
 
-    def drain_soon(self) -> None:
-        """Drain the strays of this log, if any wait, even if no reading follows. Only while this site holds the log."""
-        if self.may_append() and self._book.wait_for(self.log):
-            self.enqueue(Barrier(self.prepare))
-
     async def drain(self) -> None:
         """Drain the strays of this log into it, before anything newer."""
         self._draining = True

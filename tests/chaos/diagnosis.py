@@ -11,13 +11,12 @@ from typing import Any, Final
 from edge.logwriter.records import event_of, identity
 from edge.strays.store import readable
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, read_ledgers
-from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.protocol.types import TP
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, RefusalEntry, ReturnEntry
-from tests.chaos.invariants import Name, names, stored
+from tests.chaos.invariants import Name, names, stored, view_of
 from tests.chaos.world import World
 from topologies.ledger_trust import sifted
 
@@ -78,11 +77,7 @@ class Diagnosis:
     def _grant(self, log: str, ledgers: Ledgers) -> str:
         """Return the newest grant of a log that the readers of a site's ledgers believe."""
         believed = sifted(self._world.topology, ledgers)
-        view = CustodyView()
-        for entry in believed.entries:
-            if isinstance(entry, CustodyEntry):
-                view.apply(entry)
-        grant = view.grant(log)
+        grant = view_of(believed.entries).grant(log)
         if grant is None:
             return "no grant"
         refused = f"; refused: {believed.refused}" if believed.refused else ""

@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 from edge.logwriter.records import identity_of, is_late
 from fairlead.custody.history import TermInterval, chain
+from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_data, is_marker, marker_offset
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TP
-from fairlead.records.custody import LedgerEntry
+from fairlead.records.custody import CustodyEntry, LedgerEntry
 
 Name = tuple[str, int, int]  # device, boot and sequence identify a reading
 
@@ -54,6 +55,15 @@ def names(log: Sequence[Stored]) -> Counter[Name]:
     """Count how often each reading is in a log."""
     found = (identity_of(each.record) for each in log if is_data(each.record))
     return Counter((each.device, each.boot, each.sequence) for each in found if each is not None)
+
+
+def view_of(entries: Iterable[LedgerEntry]) -> CustodyView:
+    """Return who holds every log by these entries."""
+    view = CustodyView()
+    for entry in entries:
+        if isinstance(entry, CustodyEntry):
+            view.apply(entry)
+    return view
 
 
 def same_copies(log: str, copies: Mapping[str, Sequence[Stored]]) -> list[str]:

@@ -29,7 +29,18 @@ from simulators.voyage.sender import Sender
 from simulators.voyage.waiting import wait_until_settled
 from tests.chaos.boxes import Box, Harbour
 from tests.chaos.diagnosis import Diagnosis, kept_at
-from tests.chaos.invariants import Name, Stored, in_ledgers, in_order, in_terms, names, once, same_copies, stored
+from tests.chaos.invariants import (
+    Name,
+    Stored,
+    in_ledgers,
+    in_order,
+    in_terms,
+    names,
+    once,
+    same_copies,
+    stored,
+    view_of,
+)
 from tests.chaos.world import World
 
 BOXES: Final = 12
@@ -167,8 +178,9 @@ class Aftermath:
 
     async def _give_to_keepers(self, missing: Mapping[str, Set[Name]]) -> None:
         """Order a grant to each ship that keeps missing readings of a log that no entry has ever given to it."""
-        view = await self.view()
-        given = {(each.log, each.to_site) for each in await self.entries() if isinstance(each, CustodyEntry)}
+        entries = await self.entries()
+        view = view_of(entries)
+        given = {(each.log, each.to_site) for each in entries if isinstance(each, CustodyEntry)}
         for log, lost in missing.items():
             grant = view.grant(log)
             if grant is None or grant.to_site is None:
@@ -180,11 +192,7 @@ class Aftermath:
                     break  # the next one needs the next term
 
     async def view(self) -> CustodyView:
-        view = CustodyView()
-        for entry in await self.entries():
-            if isinstance(entry, CustodyEntry):
-                view.apply(entry)
-        return view
+        return view_of(await self.entries())
 
     async def entries(self) -> list[LedgerEntry]:
         """Return every entry of every ledger, once for each site that has it."""
@@ -207,7 +215,7 @@ class Aftermath:
     async def wrong(self) -> list[str]:
         """Return every violation of an invariant, in all logs of boxes."""
         entries = await self.entries()
-        view = await self.view()
+        view = view_of(entries)
         found: list[str] = []
         for box in self._boxes:
             copies = {site: await self._stored(site, box.log) for site in self._world.sites}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 from collections.abc import AsyncIterator, Sequence
 from unittest.mock import MagicMock
 
@@ -26,14 +27,34 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import read_log
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.convention import is_data, marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
+from fairlead.records import encode
 from fairlead.records.custody import LedgerEntry, ledger_entries
-from tests.unit.edge.samples import BOX, BOX_LOG, NOW_MS, event, reading, topology
+from tests.support.ledgers import entry
+from tests.unit.edge.samples import BOX, BOX_LOG, NOW, NOW_MS, event, reading, topology
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 from topologies.ledger_trust import Believer, Rules
 
 SITE = "tokyo"
+
+
+def copied(fake: FakeCluster, topic: str, *values: bytes) -> None:
+    """Store what a replicator has copied of a log: its first marker, then one record for each value."""
+    log = fake.logs.get(topic) or fake.log(topic)
+    if not log.batches:
+        assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=1, offset=0, marker=0))[0] == 0
+    for value in values:
+        record = NewRecord(value, timestamp_ms=NOW_MS)
+        assert log.append(term_batch([record], term=1, offset=log.end, marker=0))[0] == 0
+    fake.change()
+
+
+def granted_by_sydney(term: int, marker: int, to: str | None, event: str, at: dt.datetime = NOW) -> bytes:
+    """Return the record of Sydney's ledger that gives the box's log to a site; ``to`` None: the box has left."""
+    times = {"event_date_time": at, "granted_date_time": at}
+    return encode(entry(term, marker, to, event, by="sydney", log=BOX_LOG, marker_batch=b"", **times))
 
 
 class Port:

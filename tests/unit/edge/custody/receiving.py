@@ -55,6 +55,8 @@ class World:
     def box(self, log: str) -> Any:
         return MagicMock(unload=lambda: self.lost.append(log))
 
+    def drain_soon(self, log: str) -> None: ...
+
     def take(self, site: str, value: bytes | LedgerEntry, *, at_start: bool = False) -> None:
         body = value if isinstance(value, bytes) else encode(value)
         self.receiver._apply_record(f"custody.{site}", Record(0, 0, None, body, ()), at_start)  # noqa: SLF001

@@ -8,44 +8,14 @@ import datetime as dt
 from edge.holdings import CustodyState
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
-from fairlead.records import encode
 from fairlead.records.custody import ClaimEntry, CustodyEntry
-from tests.unit.edge.port import running
+from tests.unit.edge.port import copied, granted_by_sydney, running
 from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
-
-
-def copied(fake: FakeCluster, topic: str, *values: bytes, term: int = 1) -> None:
-    """Store what a replicator has copied of a log: its first marker, then one record for each value."""
-    log = fake.logs.get(topic) or fake.log(topic)
-    if not log.batches:
-        assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=term, offset=0, marker=0))[0] == 0
-    for value in values:
-        record = NewRecord(value, timestamp_ms=NOW_MS)
-        assert log.append(term_batch([record], term=term, offset=log.end, marker=0))[0] == 0
-    fake.change()
-
-
-def entry(term: int, marker: int, to_site: str | None, event: str, at: dt.datetime) -> bytes:
-    return encode(
-        CustodyEntry(
-            log=BOX_LOG,
-            term=term,
-            marker_offset=marker,
-            from_site="sydney" if term > 1 else None,
-            to_site=to_site,
-            event=event,  # type: ignore[arg-type]
-            event_id=f"sydney-{term}",
-            event_date_time=at,
-            granted_date_time=at,
-            granted_by="sydney",
-            marker_batch=b"",
-        )
-    )
 
 
 async def test_a_gate_in_waits_for_the_entry_of_a_log_whose_copy_is_here_already(fake: FakeCluster) -> None:
@@ -60,8 +30,8 @@ async def test_a_gate_in_waits_for_the_entry_of_a_log_whose_copy_is_here_already
         assert (port.failures, port.rejected) == ([], [])
         assert port.state() is CustodyState.ELSEWHERE
         assert [each.event_id for each in port.writers.strays.events[BOX_LOG]] == ["gate-in"]
-        left = [entry(1, 0, "sydney", "GTIN", NOW - 2 * HOUR), entry(2, 3, None, "GTOT", NOW - HOUR)]
-        copied(fake, "custody.sydney", *left)
+        came_in = granted_by_sydney(1, 0, "sydney", "GTIN", NOW - 2 * HOUR)
+        copied(fake, "custody.sydney", came_in, granted_by_sydney(2, 3, None, "GTOT", NOW - HOUR))
         await until(lambda: port.failures or port.holdings.view.term(BOX_LOG) == 2)
         port.writers.strays.events_due.set()
         await until(lambda: port.failures or port.custody.term_writer.protocol.claims.is_made(BOX_LOG, 2, "gate-in"))
@@ -96,7 +66,7 @@ async def test_a_log_that_cannot_be_taken_over_at_once_is_looked_at_again(fake: 
         assert log.append(term_batch([marker], term=2, offset=2, marker=2))[0] == 0
         late = NewRecord(reading(1), timestamp_ms=NOW_MS)
         assert log.append(term_batch([late], term=2, offset=3, marker=2))[0] == 0
-        copied(fake, "custody.sydney", entry(2, 2, "tokyo", "DISC", NOW - HOUR))
+        copied(fake, "custody.sydney", granted_by_sydney(2, 2, "tokyo", "DISC", NOW - HOUR))
         await until(lambda: port.failures or port.state() is CustodyState.HELD)
         assert port.failures == []
         port.put_reading(2)

@@ -7,46 +7,17 @@ from typing import Any
 
 from edge.holdings import CustodyState
 from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.record import Record
 from fairlead.records import encode
-from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, Marker
+from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, Marker
 from fairlead.records.edge import Stray
-from tests.unit.edge.port import Port, running
+from tests.unit.edge.port import Port, copied, granted_by_sydney, running
 from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
 __all__ = ["fake"]  # a fixture
 HOUR = dt.timedelta(hours=1)
-
-
-def store(fake: FakeCluster, topic: str, *values: bytes) -> None:
-    """Store what a replicator has copied of a log: its first marker, then one record for each value."""
-    log = fake.logs.get(topic) or fake.log(topic)
-    if not log.batches:
-        assert log.append(term_batch([marker_record(b"m", timestamp_ms=1)], term=1, offset=0, marker=0))[0] == 0
-    for value in values:
-        record = NewRecord(value, timestamp_ms=NOW_MS)
-        assert log.append(term_batch([record], term=1, offset=log.end, marker=0))[0] == 0
-    fake.change()
-
-
-def entry(term: int, marker: int, to_site: str, event: str) -> bytes:
-    return encode(
-        CustodyEntry(
-            log=BOX_LOG,
-            term=term,
-            marker_offset=marker,
-            from_site="sydney" if term > 1 else None,
-            to_site=to_site,
-            event=event,  # type: ignore[arg-type]
-            event_id=f"sydney-{term}",
-            event_date_time=NOW,
-            granted_date_time=NOW,
-            granted_by="sydney",
-            marker_batch=b"",
-        )
-    )
 
 
 def order(port: Port, kind: str, order_id: str, **more: Any) -> None:
@@ -94,16 +65,16 @@ async def test_strays_of_a_ship_are_drained_when_its_grant_becomes_known_late(fa
     Tokyo seizes the log before it has heard that Sydney had given it to the ship. Until then nothing shows that the
     ship may have had readings of that box.
     """
-    store(fake, BOX_LOG)
-    store(fake, "custody.sydney", entry(1, 0, "sydney", "GTIN"))
+    copied(fake, BOX_LOG)
+    copied(fake, "custody.sydney", granted_by_sydney(1, 0, "sydney", "GTIN"))
     kept = Stray(log=BOX_LOG, payload=reading(5), received_date_time=NOW)
-    store(fake, "strays.star", encode(kept))
+    copied(fake, "strays.star", encode(kept))
     async with running(fake) as port:
         order(port, "seize", "seizure", to_site="tokyo")
         await port.until_state(CustodyState.HELD)
         await port.until_idle()
         assert await port.readings() == []
-        store(fake, "custody.sydney", entry(2, 1, "star", "LOAD"))
+        copied(fake, "custody.sydney", granted_by_sydney(2, 1, "star", "LOAD"))
         await until_stored(port, 5)
 
 
@@ -128,8 +99,8 @@ async def test_strays_are_drained_when_recovery_writes_the_entry_of_an_opening(f
 
 async def test_strays_are_drained_when_an_order_enters_an_earlier_seizure(fake: FakeCluster) -> None:
     """Strays are drained when an order finds the marker of an earlier seizure of this site, and is refused itself."""
-    store(fake, BOX_LOG)
-    store(fake, "custody.sydney", entry(1, 0, "sydney", "GTIN"))
+    copied(fake, BOX_LOG)
+    copied(fake, "custody.sydney", granted_by_sydney(1, 0, "sydney", "GTIN"))
     async with running(fake) as port:
         port.put_reading(5)
         await until(lambda: port.failures or port.metrics.strays == 1)
