@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -35,3 +37,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FileScheduling:
     """With several workers (make test): what a file's tests share is made once."""
     return FileScheduling(config, log)
+
+
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """Say how a worker process ended that has died: by which signal, or with which exit code."""
+    if not error:
+        return
+    try:
+        ended: object = node.gateway._io.popen.wait(timeout=10)  # noqa: SLF001 - execnet has no public way
+    except subprocess.TimeoutExpired:
+        ended = "none: it still runs, but has closed its channel"
+    sys.stderr.write(f"\n{node.gateway.id} has died, exit code {ended} (negative: killed by that signal)\n")
