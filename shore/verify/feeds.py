@@ -18,6 +18,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
 from shore.delta.table_errors import rebuild_hint
@@ -179,7 +180,7 @@ async def _compare(
             else Limits(position, position, position)
             for log, position in known.items()
         }  # fmt: skip
-        async for log, records in data_records(cluster, _ranges(limits)):
+        async for log, records in data_records(cluster, _ranges(limits, extents)):
             digests.add(shape, made(log, records))
         found = rows_digests(opened, reader(rows, shape), shape, limits)
         differing = [
@@ -189,7 +190,7 @@ async def _compare(
         differences: list[Difference] = []
         for log in differing:
             compared = LogRows(opened, {shape.table: shape})
-            async for _, records in data_records(cluster, _ranges({log: limits[log]})):
+            async for _, records in data_records(cluster, _ranges({log: limits[log]}, extents)):
                 compared.add(shape.table, made(log, records))
             odd = compared.odd({shape.table: rows}, log, limits[log], explained=_SHOWN)
             differences += [_row(shape.table, log, each) for each in odd[:_SHOWN]]
@@ -207,8 +208,11 @@ def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
     return delivered(log.removeprefix("feeds."), records)
 
 
-def _ranges(limits: Mapping[str, Limits]) -> list[LogRange]:
-    return [LogRange(log, each.start, each.stop) for log, each in limits.items()]
+def _ranges(limits: Mapping[str, Limits], extents: Mapping[str, OffsetRange]) -> list[LogRange]:
+    """What there is to read. A table may name offsets that its feed does not have, where somebody has changed it."""
+    return [
+        LogRange(log, each.start, min(each.stop, extents[log].end)) for log, each in limits.items() if log in extents
+    ]
 
 
 def _row(table: str, log: str, odd: OddRow) -> Difference:
