@@ -119,6 +119,9 @@ def settings(
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        # Each function of columns would find out where in Python it was called, for messages of errors: four times as
+        # long (PySpark 4.2 without IPython: 3.8 instead of 0.9 ms), and a batch of all jobs calls thousands.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         # Conditions that follow from others are not worked out: it costs more than it saves, and fails where a frame
         # with a union in it is computed (``shore.delta.lake.computed``; Spark 4.2: "key not found: ...").
         "spark.sql.constraintPropagation.enabled": "false",
