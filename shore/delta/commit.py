@@ -28,7 +28,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from shore.delta.diff import EXTRA, MISSING, differences
+from shore.delta.diff import MISSING, differences
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
 from shore.tables.model import Table
@@ -45,7 +45,7 @@ def create_tables(spark: SparkSession, tables: Mapping[str, Table]) -> None:
 
 def create_table(spark: SparkSession, table: Table, location: str) -> None:
     """Create one table, or bring it up to date, as ``create_tables`` does."""
-    from deltalake import DeltaTable as Reader  # as in ``is_empty``
+    from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
     if Reader.is_deltatable(location):
         _bring_up_to_date(spark, table, location, Reader(location))
@@ -53,7 +53,9 @@ def create_table(spark: SparkSession, table: Table, location: str) -> None:
     if "://" not in location:
         Path(location).mkdir(parents=True, exist_ok=True)
     check_lease(location)
-    builder = DeltaTable.createIfNotExists(spark).location(location).addColumns(table.spark_schema)
+    # Delta writes a path of this machine as file:/x and takes file:///x for another place.
+    builder = DeltaTable.createIfNotExists(spark).location(location.removeprefix("file://"))
+    builder = builder.addColumns(table.spark_schema)
     builder = builder.comment(f"{table.title}. {table.grain}")
     for name, value in table.properties.items():
         builder = builder.property(name, value)
@@ -85,7 +87,7 @@ def _bring_up_to_date(spark: SparkSession, table: Table, location: str, there: A
 
 def is_committed(location: str, *, app: str, version: int) -> bool:
     """Whether (``app``, ``version``) was committed to the table."""
-    from deltalake import DeltaTable as Reader  # as in ``is_empty``
+    from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
     done = Reader(location).transaction_version(app)
     return done is not None and done >= version
@@ -163,10 +165,14 @@ def replace_rows(
     Returns:
         How many rows were written or deleted.
     """
-    location, bounds = lake.paths.table(table.name), tuple(bounds)
+    bounds = tuple(bounds)
     fresh = conform(fresh, table)
-    if is_empty(location):
-        return append_first(fresh, location)
+    if lake.is_empty(table.name):
+        fresh = computed(fresh)
+        count = fresh.count()
+        if count:
+            lake.append(table.name, fresh)
+        return count
     if stored is None:
         stored = within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
     stored = stored.select(*table.plain_schema.names)
@@ -174,11 +180,10 @@ def replace_rows(
     counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}
     if not counts:
         return 0
-    check_lease(location)
     if counts.keys() == {MISSING}:
-        odd.select("expected.*").write.format("delta").mode("append").save(location)
+        lake.append(table.name, odd.select("expected.*"))
     else:
-        _merge(lake, table, odd, bounds)
+        lake.merge(table, odd, reduce(and_, (bound.of("t.") for bound in bounds), F.lit(True)))
     return sum(counts.values())
 
 
@@ -209,23 +214,6 @@ def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *
     return int(counts["num_affected_rows"])
 
 
-def append_first(rows: DataFrame, location: str) -> int:
-    """Append to a table that has no rows yet; no commit where there are none. Gives their number."""
-    rows = computed(rows)
-    count = rows.count()
-    if count:
-        check_lease(location)
-        rows.write.format("delta").mode("append").save(location)
-    return count
-
-
-def is_empty(location: str) -> bool:
-    """Whether the table's newest version has no files."""
-    from deltalake import DeltaTable as Reader  # a table's log is read in milliseconds by it, in a second by Spark
-
-    return not Reader(location).file_uris()
-
-
 def conform(rows: DataFrame, table: Table) -> DataFrame:
     """Rows with the table's columns, in its order and types; columns that they lack are null."""
     there = set(rows.columns)
@@ -234,22 +222,6 @@ def conform(rows: DataFrame, table: Table) -> DataFrame:
             (F.col(field.name) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
             for field in table.spark_schema.fields
         )
-    )
-
-
-def _merge(lake: Lake, table: Table, odd: DataFrame, bounds: Iterable[Bound]) -> None:
-    key = [F.coalesce(f"expected.{name}", f"found.{name}").alias(f"_{name}") for name in table.key]
-    source = odd.select("what", *key, "expected.*")
-    condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key))
-    condition = reduce(and_, (bound.of("t.") for bound in bounds), condition)
-    values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
-    target = DeltaTable.forPath(lake.spark, lake.paths.table(table.name)).alias("t")
-    (
-        target.merge(source.alias("s"), condition)
-        .whenMatchedDelete(F.col("s.what") == EXTRA)
-        .whenMatchedUpdate(set=values)
-        .whenNotMatchedInsert(condition=F.col("s.what") != EXTRA, values=values)
-        .execute()
     )
 
 

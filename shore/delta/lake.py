@@ -1,14 +1,21 @@
-"""The tables of one topology as DataFrames of a Spark session: read whole, or followed as streams."""
+"""The tables of one topology as DataFrames of a Spark session: read whole, followed as streams, appended to, merged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from shore.delta.diff import EXTRA
+from shore.delta.lease import check_lease
 from shore.paths import TablePaths
+from shore.tables.model import Table
 
 AS_THEY_STAND: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings by which Spark runs plans without making Java classes of them.
@@ -43,7 +50,7 @@ class Lake:
         (``AS_THEY_STAND``)."""
         for name, value in AS_THEY_STAND.items():
             batch.sparkSession.conf.set(name, value)
-        return Lake(batch.sparkSession, self.paths)
+        return replace(self, spark=batch.sparkSession)
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """A table's newest version, or another one."""
@@ -69,3 +76,37 @@ class Lake:
         reader = self.spark.readStream.format("delta").option("readChangeFeed", "true").options(**options)
         found: DataFrame = reader.load(self.paths.table(table))
         return found
+
+    def is_empty(self, table: str) -> bool:
+        """Whether the table's newest version has no files."""
+        from deltalake import DeltaTable as Reader  # a table's log is read in milliseconds by it, in a second by Spark
+
+        return not Reader(self.paths.table(table)).file_uris()
+
+    def append(self, table: str, rows: DataFrame) -> None:
+        """Append rows in one commit."""
+        location = self.paths.table(table)
+        check_lease(location)
+        rows.write.format("delta").mode("append").save(location)
+
+    def merge(self, table: Table, odd: DataFrame, where: Column) -> None:
+        """Make rows that differ (``shore.delta.diff.differences``) as they are expected, in one commit.
+
+        Args:
+            where: What holds for every row of the table that differs, over columns ``t.*``: Delta skips other files.
+        """
+        key = [F.coalesce(f"expected.{name}", f"found.{name}").alias(f"_{name}") for name in table.key]
+        source = odd.select("what", *key, "expected.*")
+        condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key), where)
+        values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+        location = self.paths.table(table.name)
+        check_lease(location)
+        (
+            DeltaTable.forPath(self.spark, location)
+            .alias("t")
+            .merge(source.alias("s"), condition)
+            .whenMatchedDelete(F.col("s.what") == EXTRA)
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(condition=F.col("s.what") != EXTRA, values=values)
+            .execute()
+        )

@@ -13,7 +13,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -95,21 +95,18 @@ def planted(plan: Plan) -> Iterator[Plan]:
             setattr(owner, name, write)
 
 
-def crash_everywhere(
-    batch: Callable[[int], Callable[[], object]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
-) -> int:
-    """Run batches, each of which crashes one write later than the one before, until a batch has no such write.
+def crash_everywhere(batch: Callable[[int], Callable[[], object]], check: Callable[[], None]) -> int:
+    """Run batches, each of which crashes after a later write than the one before, until a batch has no such write.
 
     After each crash the batch runs again and ``check`` must pass. Return the number of writes in a batch.
 
     Args:
         batch: Return the work of the n-th batch; the work must be the same at each call.
         check: Fail unless the tables are right.
-        sides: Crash before the write, after it, or both; each is a batch of its own.
     """
-    for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
-        work = batch(number)
-        with planted(Plan(at, side)) as plan:
+    for at in itertools.count():
+        work = batch(at)
+        with planted(Plan(at, "after")) as plan:
             try:
                 work()
             except PlantedCrash:

@@ -1,4 +1,4 @@
-"""Tables of a fleet that Spark keeps. Rows of the logs' tables are appended without it, which is faster."""
+"""Tables of a fleet that one job keeps (``ArrowLake``)."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from shore.delta.commit import create_tables
-from shore.delta.lake import Lake
 from shore.jobs import reference
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.graph import DERIVED, Settings
+from tests.integration.shore.arrow_lake import ArrowLake
+from tests.support.deltars import create, refresh
 from tests.unit.shore.fleet import Rows, topology
 from topologies.model import Topology
 
 FOLLOWS_FROM = {each.table.name: each for each in DERIVED}
 
 
-def create_lake(spark: SparkSession, folder: Path, tables: Sequence[str]) -> None:
+def create_lake(folder: Path, tables: Sequence[str]) -> None:
     """Create these tables without rows, and ``sites`` and ``owners`` of the fleet."""
     paths = TablePaths.of(folder)
-    create_tables(spark, {paths.table(name): TABLES[name] for name in (*tables, "sites", "owners")})
-    reference.write(Lake(spark, paths), topology())
+    for name in (*tables, "sites", "owners"):
+        create(TABLES[name], paths.table(name))
+    refresh(paths, topology())
 
 
 class FleetLake:
@@ -36,7 +37,7 @@ class FleetLake:
 
     Args:
         job: Its module: ``INPUTS``, ``changes`` and ``update``.
-        empty: What ``create_lake`` made; copied, since making it takes far longer.
+        empty: What ``create_lake`` made.
     """
 
     def __init__(self, spark: SparkSession, job: ModuleType, folder: Path, empty: Path) -> None:
@@ -44,7 +45,7 @@ class FleetLake:
         self.spark = spark
         self.job = job
         self.paths = TablePaths.of(folder)
-        self.lake = Lake(spark, self.paths)
+        self.lake = ArrowLake(spark, self.paths)
 
     def append(self, rows: Rows) -> None:
         """What job ``operations`` does."""

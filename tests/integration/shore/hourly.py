@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from shore.delta.commit import create_tables
 from shore.delta.diff import differences
-from shore.delta.lake import Lake
 from shore.jobs.conditions import update
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.graph import DERIVED, Settings
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.readings import READINGS
+from tests.integration.shore.arrow_lake import ArrowLake
+from tests.support.deltars import create
 from tests.unit.shore import hours
 from tests.unit.shore.hours import Row
 
@@ -45,15 +45,15 @@ class Shore:
     """Tables in a folder, and what the job does with a batch."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
-        self.lake = Lake(spark, TablePaths(folder))
-        names = ("readings", *KEPT)
-        create_tables(spark, {self.lake.paths.table(name): TABLES[name] for name in names})
+        self.lake = ArrowLake(spark, TablePaths(folder))
+        for name in ("readings", *KEPT):
+            create(TABLES[name], self.lake.paths.table(name))
 
     def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
         """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
         batch = in_spark(self.lake.spark, rows)
         if not stored:
-            batch.write.format("delta").mode("append").save(self.lake.paths.table("readings"))
+            self.lake.append("readings", batch)
         update(batch, self.lake, ACTIVATION_ENERGY)
 
     def rows(self, name: str) -> list[Row]:

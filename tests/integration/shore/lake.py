@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
-from shore.delta.commit import create_tables, replace_rows
+from shore.delta.commit import replace_rows
 from shore.delta.diff import differences
-from shore.delta.lake import Lake
 from shore.jobs.model import JobContext
 from shore.jobs.reference import rows_of_topology
 from shore.jobs.runner import JOBS
@@ -21,6 +21,8 @@ from shore.tables import TABLES
 from shore.tables.custody import rows_of_entries
 from shore.tables.graph import DERIVED, Settings
 from shore.tables.ships_now import ships_now
+from tests.integration.shore.arrow_lake import ArrowLake
+from tests.support.deltars import create
 from tests.support.oracle import bookings
 from tests.unit.shore.fleet import topology
 from topologies.ledger_trust import history_rules
@@ -32,11 +34,19 @@ LOGS = ("readings", "readings_rejected", "alerts", "alerts_ashore", "positions",
 FOLLOWING = ("bookings", "custody", "ships_now", "sites", "owners")
 
 
+class Context(JobContext):
+    """What jobs run with here: their batches use an ``ArrowLake``."""
+
+    @property
+    def lake(self) -> ArrowLake:
+        return ArrowLake(self.spark, self.paths)
+
+
 class Tables:
     """One folder of tables.
 
     Args:
-        empty: A folder with the empty tables, which is copied: making them takes far longer.
+        empty: What ``empty_tables`` made.
         names: The tables that the queries of the test keep.
     """
 
@@ -44,7 +54,7 @@ class Tables:
         self.spark, self.folder, self.names = spark, folder, tuple(names)
         shutil.copytree(empty / "delta", folder / "delta")
         self.paths = TablePaths.of(folder)
-        self.lake = Lake(spark, self.paths)
+        self.lake = ArrowLake(spark, self.paths)
         self._jobs: tuple[str, ...] = ()
         self.follow(topology())
 
@@ -60,7 +70,7 @@ class Tables:
         """Append to log tables; the tables that other jobs make of them follow."""
         for name, found in rows.items():
             if name in LOGS:
-                self.frame(name, found).write.format("delta").mode("append").save(self.paths.table(name))
+                write_deltalake(DeltaTable(self.paths.table(name)), self._content(name, found), mode="append")
         if "booking_changes" in rows:
             self._replace("bookings", bookings.states(self.arrow("booking_changes")))
         if "custody_entries" in rows:
@@ -68,10 +78,6 @@ class Tables:
         if "positions" in rows:
             fresh = ships_now(self.lake.read("positions"), self.lake.read("sites"))
             replace_rows(self.lake, TABLES["ships_now"], fresh)
-
-    def frame(self, table: str, rows: Sequence[Mapping[str, Any]]) -> DataFrame:
-        content = pa.Table.from_pylist([dict(row) for row in rows], schema=TABLES[table].plain_schema)
-        return self.spark.createDataFrame(content, TABLES[table].spark_schema)
 
     # -- queries
 
@@ -87,7 +93,7 @@ class Tables:
     def settle(self) -> None:
         """Run the queries until they have all that is there: one batch for all inputs, where a query that runs on makes
         one for each commit."""
-        context = JobContext(self._topology, cast(Any, None), self.paths, self.spark, 1000)
+        context = Context(self._topology, cast(Any, None), self.paths, self.spark, 1000)
         queries = []
         for job in self._jobs:
             writer = JOBS[job].query(context).option("checkpointLocation", self.paths.checkpoint(job))
@@ -98,7 +104,8 @@ class Tables:
     # -- what is there
 
     def arrow(self, table: str) -> pa.Table:
-        return self.lake.read(table).toArrow().select(TABLES[table].plain_schema.names).cast(TABLES[table].plain_schema)
+        stored = DeltaTable(self.paths.table(table)).to_pyarrow_table()
+        return stored.select(TABLES[table].plain_schema.names).cast(TABLES[table].plain_schema)
 
     def rows(self, table: str, *columns: str) -> list[Any]:
         """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
@@ -109,11 +116,7 @@ class Tables:
 
     def versions(self) -> dict[str, int]:
         """The newest versions of the tables that are kept."""
-        found = {}
-        for name in self.names:
-            history = self.spark.sql(f"describe history delta.`{self.paths.table(name)}` limit 1")
-            found[name] = int(history.collect()[0]["version"])
-        return found
+        return {name: DeltaTable(self.paths.table(name)).version() for name in self.names}
 
     def computed(self, table: str) -> DataFrame:
         """The table as its function makes it of all of its inputs."""
@@ -136,6 +139,10 @@ class Tables:
 
     # -- inside
 
+    @staticmethod
+    def _content(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+        return pa.Table.from_pylist([dict(row) for row in rows], schema=TABLES[table].plain_schema)
+
     def _replace(self, name: str, rows: pa.Table) -> None:
         replace_rows(self.lake, TABLES[name], self.spark.createDataFrame(rows, TABLES[name].spark_schema))
 
@@ -144,8 +151,9 @@ class Tables:
         return history_rules(kinds, {row["owner_code"]: row["stream"] for row in self.rows("owners")})
 
 
-def empty_tables(spark: SparkSession, folder: Path, names: Sequence[str]) -> Path:
+def empty_tables(folder: Path, names: Sequence[str]) -> Path:
     """A folder with the empty inputs and these tables."""
     paths = TablePaths.of(folder)
-    create_tables(spark, {paths.table(name): TABLES[name] for name in (*LOGS, *FOLLOWING, *names)})
+    for name in (*LOGS, *FOLLOWING, *names):
+        create(TABLES[name], paths.table(name))
     return folder

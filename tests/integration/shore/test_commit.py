@@ -13,7 +13,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from shore.delta.commit import Between, Bound, OneOf, append_once, create_tables, exchange_rows, is_empty, replace_rows
+from shore.delta.commit import Between, Bound, OneOf, append_once, create_tables, exchange_rows, replace_rows
 from shore.delta.diff import differences
 from shore.delta.lake import Lake
 from shore.paths import TablePaths
@@ -108,12 +108,12 @@ def test_a_table_that_is_all_key_is_compared_too(spark: SparkSession) -> None:
 
 def test_an_append_is_repeated_once(lake: Lake) -> None:
     location = lake.paths.table(HOURS.name)
-    assert is_empty(location)
+    assert lake.is_empty(HOURS.name)
     for version, mean in ((0, 1.0), (0, 1.0), (1, 2.0)):
         append_once(frame(lake.spark, [("a", version, mean, None)]), location, app="query", version=version)
     append_once(frame(lake.spark, [("b", 0, 3.0, None)]), location, app="another", version=0)
     assert stored(lake) == [("a", 0, 1.0, None), ("a", 1, 2.0, None), ("b", 0, 3.0, None)]
-    assert not is_empty(location)
+    assert not lake.is_empty(HOURS.name)
 
 
 def test_replacing_writes_only_what_differs(lake: Lake) -> None:

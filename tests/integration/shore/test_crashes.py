@@ -57,7 +57,7 @@ def more(world: World, round_: int) -> None:
     )
 
 
-FEW = ("readings", "operations", "conditions", "feeds")  # each way of writing; all jobs in the long runs
+FEW = ("readings", "operations", "histories", "conditions", "feeds")  # each way of writing; all jobs in the long runs
 
 
 def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verification:
@@ -159,6 +159,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     for table in ("booking_changes", "alerts"):
         shutil.rmtree(paths.table(table))
     refused(SplitStateError, "is gone", "operations")
+    refused(SplitStateError, "job histories has read a table that is no more there", "histories")
     refused(SplitStateError, "job feeds has read a table that is no more there", "feeds")
     shutil.rmtree(paths.checkpoint("conditions"))
     more(world, 1)

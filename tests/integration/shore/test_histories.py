@@ -29,9 +29,9 @@ ORACLES = {"bookings": bookings_duckdb.everything, "custody": custody_duckdb.eve
 
 
 @pytest.fixture(scope="module")
-def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("histories")
-    create_lake(spark, folder, ("booking_changes", "custody_entries", *TABLES))
+    create_lake(folder, ("booking_changes", "custody_entries", *TABLES))
     return folder
 
 

@@ -18,7 +18,6 @@ from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
 from shore.jobs.status import read_status, status_file
 from shore.paths import TablePaths
-from shore.source.losses import acknowledge_losses, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
@@ -71,7 +70,7 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
             world.alerts: [alert(box, "alpha", T0 + MINUTE)],
         }
     )
-    jobs = ("readings", "operations", "conditions", "feeds")
+    jobs = ("readings", "operations", "histories", "conditions", "feeds")
     shore_of.run(*jobs)
 
     def everything() -> tuple[object, ...]:
@@ -164,16 +163,16 @@ def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore,
     opened = grant(1, 0, port, "GTIN", by=port)
     write(port, opened)
     write(ship, grant(3, 50, port, "DISC", by=ship))
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     undo_commit(shore_of.folder, "operations")
     write(port, grant(2, 10, ship, "LOAD", by=port), msgspec.structs.replace(refused("o1"), refused_by=port))
     write(ship, came_back(18, 30, 72, by=ship))
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     write(other, msgspec.structs.replace(grant(18, 30, other, "SEIZURE", by=other), from_site=port))
     write(port, opened)
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     undo_commit(shore_of.folder, "operations")
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     assert intervals() == [
         (1, port, 1, 10, False),
         (2, ship, 11, 30, False),
@@ -236,20 +235,3 @@ def test_a_failing_job_says_why_and_goes_on_next_time(
     assert shore_of.sql(own) == [
         {"kind": "OVERBOARD", "severity": "CRITICAL", "equipment_reference": world.box(0), "log_offset": 1}
     ]
-
-
-def test_what_retention_took_is_noted_until_somebody_acknowledges_it(shore_of: Shore, world: World) -> None:
-    paths, box = TablePaths.of(shore_of.folder), world.box(0)
-    log = world.log(box)
-    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})
-    shore_of.run("readings", "alerts")
-    assert read_losses(paths) == ()
-    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20, 40)]})
-    world.delete_before(log, 31)
-    for _ in range(2):
-        shore_of.run("readings", "alerts")
-        found = [each for each in read_losses(paths) if each.log == log]
-        assert [(each.job, each.first, each.records) for each in found] == [("alerts", 21, 10), ("readings", 21, 10)]
-    acknowledge_losses(paths)
-    shore_of.run("readings", "alerts")
-    assert read_losses(paths) == ()

@@ -56,8 +56,8 @@ HELD: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="session")
-def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return empty_tables(spark, tmp_path_factory.mktemp("empty"), NAMES)
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return empty_tables(tmp_path_factory.mktemp("empty"), NAMES)
 
 
 @pytest.fixture

@@ -45,9 +45,9 @@ TABLES = tuple(ORACLES)
 
 
 @pytest.fixture(scope="module")
-def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ships")
-    create_lake(spark, folder, ("events", "positions", *TABLES))
+    create_lake(folder, ("events", "positions", *TABLES))
     return folder
 
 
