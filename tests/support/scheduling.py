@@ -1,7 +1,8 @@
 """Decide which tests share a worker process, and which start first.
 
-A file stays together. Files of shore that use Spark start before the rest; each worker has one session for all of its
-files. Other long files follow, so that no worker is still running one when the others have finished.
+A file stays together. Two workers start with the files of shore that use Spark, each with one session for all of them;
+they keep both cores busy. Further workers start with the others, which mostly wait for brokers. Long files come first,
+so that no worker is still running one when the others have finished.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 SPARK: Final = "tests/integration/shore/"
+SESSIONS: Final = 2  # workers that start with Spark
 LONG: Final = (
     "tests/integration/replication/test_seizure.py",
     "tests/integration/replication/test_states_of_history.py",
@@ -54,10 +56,12 @@ def scope_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def longest(waiting: Collection[str]) -> str | None:
-    """Return the waiting group that must start before all others; None when only short ones wait."""
-    first = [scope for scope in waiting if scope.startswith(SPARK)] + [scope for scope in LONG if scope in waiting]
-    return next(iter(first), None) or next((scope for scope in waiting if not scope.startswith(UNIT)), None)
+def longest(waiting: Collection[str], worker: int) -> str | None:
+    """Return the waiting group that a worker (counted from 0) must start with; None when only short ones wait."""
+    spark = [scope for scope in waiting if scope.startswith(SPARK)]
+    others = [scope for scope in LONG if scope in waiting]
+    others += [scope for scope in waiting if scope not in LONG and not scope.startswith((SPARK, UNIT))]
+    return next(iter([*spark, *others] if worker < SESSIONS else [*others, *spark]), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
@@ -71,7 +75,7 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist
         return scope_of(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        first = longest(self.workqueue)
+        first = longest(self.workqueue, self.nodes.index(node))
         if first is not None:
             self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)
