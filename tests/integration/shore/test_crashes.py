@@ -136,6 +136,8 @@ def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: i
     proven(shore_of, world)
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
     """Lost checkpoints, lost tables and manual changes are reported and repaired by ``rebuild`` and ``backfill``,
     without duplicates.

@@ -224,7 +224,7 @@ def test_a_customers_table_that_cannot_be_read_says_how_to_have_it_again(spark: 
     assert "rebuild" not in check.notes[0]
 
 
-@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("lost", [pytest.param(False, marks=pytest.mark.chaos), True])
 def test_a_jobs_tables_are_rebuilt(lake: Lake, topology: Topology, lost: bool) -> None:
     job = job_of("conditions")
     right = {name: rows(lake, name) for name in JOBS[job].tables}

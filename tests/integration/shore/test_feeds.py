@@ -124,6 +124,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     assert shore_of.count("feeds") == len(feed(world))
 
 
+@pytest.mark.chaos
 def test_an_interrupted_delivery_is_completed_and_not_repeated(
     shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
     assert len(feed(world)) == 125
 
 
+@pytest.mark.chaos
 def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     write(world, 0, count=10)
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, world.box(0), T0, None)]})
@@ -190,6 +192,7 @@ def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypa
     assert [offset for _, offset in origins(ours)] == list(range(1, 11))
 
 
+@pytest.mark.chaos
 def test_a_customer_who_comes_later_gets_what_is_there(shore_of: Shore, world: World) -> None:
     """A customer who is added later gets the existing records, and so does one that gets another kind of feed."""
     write(world, 0, 1)

@@ -37,7 +37,7 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.chaos,
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.timeout(900),
@@ -236,7 +236,6 @@ def key_of(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     return {each: row[each] for each in ALL[name].key}
 
 
-@pytest.mark.chaos
 @pytest.mark.parametrize(("name", "column"), COLUMNS, ids=[f"{name}.{column}" for name, column in COLUMNS])
 def test_a_value_changed_by_hand_is_found(tables: Proven, name: str, column: str) -> None:
     """One value is changed: the table, the row and the column are named."""

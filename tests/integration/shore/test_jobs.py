@@ -30,6 +30,7 @@ from tests.unit.shore.hours import check as check_derived
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
+@pytest.mark.chaos
 def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore, world: World) -> None:
     box = world.box(0)
     write(world, boxes=4, count=36)  # three hours
@@ -145,6 +146,7 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
     assert (status.jobs["readings"].state, status.jobs["readings"].behind) == ("stopped", 0)
 
 
+@pytest.mark.chaos
 def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore, world: World) -> None:
     log = world.log(world.box(0))
     port, ship, other = (f"{name}-{world.tag}" for name in ("port", "ship", "other"))

@@ -177,6 +177,7 @@ def test_what_retention_deleted_is_no_difference(tables: Tables, world: World) -
     assert (twice.same, [each.what for each in twice.differences]) == (False, ["doubled"])
 
 
+@pytest.mark.chaos
 def test_a_day_again_adds_only_what_is_missing_of_it(tables: Tables, world: World) -> None:
     log = world.log(world.box(0))
     for offset in (3, 10, 20):  # at 2, 9 and 19 o'clock
@@ -218,6 +219,13 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     FeedSink.open(lake, world.endpoint, readers)
     whole = tables.feeds()
     assert (whole.num_rows, check_whole(paths)) == (8, 8)
+
+    given = SparkTable.forPath(tables.spark, paths.table("feeds"))
+    given.update("feed_offset = 8", {"feed_offset": "1000"})  # far behind the end of the feed: nothing is waited for
+    (wrong,) = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
+    assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"missing", "extra"})
+    given.update("feed_offset = 1000", {"feed_offset": "8"})
+
     SparkTable.forPath(tables.spark, paths.table("feeds")).delete("feed_offset in (2, 8)")
     with pytest.raises(SplitStateError, match="has 6 rows, and 8 were written"):
         check_whole(paths)
@@ -261,6 +269,7 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     assert "alpha" in lost.why
 
 
+@pytest.mark.chaos
 def test_columns_that_a_release_added_are_filled_for_old_rows(
     world: World, tmp_path: Path, spark: SparkSession, empty: Path
 ) -> None:
@@ -315,6 +324,7 @@ def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark:
     assert tables.rows().slice(0, 1).equals(strange)
 
 
+@pytest.mark.chaos
 def test_missing_rows_are_new_to_those_who_follow_the_table(tables: Tables, world: World, tmp_path: Path) -> None:
     """Rows that are added are read by streams; rows that are exchanged are not."""
     log, two = world.log(world.box(0)), world.log(world.box(1))

@@ -95,6 +95,7 @@ FIRST_MINUTES = (0, 6, 3, 8, 0, 4)
 """Minute at which the booking begins after each correction: narrowed, widened, and so on."""
 
 
+@pytest.mark.chaos
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path, spark: SparkSession) -> None:
     """Each round corrects the booking and adds readings; what must be retracted is retracted once."""
     delivery = Delivery(world, tmp_path, spark)
@@ -133,6 +134,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     check_whole(delivery.lake.paths)
 
 
+@pytest.mark.chaos
 def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_path: Path, spark: SparkSession) -> None:
     delivery = Delivery(world, tmp_path, spark, recipient=True)
     box, rounds = delivery.box, 0
