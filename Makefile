@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_TESTS := .venv/.ready-for-tests
 TOPOLOGY ?= big-blue
-TEST_WORKERS ?= 3
+TEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
 # Files of the suites that make containers runs once more; any other runs the same way (docs/compose.md).
 IN_CONTAINERS := fairlead/kafka/test_faults edge/test_readings edge/test_custody edge/test_faults edge/test_kills \

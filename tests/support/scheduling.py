@@ -1,8 +1,9 @@
 """Decide which tests share a worker process, and which start first.
 
 A file stays together. Two workers start with the files of shore that use Spark, each with one session for all of them;
-they keep both cores busy. Further workers start with the others, which mostly wait for brokers. Long files come first,
-so that no worker is still running one when the others have finished.
+they keep both cores busy: a voyage beside them waits longer for a Python worker than Spark allows (ten seconds). A
+third worker starts with the others. Long files come first, so that no worker is still running one when the others have
+finished.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from fairlead.kafka.admin import admin_client
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
@@ -36,6 +37,7 @@ from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.sparkcluster import until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -246,6 +248,20 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     assert tables.rebuild("feeds").written == {"feeds": 11}
     assert tables.feeds().slice(0, 9) == pa.concat_tables([former, whole])
     check_whole(paths)
+
+
+def test_a_feed_that_has_lost_its_records_is_told_and_not_waited_for(tables: Tables, world: World) -> None:
+    log, customer, feed = world.log(world.box(0)), world.customer, f"feeds.{world.customer}"
+    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
+    create_feeds(world.endpoint, [customer])
+    world.append({feed: records})
+    FeedSink.open(tables.lake, world.endpoint, [FeedReader(customer)])
+    client = admin_client(world.endpoint)
+    client.delete_topics([feed])[feed].result(30)
+    until(lambda: feed not in client.list_topics(timeout=30).topics, "the feed is gone")
+    create_feeds(world.endpoint, [customer])
+    (wrong,) = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
+    assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"extra"})
 
 
 def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) -> None:
