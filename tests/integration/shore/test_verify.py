@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from fairlead.kafka.admin import admin_client
+from fairlead.kafka.admin import admin_client, delete_logs
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
@@ -189,13 +189,19 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert (check.same, check.rows, check.behind) == (True, 28, 20)
 
 
-def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
-    """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
-    log, customer, paths = world.log(world.box(0)), world.customer, tables.paths
+def fed(tables: Tables, world: World) -> list[NewRecord]:
+    """Give the customer's feed eight records, and table ``feeds`` their rows; returns the records."""
+    log, customer = world.log(world.box(0)), world.customer
     records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
     create_feeds(world.endpoint, [customer])
     append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, paths, customer) == 9
+    assert read_back(world.endpoint, tables.paths, customer) == 9
+    return records
+
+
+def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
+    """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
+    customer, paths, records = world.customer, tables.paths, fed(tables, world)
     whole = tables.feeds()
     former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
     tables.add(former, "feeds")
@@ -222,15 +228,12 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
 
 
 def test_a_feed_that_has_lost_its_records_is_told_and_not_waited_for(tables: Tables, world: World) -> None:
-    log, customer, feed = world.log(world.box(0)), world.customer, f"feeds.{world.customer}"
-    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
-    create_feeds(world.endpoint, [customer])
-    append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, tables.paths, customer) == 9
+    fed(tables, world)
+    feed = f"feeds.{world.customer}"
+    delete_logs(world.endpoint, [feed])
     client = admin_client(world.endpoint)
-    client.delete_topics([feed])[feed].result(30)
     until(lambda: feed not in client.list_topics(timeout=30).topics, "the feed is gone")
-    create_feeds(world.endpoint, [customer])
+    create_feeds(world.endpoint, [world.customer])
     (wrong,) = verify(world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
     assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"extra"})
 
