@@ -28,7 +28,7 @@ from pydantic import SecretStr
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
-from fairlead.kafka.admin import ClientErrors, require_trust
+from fairlead.kafka.admin import FOLLOW_CONTROLLER, ClientErrors, require_trust
 from fairlead.kafka.credentials import credential
 from fairlead.kafka.endpoint import KafkaEndpoint, with_each_password
 from fairlead.local import kafka, ports
@@ -226,7 +226,7 @@ def wait_ready(
     while not ports.accepts(endpoint.bootstrap[0][1], 0.2):
         wait.pause()
     client_errors = ClientErrors()
-    quick = {"reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
+    quick = {**FOLLOW_CONTROLLER, "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100, "log_level": 0}
 
     def client(seen: KafkaEndpoint) -> AdminClient:
         return AdminClient({**seen.librdkafka(), **quick, "error_cb": client_errors.on_error})

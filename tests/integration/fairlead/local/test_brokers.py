@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from confluent_kafka import Message, Producer
 from confluent_kafka.admin import AdminClient
+from pydantic import SecretStr
 
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.trust import served
@@ -56,6 +58,17 @@ def test_three_brokers_survive_the_loss_of_one(fresh: LocalSites) -> None:
         fresh.up([SiteSpec("trio")])
     fresh.down(["trio"])
     assert fresh.status()["trio"].pids == {}
+
+
+def test_an_admin_client_leaves_a_controller_that_died(fresh: LocalSites) -> None:
+    """Right after a broker's death, the others still name it as the controller to some clients."""
+    fresh.up([SiteSpec("trio", ("bridge",), brokers=3)])
+    admin = replace(fresh.kafka("trio", "admin"), bootstrap=fresh.kafka("trio", "admin").bootstrap[:1])
+    fresh.kill("trio", broker=2)
+    clients = [admin_client(admin) for _ in range(12)]
+    for client in clients:
+        kafka.ensure_users(client, {"bridge": SecretStr("another-password")}, timeout=60)
+    fresh.down(["trio"], purge=True)
 
 
 def test_controllers_speak_tls_where_clients_do_not(fresh: LocalSites) -> None:
