@@ -258,12 +258,17 @@ class Bridge(Store):
     def _took_over(self, log: str) -> None:
         """Bring in the log's strays after it came to be held here, even if no reading comes."""
         self.memories.pop(log, None)
-        self.barrier(log, "prepare", partial(self.prepare, log))
+        self.prepare_soon(log)
 
     def drain_soon(self, log: str) -> None:
         """Bring in the strays that wait for a log that is held here, even if no reading comes."""
         if self.holds(log) and self.book.wait_for(log):
-            self.barrier(log, "prepare", partial(self.prepare, log))
+            self.prepare_soon(log)
+
+    def prepare_soon(self, log: str) -> None:
+        """As the shipped bridge does: also when nothing was written since the last time, for it may have read more."""
+        self.tried.pop(f"prepare {log}", None)
+        self.barrier(log, "prepare", partial(self.prepare, log))
 
     def lose(self, log: str) -> None:
         """Note that the log cannot be appended to; its custody is checked again."""

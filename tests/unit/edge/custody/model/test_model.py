@@ -11,7 +11,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
+from edge.messages import MessageId
 from tests.unit.edge.custody.model import invariants
+from tests.unit.edge.custody.model.disk import Message
 from tests.unit.edge.custody.model.machine import Custody
 from tests.unit.edge.custody.model.model import World
 
@@ -66,6 +68,26 @@ def test_a_box_that_travels_takes_its_readings_along() -> None:
     assert sum(not hasattr(record.body, "nonce") for record in world.disks[0].copies[log].records) == len(
         world.published
     )
+
+
+def test_a_reading_kept_elsewhere_is_drained_though_nothing_else_has_changed_since_the_log_was_prepared() -> None:
+    """Reading another site's strays log alone makes the holder drain. Found by the search, in this model's bridge."""
+    world = World(sites=3, logs=1)
+    world.settle()
+    (log,) = world.logs
+    reading = MessageId(f"{log}/0", 0, 0)
+    world.published.add((log, reading))
+    world.disks[1].queue.append(Message(log, reading))
+    keeper, holder = world.bridges[1], world.bridges[0]
+    assert keeper is not None and holder is not None
+    while any(keeper.run(choice, 1) for choice in range(3)):
+        pass
+    world.links.all()
+    holder.prepare_soon(log)
+    assert holder.run(2, 50)
+    while any(holder.run(choice, 1) for choice in range(3)):
+        pass
+    assert reading in world.disks[0].copies[log].has
 
 
 def test_a_seizure_whose_bridge_died_after_the_marker_is_entered_though_its_log_has_moved_since() -> None:
