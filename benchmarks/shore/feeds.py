@@ -145,10 +145,12 @@ async def _sail(site: Site, owners: Mapping[str, str], options: argparse.Namespa
     follower.cancel()
     counted = [name for name, at in stored.items() if at >= begin + options.feed_cold]
     taken = [arrived[name] - stored[name] for name in counted]
+    times = figures(taken)
     return {
         "readings": len(taken),
-        "seconds": figures(taken),
-        "target_seconds": TARGET_SECONDS,
+        "seconds": times,
+        "seconds_to_the_feed": times["p50"],
+        "target": {"seconds_to_the_feed": TARGET_SECONDS},
         "cores_used": round(used / seconds, 2),
     }
 

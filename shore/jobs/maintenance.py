@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from deltalake import DeltaTable
@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 from fairlead.errors import FairleadError
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
+from shore.jobs.status import MaintenanceStatus, Verb, maintenance_file, read_maintenance
 from shore.maintenance import (
     CompactStep,
     compact,
@@ -42,24 +43,10 @@ from shore.session import MAINTENANCE_POOL
 from shore.tables import Table
 from topologies.model import Shore, Topology
 
-Verb = Literal["compact", "vacuum", "expire"]
 _POLL_SECONDS: Final = 1.0
 _PATIENCE: Final = 30.0  # seconds for a commit that is under way when the run ends
 
 logger = logging.getLogger(__name__)
-
-
-class MaintenanceStatus(msgspec.Struct, frozen=True):
-    """When a verb was last carried out, and what came of it.
-
-    ``tables`` is how many tables it changed; ``removed`` how many files (compact, vacuum) or rows (expire) are gone.
-    """
-
-    at: dt.datetime
-    tables: int = 0
-    removed: int = 0
-    seconds: float = 0.0
-    error: str | None = None
 
 
 class Maintenance:
@@ -75,7 +62,7 @@ class Maintenance:
     ) -> None:
         self._shore, self._paths, self._readers = shore, paths, tuple(readers)
         self._tables: Mapping[str, Table] = kept_tables(topology)
-        self._file = folder / "run" / "maintenance.json"
+        self._file = maintenance_file(folder)
         self.status = read_maintenance(folder)
 
     @contextlib.contextmanager
@@ -204,14 +191,6 @@ def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, d
         return ""
 
     return unread
-
-
-def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:
-    """What ``fairlead shore run`` last did to the tables of a state folder, by verb."""
-    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        content = (folder / "run" / "maintenance.json").read_bytes()
-        return msgspec.json.decode(content, type=dict[Verb, MaintenanceStatus])
-    return {}
 
 
 def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:

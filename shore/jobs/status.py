@@ -21,6 +21,7 @@ from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.source.losses import LostLog, read_losses
 
+Verb = Literal["compact", "vacuum", "expire"]
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
 ALIVE: Final = ("waiting", "running", "retrying")
 IN_TROUBLE: Final = ("failed", "gone", "retrying")
@@ -51,6 +52,19 @@ class JobStatus(msgspec.Struct, frozen=True):
     starts: int = 1  # of its query in this run
     state_rows: int | None = None  # rows of state that the query keeps; null for jobs without any
     state_bytes: int | None = None  # memory they take
+
+
+class MaintenanceStatus(msgspec.Struct, frozen=True):
+    """When a verb was last carried out, and what came of it.
+
+    ``tables`` is how many tables it changed; ``removed`` how many files (compact, vacuum) or rows (expire) are gone.
+    """
+
+    at: dt.datetime
+    tables: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    error: str | None = None
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):
@@ -161,3 +175,16 @@ class RunMonitor:
                 "lags": dict(self.lags),
                 "maintenance": self._maintenance(),
             }
+
+
+def maintenance_file(folder: Path) -> Path:
+    """Where a run notes what it has done to the tables of a state folder."""
+    return folder / "run" / "maintenance.json"
+
+
+def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:
+    """What ``fairlead shore run`` last did to the tables of a state folder, by verb."""
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        content = maintenance_file(folder).read_bytes()
+        return msgspec.json.decode(content, type=dict[Verb, MaintenanceStatus])
+    return {}

@@ -23,7 +23,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import create_table
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import commit_actions, write_checkpoint
-from shore.jobs.maintenance import Maintenance, read_maintenance, unread_by
+from shore.jobs.maintenance import Maintenance, unread_by
+from shore.jobs.status import read_maintenance
 from shore.maintenance import (
     compact,
     expire,

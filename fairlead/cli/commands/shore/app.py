@@ -22,8 +22,15 @@ from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacu
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS
-from shore.jobs.maintenance import MaintenanceStatus, read_maintenance
-from shore.jobs.status import IN_TROUBLE, JobStatus, RunMonitor, ShoreStatus, read_status
+from shore.jobs.status import (
+    IN_TROUBLE,
+    JobStatus,
+    MaintenanceStatus,
+    RunMonitor,
+    ShoreStatus,
+    read_maintenance,
+    read_status,
+)
 from shore.lag import Lag, job_lags, sampled
 from shore.source.losses import LostLog, acknowledge_losses, describe_loss, read_losses
 from topologies.context import DEFAULT_TOPOLOGY

@@ -16,10 +16,9 @@ from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.errors import DataLossError
-from shore.jobs.maintenance import MaintenanceStatus
 from shore.jobs.metrics import ShoreCollector, start_metrics
 from shore.jobs.query import job_failure
-from shore.jobs.status import JobStatus, RunMonitor, write_status
+from shore.jobs.status import JobStatus, MaintenanceStatus, RunMonitor, write_status
 from shore.lag import Lag
 from shore.paths import TablePaths
 from shore.source.losses import (
