@@ -41,8 +41,9 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
 FRESH = 15.0  # seconds; they write their files each second
-NICE: Final = 10
-"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
+NICE: Final = 5
+"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards. Lower still, and
+on a busy machine its Python workers do not start within Spark's ten seconds."""
 
 Phases = dict[str, float]
 """Seconds that each phase of a run took."""

@@ -76,6 +76,7 @@ def movements(world: World) -> list[tuple[str, str, int]]:
     return [(value["eventID"][:1], value["eventDateTime"][11:16], value["revision"]) for value in mine]
 
 
+@pytest.mark.chaos
 def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shore, world: World) -> None:
     """Bookings add and retract a container's records, whether they arrive before or after the readings."""
     first, second = f"B1-{world.tag}", f"B2-{world.tag}"

@@ -62,6 +62,7 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 5
 
 
+@pytest.mark.chaos
 def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world: World) -> None:
     box = world.box(0)
     write(world, boxes=3, count=24)
