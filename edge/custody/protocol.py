@@ -711,8 +711,6 @@ class CustodyProtocol:
         self._seizable(topic)
         if (yield from self._enter_stored_seizure(transfer)):
             return
-        self._check_term(transfer, term)
-        grant = self._seizable(topic)
         position, last = yield from self._end_of_copy(topic)
         stale: StaleTail | None = yield FindStaleTail(topic)
         if stale is not None:
@@ -722,6 +720,11 @@ class CustodyProtocol:
                 hint="wait until the copy is rebuilt: fairlead status",
                 log=topic,
             )
+        yield ReadLedgers()
+        if self.is_answered(transfer.event_id):
+            return  # by another bridge of this site: this one has slept
+        self._check_term(transfer, term)
+        grant = self._seizable(topic)
         opened = max(grant.term, position.term) + SEIZING_TERMS
         if opened > LAST_TERM:
             raise SeizureError(f"{topic} has no terms left: {opened} would be above {LAST_TERM}", log=topic)

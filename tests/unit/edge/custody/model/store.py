@@ -284,6 +284,8 @@ class Store:
             raise Fenced(f"term {known.term} is open")
         if expected_end is not None and expected_end != (known.end if known is not None else 0):
             raise Conflict("the log ends elsewhere")
+        if marker.event == "SEIZURE" and len(self.disk.ledgers[self.site]) != self.ledger_end:
+            raise Died("asleep between its last look at the ledgers and the marker: left out")
         self.world.markers[log, term] = marker
         self.positions.pop(log, None)
         try:

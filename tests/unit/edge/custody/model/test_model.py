@@ -13,6 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from edge.messages import MessageId
 from tests.unit.edge.custody.model import invariants
+from tests.unit.edge.custody.model.bridge import Bridge
 from tests.unit.edge.custody.model.disk import Message
 from tests.unit.edge.custody.model.machine import Custody
 from tests.unit.edge.custody.model.model import World
@@ -117,3 +118,42 @@ def test_a_seizure_whose_bridge_died_after_the_marker_is_entered_though_its_log_
     world.settle()
     invariants.check(world)
     assert [entry.event for entry in world.entries] == ["GTIN", "HAND", "SEIZURE"]
+
+
+def test_a_bridge_that_slept_in_a_seizure_leaves_the_order_that_another_has_refused_meanwhile() -> None:
+    """Wherever the sleeping bridge was in the seizure. Found by the search: its marker had no entry, ever."""
+    asleep_before = 0
+    while _sleeps_in_a_seizure(asleep_before):
+        asleep_before += 1
+    assert asleep_before > 5
+
+
+def _sleeps_in_a_seizure(steps: int) -> bool:
+    """Let a bridge sleep so many steps after it began a seizure; return False when it had done it by then."""
+    world = World(sites=3, logs=1, restarts=False)
+    world.settle()
+    (log,) = world.logs
+    giver, _, seizer = range(3)
+    world.order_seizure(log, seizer)
+    sleeper = world.bridges[seizer]
+    assert sleeper is not None
+    sleeper.run(1, 1)
+    for _ in range(steps):
+        sleeper.run(2, 1)
+    if world.markers.keys() & {(log, 17)}:
+        return False
+    world.zombies[seizer] = sleeper
+    bridge = world.bridges[seizer] = Bridge(world, world.disks[seizer])
+    world.order_grant(log, giver, to=1)
+    holder = world.bridges[giver]
+    assert holder is not None
+    for each in (holder, bridge):
+        world.links.all()
+        while any(each.run(choice, 1) for choice in range(3)):
+            pass
+    assert [entry.event for entry in world.entries] == ["GTIN", "HAND"]
+    while any(sleeper.run(choice, 1) for choice in range(3)):
+        pass
+    world.settle()
+    invariants.check(world)
+    return True
