@@ -25,6 +25,7 @@ from tests.support.tables import fill
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
+@pytest.mark.chaos
 def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> None:
     """Three runs, each from the state of the one before. In the second, time goes on and one box is silent; in the
     third come what a ship had kept for hours, which Spark's own rule would drop as late, and the silent box."""

@@ -81,6 +81,7 @@ def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> P
     return plan
 
 
+@pytest.mark.chaos
 def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
     """Two points and a compaction; ``test_after_a_crash_at_every_write`` has all of them."""
     for round_, (at, side) in enumerate(POINTS):
