@@ -51,9 +51,8 @@ def report(cli: Cli) -> Any:
     for name, text in (("minimal.yaml", TOPOLOGY), ("dark-harbour.yaml", SCENARIO)):
         (cli.home / name).write_text(text, encoding="utf-8")
     ran = cli(
-        "voyage", "run", "minimal.yaml", "--scenario", "dark-harbour.yaml", "--speed", "1e9",
-        "--report", "report", "--json", timeout=1100,
-    )  # fmt: skip
+        "voyage", "run", "minimal.yaml", "--scenario", "dark-harbour.yaml", "--report", "report", "--json", timeout=1100
+    )
     assert ran.code == 0, ran.out + ran.err
     return ran.json
 

@@ -24,10 +24,9 @@ PORTS = {"los-angeles", "tokyo", "singapore", "sydney"}
 
 @pytest.fixture(scope="module")
 def voyage(cli: Cli) -> Ran:
-    """A small voyage, with messages that no bridge can use mixed in. With a speed, however high, Spark starts after it:
-    one run of shore instead of two. test_trouble has a voyage with both."""
+    """A small voyage, with messages that no bridge can use mixed in."""
     return cli(
-        "voyage", "run", "big-blue", "--containers", "24", "--seed", "7", "--with-bad", "--speed", "1e9",
+        "voyage", "run", "big-blue", "--containers", "24", "--seed", "7", "--with-bad",
         "--report", str(cli.home / "report"), "--json", timeout=1100,
     )  # fmt: skip
 
