@@ -699,6 +699,8 @@ class CustodyProtocol:
     def seize(self, transfer: Transfer, *, term: int | None = None) -> Steps[None]:
         """Take a log from a holder that is lost: open a new term at the end of this site's own copy.
 
+        Does nothing when another bridge of this site has answered the order meanwhile.
+
         Args:
             term: The log's term when the seizure was ordered; it is refused in any other term. None: any term.
 
@@ -722,7 +724,7 @@ class CustodyProtocol:
             )
         yield ReadLedgers()
         if self.is_answered(transfer.event_id):
-            return  # by another bridge of this site: this one has slept
+            return
         self._check_term(transfer, term)
         grant = self._seizable(topic)
         opened = max(grant.term, position.term) + SEIZING_TERMS

@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from edge.messages import MessageId
+from fairlead.records.custody import RefusalEntry
 from tests.unit.edge.custody.model import invariants
 from tests.unit.edge.custody.model.bridge import Bridge
 from tests.unit.edge.custody.model.disk import Message
@@ -79,15 +80,12 @@ def test_a_reading_kept_elsewhere_is_drained_though_nothing_else_has_changed_sin
     reading = MessageId(f"{log}/0", 0, 0)
     world.published.add((log, reading))
     world.disks[1].queue.append(Message(log, reading))
-    keeper, holder = world.bridges[1], world.bridges[0]
-    assert keeper is not None and holder is not None
-    while any(keeper.run(choice, 1) for choice in range(3)):
-        pass
+    keeper, holder = running(world, 1), running(world, 0)
+    finish(keeper)
     world.links.all()
     holder.prepare_soon(log)
     assert holder.run(2, 50)
-    while any(holder.run(choice, 1) for choice in range(3)):
-        pass
+    finish(holder)
     assert reading in world.disks[0].copies[log].has
 
 
@@ -102,16 +100,12 @@ def test_a_seizure_whose_bridge_died_after_the_marker_is_entered_though_its_log_
     giver, _, seizer = range(3)
     world.links.cut.update(world.links.pairs)
     world.order_seizure(log, seizer)
-    bridge = world.bridges[seizer]
-    assert bridge is not None
+    bridge = running(world, seizer)
     while world.disks[seizer].copies[log].records[-1].term == 1:
         assert any(bridge.run(choice, 1) for choice in range(3))
     world.crash(seizer)
     world.order_grant(log, giver, to=1)
-    bridge = world.bridges[giver]
-    assert bridge is not None
-    while any(bridge.run(choice, 1) for choice in range(3)):
-        pass
+    finish(running(world, giver))
     assert [entry.event for entry in world.entries] == ["GTIN", "HAND"]
     world.links.heal()
     world.links.all()  # the grant is known where the seizure was ordered, before a bridge runs there again
@@ -135,25 +129,53 @@ def _sleeps_in_a_seizure(steps: int) -> bool:
     (log,) = world.logs
     giver, _, seizer = range(3)
     world.order_seizure(log, seizer)
-    sleeper = world.bridges[seizer]
-    assert sleeper is not None
+    sleeper = running(world, seizer)
     sleeper.run(1, 1)
     for _ in range(steps):
         sleeper.run(2, 1)
-    if world.markers.keys() & {(log, 17)}:
+    if (log, 17) in world.markers:
         return False
-    world.zombies[seizer] = sleeper
-    bridge = world.bridges[seizer] = Bridge(world, world.disks[seizer])
+    world.zombies[seizer], world.bridges[seizer] = sleeper, Bridge(world, world.disks[seizer])
     world.order_grant(log, giver, to=1)
-    holder = world.bridges[giver]
-    assert holder is not None
-    for each in (holder, bridge):
+    for site in (giver, seizer):
         world.links.all()
-        while any(each.run(choice, 1) for choice in range(3)):
-            pass
+        finish(running(world, site))
     assert [entry.event for entry in world.entries] == ["GTIN", "HAND"]
-    while any(sleeper.run(choice, 1) for choice in range(3)):
-        pass
+    finish(sleeper)
     world.settle()
     invariants.check(world)
     return True
+
+
+def test_an_order_that_another_bridge_has_refused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a bridge that reads the refusal and goes on: the shipped one stops only at another's grant."""
+    world = World(sites=3, logs=1)
+    world.settle()
+    (log,) = world.logs
+    world.order_seizure(log, 2)
+    bridge, (order,) = running(world, 2), world.disks[2].orders
+    refusal = RefusalEntry(
+        log=log,
+        order_id=order.transfer.event_id,
+        code="RefusedError",
+        reason="",
+        refused_date_time=order.transfer.at,
+        refused_by=bridge.site,
+    )
+    monkeypatch.setattr(bridge, "catch_up", lambda: bridge.protocol.learn(refusal))
+    for _ in bridge.drive(bridge.protocol.seize(order.transfer, term=order.term)):
+        pass
+    assert (log, 17) not in world.markers
+
+
+def running(world: World, site: int) -> Bridge:
+    """The bridge that runs at a site."""
+    bridge = world.bridges[site]
+    assert bridge is not None
+    return bridge
+
+
+def finish(bridge: Bridge) -> None:
+    """Let a bridge of a world with one log work until it has nothing to do, or has died."""
+    while any(bridge.run(choice, 1) for choice in range(3)):
+        pass
