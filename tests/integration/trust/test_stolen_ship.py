@@ -102,7 +102,11 @@ OF_THE_SHIP: Final = ("custody.duck-star", "alerts.duck-star", "events.duck-star
 
 
 T = TypeVar("T")
-_LOADING: Final = (KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.COORDINATOR_NOT_AVAILABLE)
+_LOADING: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
 
 
 class Fleet:
@@ -221,6 +225,8 @@ def _when_loaded(ask: Callable[[], T]) -> T:
 
 
 def _positions(client: AdminClient, group: str) -> list[tuple[str, int, int]]:
+    # librdkafka 2.16 dies (SIGSEGV, its issue 5040) when a coordinator that is not ready is asked for offsets.
+    client.describe_consumer_groups([group])[group].result(30)
     asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
     return sorted((each.topic, each.partition, each.offset) for each in asked.topic_partitions)
 
