@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 from confluent_kafka import (
@@ -124,8 +124,13 @@ class GroupClient:
         Raises:
             FairleadError: see ``groups``.
         """
+        doing = f"read the offsets of group {group}"
+        # Asked for offsets, a coordinator that is not ready ends the process (librdkafka issue 5040); described, it
+        # answers with an error.
+        described = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT)
+        await self._wait(cast("Future[Any]", described[group]), doing)
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
-        answer = await self._wait(asked[group], f"read the offsets of group {group}")
+        answer = await self._wait(asked[group], doing)
         return {
             TopicPartition(each.topic, each.partition): Commit(each.offset, each.metadata or "")
             for each in answer.topic_partitions or ()

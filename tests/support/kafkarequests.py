@@ -70,7 +70,7 @@ def schema_request(label: str, name: str, version: int, values: Values) -> Reque
     """Build a request from kafka-python's schema; structures are mappings."""
     known = classes()
     asked, answered = known[f"{name}Request"], known[f"{name}Response"]
-    message = _filled(asked, values, version)
+    message = filled(asked, values, version)
     body = bytes(message.encode(version=version))
 
     def read(data: memoryview) -> Answer:
@@ -80,12 +80,13 @@ def schema_request(label: str, name: str, version: int, values: Values) -> Reque
     return Request(label, int(ApiKey[name]), version, body, asked.flexible_version_q(version), read)
 
 
-def _filled(kind: Any, values: Values, version: int) -> Any:
+def filled(kind: Any, values: Values, version: int) -> Any:
+    """Return a message of a class of kafka-python; structures are mappings."""
     made: dict[str, Any] = {}
     for name, value in values.items():
         field = kind._struct.fields[name]  # noqa: SLF001 - kafka-python's only way from a name to its structure
         if isinstance(value, list) and value and isinstance(value[0], dict):
-            made[name] = [_filled(field.data_class, item, version) for item in value]
+            made[name] = [filled(field.data_class, item, version) for item in value]
         else:
             made[name] = value
     return kind(version=version, **made)

@@ -131,7 +131,9 @@ class Harbour:
 
     async def stored(self, site: str, topic: str = "") -> dict[int, Partition]:
         """Return the group's committed offsets by partition, as its coordinator has them."""
-        asked = self.admins[site].list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
+        admin = self.admins[site]
+        await asyncio.wrap_future(admin.describe_consumer_groups([self.group])[self.group])  # as GroupClient.offsets
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
         found = (await asyncio.wrap_future(asked[self.group])).topic_partitions or ()
         return {each.partition: each for each in found if each.topic == (topic or self.topic)}
 

@@ -1,8 +1,11 @@
-"""Commits for groups without members: which errors of a coordinator that has just started are retried."""
+"""A group's coordinator that has just started: which errors of commits are retried; asking it for offsets is safe."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import Future
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +17,8 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups import client as group_client
 from replication.groups.client import GroupClient, Refusal
 from replication.groups.rules import Commit
+from tests.support.loadingcoordinator import loading_coordinator
+from tests.support.waits import PATIENCE
 
 LOADING, FENCED = KafkaError.COORDINATOR_LOAD_IN_PROGRESS, KafkaError.UNKNOWN_MEMBER_ID
 ONE, OTHER = TopicPartition("a", 0), TopicPartition("a", 1)
@@ -72,3 +77,34 @@ async def test_a_coordinator_that_never_loads_is_told(monkeypatch: pytest.Monkey
     monkeypatch.setattr(group_client, "TIMEOUT", 0.0)
     refused = await client(Coordinator({0: LOADING}), monkeypatch).commit("g", {ONE: Commit(3, "")})
     assert refused == {ONE: Refusal("COORDINATOR_LOAD_IN_PROGRESS", by_members=False)}
+
+
+ROOT = Path(__file__).parents[4]
+ASKS = """\
+import asyncio, sys
+from acl import probe
+from acl.kafka import Client
+from fairlead.errors import UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
+from replication.groups.client import GroupClient
+
+endpoint = KafkaEndpoint(site="tokyo", bootstrap=(("127.0.0.1", int(sys.argv[2])),))
+try:
+    if sys.argv[1] == "replication":
+        asyncio.run(GroupClient(endpoint).offsets("g"))
+    else:
+        with Client(endpoint) as client:
+            probe.read_group_offsets(client, "g")
+except UnavailableError as error:
+    print(error.what)
+"""
+
+
+@pytest.mark.parametrize("asking", ["replication", "acl"])
+def test_a_coordinator_that_is_not_ready_ends_no_process(asking: str) -> None:
+    """librdkafka 2.16 dies where it asks such a coordinator for offsets (its issue 5040)."""
+    with loading_coordinator() as port:
+        command = [sys.executable, "-c", ASKS, asking, str(port)]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)  # noqa: S603
+    assert ran.returncode == 0, ran
+    assert "tokyo" in ran.stdout
