@@ -711,9 +711,9 @@ class CustodyProtocol:
         """
         topic = transfer.log
         self._seizable(topic)
-        if (yield from self._enter_stored_seizure(transfer)):
-            return
         position, last = yield from self._end_of_copy(topic)
+        if (yield from self._enter_stored_seizure(transfer, position, last)):
+            return
         stale: StaleTail | None = yield FindStaleTail(topic)
         if stale is not None:
             raise SeizureError(
@@ -747,7 +747,8 @@ class CustodyProtocol:
         try:
             offset = yield from self._append_marker(marker, expected_end=position.end)
         except (Fenced, Misplaced, Conflict) as error:
-            if (yield from self._enter_stored_seizure(transfer)):
+            position, last = yield from self._end_of_copy(topic)
+            if (yield from self._enter_stored_seizure(transfer, position, last)):
                 return  # another bridge of this site stored the marker, and may end before it writes the entry
             raise LostCustodyError(
                 f"{self.site} could not seize {topic}: its copy has just grown ({error.what})",
@@ -757,7 +758,7 @@ class CustodyProtocol:
         yield ForgetLog(topic)
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    def _enter_stored_seizure(self, transfer: Transfer) -> Steps[bool]:
+    def _enter_stored_seizure(self, transfer: Transfer, position: LogPosition, last: Marker | None) -> Steps[bool]:
         """Write the missing ledger entry of a seizure whose marker is the newest in this copy.
 
         Returns True when that marker belongs to this order. A crash or an error may separate a marker from its entry,
@@ -765,11 +766,14 @@ class CustodyProtocol:
         marker is stored; without the entry no site learns that the older history ends there, above all once another
         marker follows it.
 
+        Args:
+            position, last: Where the copy ends and its newest marker (``_end_of_copy``). What the caller does next must
+                follow from the same look: another bridge of this site may store a marker at any moment.
+
         Raises:
             SeizureError: another site has seized the log, and its ledger is not here yet.
         """
         topic = transfer.log
-        position, last = yield from self._end_of_copy(topic)
         if last is None or last.event != "SEIZURE" or last.term <= (self.view.term(topic) or 0):
             return False
         if last.to_site != self.site:  # the marker's offset in a copy may differ; that site's entry has the true one

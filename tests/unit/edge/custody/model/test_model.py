@@ -147,6 +147,38 @@ def _sleeps_in_a_seizure(steps: int) -> bool:
     return True
 
 
+def test_two_bridges_of_a_site_carry_out_one_seizure_wherever_either_pauses() -> None:
+    """Found by the search: the second one's marker followed that of the first, which had no entry, ever."""
+    for asleep_before in range(12):
+        for awake in range(16):
+            _seize_twice(asleep_before, awake)
+
+
+def _seize_twice(asleep_before: int, awake: int) -> None:
+    """Let a bridge sleep so many steps after it began a seizure, and wake up so many steps of the next bridge later."""
+    world = World(sites=3, logs=1, restarts=False)
+    world.settle()
+    (log,) = world.logs
+    giver, _, seizer = range(3)
+    world.order_seizure(log, seizer)
+    sleeper = running(world, seizer)
+    sleeper.run(1, 1)
+    for _ in range(asleep_before):
+        sleeper.run(2, 1)
+    world.zombies[seizer], world.bridges[seizer] = sleeper, Bridge(world, world.disks[seizer])
+    next_bridge = running(world, seizer)
+    for _ in range(awake):
+        _step(next_bridge)
+    finish(sleeper)
+    readings = [MessageId(f"{log}/0", 0, sequence) for sequence in range(3)]
+    world.published.update((log, reading) for reading in readings)
+    world.disks[giver].queue += [Message(log, reading) for reading in readings]
+    finish(running(world, giver))  # the holder has not heard of the seizure
+    world.settle()
+    invariants.check(world)
+    assert {term for _, term in world.markers} == {entry.term for entry in world.entries}
+
+
 def test_an_order_that_another_bridge_has_refused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a bridge that reads the refusal and goes on: the shipped one stops only at another's grant."""
     world = World(sites=3, logs=1)
@@ -177,5 +209,9 @@ def running(world: World, site: int) -> Bridge:
 
 def finish(bridge: Bridge) -> None:
     """Let a bridge of a world with one log work until it has nothing to do, or has died."""
-    while any(bridge.run(choice, 1) for choice in range(3)):
+    while _step(bridge):
         pass
+
+
+def _step(bridge: Bridge) -> bool:
+    return any(bridge.run(choice, 1) for choice in range(3))
