@@ -1,10 +1,8 @@
-"""The Python Data Source ``fairlead``: what Spark calls.
+"""The Python Data Source ``fairlead``: the classes that Spark calls. ``shore.source.options`` describes the options.
 
-Options are described in ``shore.source.options``.
-
-Spark creates these objects in Python processes of its own and pickles them to where tasks run, so they hold plain
-values only. The endpoints with their passwords are part of the registered class (``register``), which travels inside
-the pickle; they are no options, because options are shown in plans.
+Spark creates these objects in Python processes of its own and pickles them for its tasks, so they hold plain values
+only. The registered class (``register``) holds the endpoints with their passwords and travels inside the pickle. They
+are not options, because query plans show options.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READ
 
 
 class FairleadSource(DataSource):
-    """``format("fairlead")`` to read; made usable by ``register``."""
+    """The data source of ``format("fairlead")``, for reading. ``register`` gives it its endpoints."""
 
     endpoints: ClassVar[Mapping[str, KafkaEndpoint]] = {}
 
@@ -75,19 +73,19 @@ class FairleadSource(DataSource):
 
 
 def register(spark: SparkSession, *endpoints: KafkaEndpoint) -> None:
-    """Make ``format("fairlead")`` known to a session, for these sites.
+    """Register ``format("fairlead")`` in a session, for these sites.
 
-    The passwords go to the executors inside the pickled class, in memory only: neither options, plans, the checkpoint
+    The passwords go to the executors inside the pickled class, in memory only. Neither options, plans, the checkpoint
     nor Spark's configuration hold them.
     """
-    # A class made here is pickled by value, its attributes with it; a module's class would be pickled by name.
+    # A class created here is pickled by value, with its attributes; a module's class would be pickled by name.
     registered = type("RegisteredSource", (FairleadSource,), {"endpoints": {e.site: e for e in endpoints}})
     registered.__module__ = "__main__"
     spark.dataSource.register(registered)
 
 
 class BatchReader(DataSourceReader):
-    """What the selected logs hold between the options' edges: by default everything that is there now."""
+    """Reads the selected logs between the edges that options set; by default everything that is there now."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

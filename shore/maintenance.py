@@ -1,20 +1,19 @@
-"""Looking after the tables: fewer and better sorted files, deleting files that no version needs, and rows past their
-retention.
+"""Maintenance of the tables: compact small files, delete files that no version needs, delete rows past their retention.
 
-Each verb is a plan (figures that delta-rs reads from the table's log, in milliseconds) and its execution by Spark.
-``fairlead shore run`` does all three on a schedule (``shore.jobs.maintenance``). As only one process writes a table,
-``fairlead shore compact`` and ``vacuum`` hold the same lock.
+Each verb is a plan (figures that delta-rs reads from the table's log in milliseconds) and its execution by Spark.
+``fairlead shore run`` does all three on a schedule (``shore.jobs.maintenance``). ``fairlead shore compact`` and
+``vacuum`` hold the same lock, because only one process writes a table.
 
-**Compact** is Delta's OPTIMIZE: small files become few. A table with liquid clustering is clustered on the way, by
-groups of ``CUBE_BYTES``: a full group is not written again. A compaction moves rows and changes none: its commit says
-so (``dataChange`` false), and Delta's streaming source passes over it.
+**Compact** is Delta's OPTIMIZE: it merges small files. It also clusters a table with liquid clustering, by groups of
+``CUBE_BYTES``; a full group is not written again. A compaction moves rows and changes none: its commit says so
+(``dataChange`` false), and Delta's streaming source skips it.
 
-**Vacuum** is Delta's VACUUM: delete files that no version of the last days needs, and what crashed writers left behind.
-Files are kept for ``KEEP`` since they were replaced: that long can readers that opened an older version go on, and
-versions be looked at. A table is left alone while a job has still to read what it had before that.
+**Vacuum** is Delta's VACUUM: it deletes files that no recent version needs, and files that crashed writers left behind.
+A file is kept for ``KEEP`` after it was replaced. For that long, readers of an older version can go on, and older
+versions can be read. Vacuum skips a table while a job has still to read rows from before that time.
 
 **Retention** deletes the rows of a table whose times (``TIMES``) are all before a day. ``kept_since`` says which rows
-that concerns: who compares a table with what it is made of leaves them out on both sides.
+may be gone. A comparison of a table with its inputs leaves these rows out on both sides.
 """
 
 from __future__ import annotations
@@ -45,21 +44,21 @@ if TYPE_CHECKING:  # plans need no Spark
     from pyspark.sql import SparkSession
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
-"""The column by which the rows of a table from before liquid clustering are put together."""
+"""The Z-order column of tables that were created before liquid clustering."""
 TARGET_BYTES: Final = 128 << 20
 SMALL_BYTES: Final = TARGET_BYTES // 2
 CUBE_BYTES: Final = 512 << 20
-FEW: Final = 8  # files: so many small ones, or opened by one query, are no reason to do anything
-_ROW_GROUP_BYTES: Final = 16 << 20  # what a query for one container reads at least
+FEW: Final = 8  # files: up to so many small ones, or files opened by one query, need no compaction
+_ROW_GROUP_BYTES: Final = 16 << 20  # the least that a query for one container reads
 _ATTEMPTS: Final = 5
 _CLUSTERING: Final = "clustering"  # the table feature of liquid clustering
 
 
 def maintenance_session(spark: SparkSession) -> SparkSession:
-    """A session beside the one that runs queries, with settings of its own.
+    """Return a session beside the one that runs queries, with its own settings.
 
-    OPTIMIZE works on one group of files at a time. VACUUM lists files in as many tasks as there are cores; its default
-    is 10,000 tasks.
+    OPTIMIZE works on one group of files at a time. VACUUM lists files in as many tasks as there are cores, at least 4;
+    its default is 10,000 tasks.
     """
     session = spark.newSession()
     prefix = "spark.databricks.delta"
@@ -80,17 +79,17 @@ def maintenance_session(spark: SparkSession) -> SparkSession:
 
 @dataclass(frozen=True, slots=True)
 class CompactStep:
-    """One table as it is.
+    """The compaction of one table, and the figures behind it.
 
     Args:
-        small: Files that are smaller than half of the target.
-        cluster_by: The columns by which rows are put together; empty for most tables.
-        liquid: Whether the table has liquid clustering; one of an older release does not.
-        opened: Files that a query for one value of the first of ``cluster_by`` opens at most; None for other tables.
-        views: Files whose strings or bytes are stored as Arrow's views, which Arrow cannot filter: delta-rs's delete,
-            update and merge write them. Counted for tables on this machine only.
+        small: Number of files smaller than half of the target.
+        cluster_by: The columns that rows are clustered by; empty for most tables.
+        liquid: Whether the table has liquid clustering; tables of older releases do not.
+        opened: The most files that a query for one value of the first of ``cluster_by`` opens; None for other tables.
+        views: Number of files whose strings or bytes are Arrow views, which Arrow cannot filter: delta-rs's delete,
+            update and merge write them. Counted only for tables on this machine.
         key: The first column of the table's key.
-        why: What is to be done and why; empty when nothing is.
+        why: What to do and why; empty when there is nothing to do.
     """
 
     table: str
@@ -108,14 +107,14 @@ class CompactStep:
 def plan_compaction(
     paths: TablePaths, names: Iterable[str] | None = None, *, tables: Mapping[str, Table] = TABLES
 ) -> tuple[CompactStep, ...]:
-    """What there is to do for these tables, or for all that are there.
+    """Return one step for each of these tables, or of all tables that exist. A step may have nothing to do.
 
     Args:
-        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
+        tables: All known tables (``shore.feeds.readers.kept_tables`` adds those of customers).
 
     Raises:
         UnknownNameError: there is no such table.
-        UnavailableError: one cannot be opened.
+        UnavailableError: a table cannot be opened.
     """
     wanted = list(names or ())
     check_tables(wanted, tables)
@@ -131,13 +130,13 @@ def plan_compaction(
 
 
 def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[int, int]:
-    """Carry out one step, in a session of ``maintenance_session``.
+    """Compact one table, in a session of ``maintenance_session``.
 
     Returns:
-        How many files the table had and has.
+        The number of files before and after.
 
     Raises:
-        UnavailableError: writers were faster every time, or a file is gone or damaged.
+        UnavailableError: all attempts conflicted with other writers, or a file is gone or damaged.
         LeaseLostError: another machine has taken the right to write.
     """
     from delta.tables import DeltaTable as Delta
@@ -164,7 +163,7 @@ def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[
 
 @contextlib.contextmanager
 def _conflicts() -> Iterator[list[Exception]]:
-    """Collect the error of a commit that lost the race against another one."""
+    """Catch the error of a commit that conflicts with another one, and put it into the yielded list."""
     found: list[Exception] = []
     try:
         yield found
@@ -176,7 +175,7 @@ def _conflicts() -> Iterator[list[Exception]]:
 
 @contextlib.contextmanager
 def _as_table_errors() -> Iterator[None]:
-    """Raise what Spark says of files that are gone or damaged as ``UnavailableError``."""
+    """Turn Spark's errors about missing or damaged files into ``UnavailableError``."""
     from py4j.protocol import Py4JError, Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -189,7 +188,7 @@ def _as_table_errors() -> Iterator[None]:
 
 
 def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
-    """In how many of these ranges (least and greatest value) a value can be at most. Pure."""
+    """Return the largest number of these ranges (least and greatest value) that one value can be in. Pure."""
     edges = sorted([(low, 0) for low, _ in ranges] + [(high, 1) for _, high in ranges])
     most = now = 0
     for _, ends in edges:
@@ -199,7 +198,7 @@ def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
 
 
 def _views(location: str, files: Iterable[str]) -> int:
-    """How many of these files of a table have columns that are views; one that cannot be read is none."""
+    """Return how many of these files of a table have Arrow view columns. Files that cannot be read do not count."""
     return sum(_has_views(Path(location, file)) for file in files)
 
 
@@ -242,8 +241,8 @@ _HOUR: Final = dt.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class VacuumStep:
-    """What can be deleted of one table. ``bytes`` is None where files cannot be looked at (a storage URL). ``why`` says
-    why nothing is to be deleted although something could be; empty otherwise."""
+    """The files of one table that vacuum can delete. ``bytes`` is None for tables at a storage URL. ``why`` says why
+    vacuum must leave the table alone; empty otherwise."""
 
     table: str
     files: int
@@ -261,19 +260,19 @@ def plan_vacuum(
     tables: Collection[str] = TABLES,
     now: dt.datetime,
 ) -> tuple[VacuumStep, ...]:
-    """What can be deleted of these tables, or of all that are there; deletes nothing.
+    """Return what vacuum can delete of these tables, or of all tables that exist. Delete nothing.
 
     Args:
-        keep: For how long files are kept after they were replaced.
+        keep: How long files are kept after they were replaced; rounded down to hours.
         force: Allow less than ``KEEP``.
-        unread: Why a table must be left alone when its files from before this time go; empty otherwise
+        unread: Returns why vacuum must leave a table alone that loses its files from before a time, or an empty text
             (``shore.jobs.maintenance.unread_by``).
-        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
+        tables: All known tables (``shore.feeds.readers.kept_tables`` adds those of customers).
 
     Raises:
         RefusedError: ``keep`` is too short.
         UnknownNameError: there is no such table.
-        UnavailableError: one cannot be opened.
+        UnavailableError: a table cannot be opened.
     """
     _check(keep, force=force)
     wanted = list(names or ())
@@ -293,12 +292,12 @@ def plan_vacuum(
 def vacuum(
     spark: SparkSession, paths: TablePaths, step: VacuumStep, *, keep: dt.timedelta = KEEP, force: bool = False
 ) -> int:
-    """Carry out one step, in a session of ``maintenance_session``: delete the files. Gives their number; 0 for a step
-    that says why not.
+    """Delete the files of one step, in a session of ``maintenance_session``. Return their number as planned; 0 for a
+    step with ``why``, which deletes nothing.
 
     Raises:
         RefusedError: ``keep`` is too short.
-        UnavailableError: the table cannot be read, or files not be deleted.
+        UnavailableError: the table cannot be read, or files cannot be deleted.
         LeaseLostError: another machine has taken the right to write.
     """
     from delta.tables import DeltaTable as Delta
@@ -324,7 +323,7 @@ def _check(keep: dt.timedelta, *, force: bool) -> None:
 
 
 def _there(paths: TablePaths, name: str, files: Sequence[str]) -> tuple[int, int | None]:
-    """How many of these files are there, and their bytes: delta-rs also names those that it deleted before."""
+    """Return how many of these files exist, and their bytes: delta-rs also names files that are deleted already."""
     if not paths.is_local:
         return len(files), None
     there = [Path(paths.table(name)) / file for file in files]
@@ -346,11 +345,11 @@ TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "voyages": ("leg_date_time",),
     "quality": ("day",),
 }
-"""Tables whose rows may be deleted by age, and the times of a row: it is deleted when all of them are before the
-limit. The first is the table's own time. All rows at or after ``kept_since`` of it are there. A reading that arrives
-late stays for its whole retention, because the time of its arrival counts, too.
+"""Tables whose rows may be deleted by age, and the time columns of a row. A row is deleted when all of them are before
+the limit. The first column is the table's own time: no row with this time at or after ``kept_since`` was deleted. A
+reading that arrives late stays for its whole retention, because the time of its arrival counts, too.
 
-The other tables say what is so now, who holds or booked what, or what was given to whom: their old rows still count.
+Other tables hold the current state, custody, bookings, or deliveries to customers: their old rows still count.
 """
 _RETENTION: Final = "retention"
 
@@ -362,8 +361,8 @@ class KeptSince(msgspec.Struct, frozen=True):
 
 
 def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
-    """Rows of a table with a time (the first of ``TIMES``) before this may have been deleted by retention; None where
-    none was. Other rows are all there. It never goes back, also when the topology gives the table a longer retention.
+    """Return the time before which retention may have deleted rows of a table, by the first of ``TIMES``; None where it
+    deleted none. Later rows all exist. The time never moves back, even if the topology sets a longer retention.
 
     Raises:
         UnavailableError: the storage does not answer.
@@ -377,7 +376,7 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryStep:
-    """One table with a retention: rows whose times are all before ``before`` go. ``files`` may have such rows."""
+    """The expiry of one table: delete rows whose times are all before ``before``. ``files`` counts files with such."""
 
     table: str
     before: dt.datetime
@@ -387,7 +386,7 @@ class ExpiryStep:
 def plan_expiry(
     paths: TablePaths, retention: Mapping[str, dt.timedelta], *, now: dt.datetime
 ) -> tuple[ExpiryStep, ...]:
-    """What there is to delete of tables with a retention; deletes nothing. Limits are the beginnings of days, UTC.
+    """Return the rows that retention lets us delete, as one step for each table. Limits are starts of days in UTC.
 
     Raises:
         UnavailableError: a table cannot be opened.
@@ -407,12 +406,12 @@ def plan_expiry(
 
 
 def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
-    """Carry out one step, in a session of ``maintenance_session``: delete the rows, by one commit. Gives their number.
+    """Delete the rows of one step by one commit, in a session of ``maintenance_session``. Return their number.
 
-    The limit is noted first (``kept_since``), so that nobody misses a row.
+    The limit is recorded first (``kept_since``), so that no comparison reports the deleted rows as missing.
 
     Raises:
-        UnavailableError: the table cannot be read or written, or writers were faster every time.
+        UnavailableError: the table cannot be read or written, or all attempts conflicted with other writers.
         LeaseLostError: another machine has taken the right to write.
     """
     from delta.tables import DeltaTable as Delta

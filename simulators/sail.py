@@ -1,6 +1,6 @@
 """Sail a voyage on real sites that are up, and report what arrived.
 
-``voyage_services`` first, then ``sail_watched``, then ``make_report``. ``fairlead voyage run`` does nothing else.
+Call ``voyage_services`` first, then ``sail_watched``, then ``make_report``, as ``fairlead voyage run`` does.
 """
 
 from __future__ import annotations

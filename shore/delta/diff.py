@@ -1,6 +1,6 @@
-"""Two versions of a table's rows compared by their key: what differs, as a DataFrame.
+"""Compare two versions of a table's rows by key. The result is a DataFrame of differences.
 
-``shore.delta.commit`` writes the differences, ``shore.verify`` reports them, so both mean the same by "equal".
+``shore.delta.commit`` writes the differences and ``shore.verify`` reports them, so both mean the same by "equal".
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 TOLERANCE: Final = 1e-9
-"""Relative difference that two floating point numbers may have: sums depend on the order of their terms."""
+"""Relative difference that equal floating point numbers may have: sums depend on the order of their terms."""
 NEAR_ZERO: Final = 1e-9
-"""Absolute difference that they may always have, where a relative one means nothing."""
+"""Absolute difference that they may have as well: near zero, a relative difference means nothing."""
 MISSING, EXTRA, CHANGED = "missing", "extra", "changed"
 
 
 def differences(
     stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE
 ) -> DataFrame:
-    """Compare rows with those that there must be.
+    """Compare stored rows with expected rows.
 
     Args:
-        stored: The rows that are there.
-        expected: The rows that there must be, with the columns of ``stored`` (in any order) and at most one for a key.
-        key: Columns that name a row; never null.
-        tolerance: Relative difference that two floating point numbers may have; 0: they must be the same.
+        stored: The rows that the table has.
+        expected: The rows that it must have, with the columns of ``stored`` (in any order) and at most one for a key.
+        key: Columns that identify a row; never null.
+        tolerance: Relative difference that equal floating point numbers may have; 0: they must be identical.
 
     Returns:
         A row for each key that differs: ``what`` (``missing``, ``extra`` or ``changed``), ``found`` and ``expected``
-        (structs of all columns; null where there is no such row), and ``columns``, the names of those that differ.
+        (structs of all columns; null where there is no such row), and ``columns``, the names of columns that differ.
     """
     names = stored.columns
     values = [name for name in names if name not in key]

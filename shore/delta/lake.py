@@ -1,4 +1,4 @@
-"""The tables of one topology as DataFrames of a Spark session: read whole, followed as streams, appended to, merged."""
+"""The tables of one topology in a Spark session: read them, follow them as streams, append to them, merge into them."""
 
 from __future__ import annotations
 
@@ -18,68 +18,65 @@ from shore.paths import TablePaths
 from shore.tables.model import Table
 
 AS_THEY_STAND: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-"""Settings by which Spark runs plans without making Java classes of them.
+"""Settings that turn Spark's code generation off.
 
-A batch of a derived table has a few thousand rows, and Delta reads the table's log before and behind it. Spark would
-write the text of each class anew in every task, which costs more than the rows do (Spark 4.2.0: 70 % of what executors
-do in a batch with one new row is ``CodeFormatter``).
+A batch of a derived table has a few thousand rows, and Delta reads the table's log before and after it. Every task
+would generate the text of each class again, which costs more than the rows do (Spark 4.2.0: ``CodeFormatter`` is 70 %
+of the executors' work in a batch with one new row).
 """
 
 
 def computed(rows: DataFrame) -> DataFrame:
-    """The same rows, computed now and kept by the executors while the result is in use.
+    """Compute rows now and return them as a DataFrame whose plan begins with the result, kept by the executors.
 
-    What follows reads them, and its plan begins with them. A frame that is only cached keeps the plan that leads to it:
-    where one follows from another ten times over, as in a batch of ``conditions``, Spark's optimizer then takes three
-    times as long as all tasks (measured: 125 CPU-s instead of 45). An executor that dies takes its rows with it; the
-    batch fails then, and is done again.
+    A DataFrame that is only cached keeps the plan that leads to it. Where ten follow from each other, as in a batch of
+    ``conditions``, Spark's optimizer then takes three times as long as all tasks (measured: 125 CPU-s instead of 45).
+    When an executor dies, its rows are lost: the batch fails and is repeated.
     """
     return rows.localCheckpoint()
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Where tables are, and the session that reads and writes them."""
+    """The locations of tables, and the session that reads and writes them."""
 
     spark: SparkSession
     paths: TablePaths
 
     def in_batch(self, batch: DataFrame) -> Lake:
-        """The same tables in the session of a batch of ``foreachBatch``. Spark has switched adaptive execution off
-        there: to plan every stage again is most of what a small batch costs. Plans run as they stand
-        (``AS_THEY_STAND``)."""
+        """Return the same tables in the session of a ``foreachBatch`` batch, with ``AS_THEY_STAND`` set. Spark has
+        switched adaptive execution off there: planning every stage again is most of a small batch's cost."""
         for name, value in AS_THEY_STAND.items():
             batch.sparkSession.conf.set(name, value)
         return replace(self, spark=batch.sparkSession)
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
-        """A table's newest version, or another one."""
+        """Return a table's rows in its newest version, or in ``version``."""
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
         return reader.load(self.paths.table(table))
 
     def inputs(self, tables: Iterable[str], versions: Mapping[str, int] = {}) -> dict[str, DataFrame]:
-        """Several tables by name, in their newest versions or in these: the arguments of a table's function."""
+        """Return several tables by name, in their newest or the given versions, as arguments of a table's function."""
         return {name: self.read(name, versions.get(name)) for name in tables}
 
     def new_rows(self, table: str, **options: str) -> DataFrame:
-        """The rows that are appended to a table, as a stream. Rows that a compaction moves, or that somebody changes or
-        deletes, are not new."""
+        """Return the rows appended to a table as a stream. Commits that move, change or delete rows are skipped."""
         reader = self.spark.readStream.format("delta").option("skipChangeCommits", "true").options(**options)
         found: DataFrame = reader.load(self.paths.table(table))
         return found
 
     def changed_rows(self, table: str, **options: str) -> DataFrame:
-        """The rows that are inserted into, updated in or deleted from a table, as a stream: Delta's change data feed.
-        The table needs ``Table.change_feed``. An update comes as the row before and the row after it."""
+        """Return the inserted, updated and deleted rows of a table as a stream: Delta's change data feed. The table
+        needs ``Table.change_feed``. An update gives two rows: the old one and the new one."""
         reader = self.spark.readStream.format("delta").option("readChangeFeed", "true").options(**options)
         found: DataFrame = reader.load(self.paths.table(table))
         return found
 
     def is_empty(self, table: str) -> bool:
-        """Whether the table's newest version has no files."""
-        from deltalake import DeltaTable as Reader  # a table's log is read in milliseconds by it, in a second by Spark
+        """Return whether the table's newest version has no files."""
+        from deltalake import DeltaTable as Reader  # reads a table's log in milliseconds; Spark takes a second
 
         return not Reader(self.paths.table(table)).file_uris()
 
@@ -90,10 +87,10 @@ class Lake:
         rows.write.format("delta").mode("append").save(location)
 
     def merge(self, table: Table, odd: DataFrame, where: Column) -> None:
-        """Make rows that differ (``shore.delta.diff.differences``) as they are expected, in one commit.
+        """Change the rows that differ (``shore.delta.diff.differences``) to what is expected, in one commit.
 
         Args:
-            where: What holds for every row of the table that differs, over columns ``t.*``: Delta skips other files.
+            where: What holds for every stored row that differs, over columns ``t.*``, so that Delta skips files.
         """
         key = [F.coalesce(f"expected.{name}", f"found.{name}").alias(f"_{name}") for name in table.key]
         source = odd.select("what", *key, "expected.*")

@@ -1,11 +1,11 @@
-"""The recipient's coarse feed: milestones and hourly conditions, made of records that the recipient may see.
+"""The recipient's coarse feed: milestones and hourly conditions, made from records that the recipient may see.
 
-They are no copies of records, so each has a name of its own in the place of an origin: ``hours/<container>@<hour>``,
-hours counted since 1970, and ``milestones/<container>/<event>@0``. All functions give rows of ``MADE``.
+They are not copies of records, so each has a name in place of an origin: ``hours/<container>@<hour>``, with hours
+counted since 1970, and ``milestones/<container>/<event>@0``. All functions return rows of ``MADE``.
 
-An hour is due as soon as the container has a reading of a later hour, and is made of those of its readings that the
-recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. All hours from
-the one before the first new reading on are made again.
+An hour is due as soon as the container has a reading of a later hour. It is made from those of its readings that the
+recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
+remake all hours, starting with the last one that has readings before the hour of the first new reading.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MADE: Final = ("customer", "log", "log_offset", "equipment_reference", "device_date_time", "content")
-"""Columns of what is made for feeds. ``content`` is the record's JSON without its revision."""
+"""Columns of records that are made for feeds. ``content`` is the record's JSON without its revision."""
 
 _MINE: Final = f"""
 select concat(p.customer, '/', n.equipment_reference) as equipment_reference,
@@ -32,13 +32,13 @@ where p.grain = 'coarse' and {covered("n.device_date_time")}
 
 
 def rounded(value: str) -> str:
-    """A number to three decimals. Half goes away from zero and zero keeps its sign, as in the feeds of older versions:
-    another digit would be another revision."""
+    """Return the SQL that rounds a number to three decimals. Half goes away from zero and zero keeps its sign, as in
+    the feeds of older versions: another digit would be another revision."""
     return f"signum({value}) * floor(abs({value}) * 1000 + 0.5) / 1000"
 
 
 def json_time(name: str) -> str:
-    """A time as JSON has it, in seconds of UTC."""
+    """Return the SQL for a time as JSON has it, in seconds of UTC."""
     return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")"
 
 
@@ -77,12 +77,12 @@ where h.window_start >= b.since and h.window_end <= b.newest
 
 
 def hours(readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
-    """The hours of all recipients.
+    """Compute the hours of all recipients.
 
     Args:
-        readings: The readings of the containers in ``since`` from half an hour before that time on.
-        periods: As ``shore.feeds.periods.periods`` gives them.
-        since: The begin of the first hour that is made (``since``), by ``equipment_reference``.
+        readings: The readings of the containers in ``since``, from half an hour before that time on.
+        periods: From ``shore.feeds.periods.periods``.
+        since: The start of the first hour to make (``since``), by ``equipment_reference``.
     """
     spark = readings.sparkSession
     near = spark.sql(
@@ -148,7 +148,7 @@ where p.grain = 'coarse' and {covered("h.event_date_time")}
 
 
 def milestones(events: DataFrame, periods: DataFrame) -> DataFrame:
-    """The milestones of all recipients.
+    """Compute the milestones of all recipients.
 
     Args:
         events: All events of the containers, and those of their ships.

@@ -1,11 +1,11 @@
-"""What customers' feeds must have, and what they lack or have too much, as DataFrames.
+"""Compare what customers' feeds must have with what they have, as DataFrames.
 
-A record is named by its origin (``log``, ``log_offset``). The newest row that table ``feeds`` has of an origin says
-whether the customer has the record. What is made for a feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a
-name with a slash in the place of a log. Table ``feeds`` has a digest of it, and another digest is another revision.
+The origin (``log``, ``log_offset``) identifies a record. The newest row of an origin in table ``feeds`` says whether
+the customer has the record. A record that is made for a feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a
+name with a slash in place of a log. Table ``feeds`` has a digest of it; another digest is another revision.
 
-``due`` compares a part of the feeds, which a ``Look`` names: the containers whose bookings changed as a whole, new
-records by themselves. What it reads of large tables is bounded by literals, so that Delta skips files.
+``due`` compares the part of the feeds that a ``Look`` names: all records of containers whose bookings changed, and
+other new records. Literals in its conditions let Delta skip files of large tables.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from topologies.ledger_trust import history_rules
 DUE: Final = (
     StructType()
     .add("customer", StringType())
-    .add("step", IntegerType())  # retractions come before deliveries, copies before what is made
+    .add("step", IntegerType())  # retractions come before deliveries, copied records before made ones
     .add("log", StringType())
     .add("log_offset", LongType())
     .add(BOX, StringType())
@@ -42,7 +42,7 @@ DUE: Final = (
     .add("late", BooleanType())
     .add("payload", BinaryType())
     .add("retracts", LongType())  # offset in the feed of the record that is retracted; null: a delivery
-    .add("revision", IntegerType())  # of what is made for the feed: counts from 0; null: a copied record
+    .add("revision", IntegerType())  # of a record made for the feed: counts from 0; null: a copied record
 )
 """Rows of ``due``: what is to be appended to feeds."""
 
@@ -50,12 +50,12 @@ _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
 def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFrame:
-    """``customer``, ``grain``, ``port``."""
+    """Return the relation ``customers``: ``customer``, ``grain``, ``port``."""
     return spark.createDataFrame(reader_rows(readers))
 
 
 def records(readings: DataFrame, alerts: DataFrame, custody_entries: DataFrame) -> DataFrame:
-    """The records of these tables that may stand in feeds."""
+    """Return the records of these tables that may stand in feeds."""
     return readings.sparkSession.sql(
         """
         select 'readings' as kind, log, log_offset, equipment_reference, device_date_time, received_date_time, late,
@@ -74,7 +74,7 @@ def records(readings: DataFrame, alerts: DataFrame, custody_entries: DataFrame) 
 
 
 def believed(entries: DataFrame, ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None) -> DataFrame:
-    """The rows of ``custody_entries`` that are believed; all entries of a log must be among them."""
+    """Return the believed rows of ``custody_entries``. All entries of a log must be among them."""
     if ledgers is None:
         return entries
     rules = ledgers  # plain values travel to executors
@@ -89,11 +89,11 @@ def believed(entries: DataFrame, ledgers: tuple[Mapping[str, str], Mapping[str, 
 
 
 def entitled_records(found: DataFrame, periods: DataFrame) -> DataFrame:
-    """Those of these records that customers may see: ``customer`` and the columns of ``RECORD``, each once.
+    """Return those of these records that customers may see: ``customer`` and the columns of ``RECORD``, each once.
 
     Args:
         found: Rows of ``RECORD``.
-        periods: As ``shore.feeds.periods.periods`` gives them.
+        periods: From ``shore.feeds.periods.periods``.
     """
     return found.sparkSession.sql(
         f"""
@@ -107,8 +107,8 @@ def entitled_records(found: DataFrame, periods: DataFrame) -> DataFrame:
 
 
 def newest_rows(feeds: DataFrame) -> DataFrame:
-    """Of rows of table ``feeds`` what they come to for each customer and origin: whether it is ``taken_back`` now, the
-    offset in the feed of its newest record, its last revision and digest."""
+    """Return the current state of each customer and origin in rows of table ``feeds``: whether it is ``taken_back``,
+    the offset in the feed of its newest record, its last revision and digest."""
     return feeds.groupBy("customer", "log", "log_offset").agg(
         F.max_by(BOX, "feed_offset").alias(BOX),
         F.max("feed_offset").alias("feed_offset"),
@@ -122,16 +122,16 @@ def newest_rows(feeds: DataFrame) -> DataFrame:
 def due(
     inputs: Mapping[str, DataFrame], readers: Sequence[FeedReader], periods: DataFrame, look: Look = EVERYTHING
 ) -> DataFrame:
-    """What is to be appended to feeds so that they have what their customers are entitled to, and no more.
+    """Compute what to append to feeds so that they have exactly what their customers are entitled to.
 
     Args:
         inputs: Tables ``readings``, ``alerts``, ``custody_entries``, ``events``, ``feeds``, ``sites`` and ``owners``,
-            by name. Only those that are needed are asked for.
+            by name. Only those that are needed are read.
         readers: The customers with feeds.
         periods: Of these customers (``shore.feeds.periods``).
 
     Returns:
-        Rows of ``DUE``, in no order. Within a feed they are to be appended in the order of ``order_of_feeds``.
+        Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
     """
     spark = periods.sparkSession
     customers = customer_rows(spark, readers)
@@ -142,8 +142,8 @@ def due(
 
 
 def order_of_feeds() -> list[Column]:
-    """The order in which rows of ``DUE`` enter the feeds. Records of one log enter in the log's order; what is made for
-    a feed by time."""
+    """Return the order in which rows of ``DUE`` enter the feeds: records of one log in the log's order, records made
+    for a feed by time."""
     made = F.when(F.col("step") == 3, F.col("device_date_time"))
     return [F.col("customer"), F.col("step"), made, F.col("log"), F.col("log_offset")]
 
@@ -161,7 +161,7 @@ def _conform(part: DataFrame) -> DataFrame:
 def _copied(
     inputs: Mapping[str, DataFrame], customers: DataFrame, periods: DataFrame, look: Look
 ) -> Iterable[DataFrame]:
-    """What is to be retracted, then what is to be delivered, of copied records."""
+    """Copied records: first those to retract, then those to deliver."""
     whole = look.everything or bool(look.boxes)
     found: list[DataFrame] = []
     if whole:
@@ -186,7 +186,7 @@ def _copied(
 
 
 def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, periods: DataFrame) -> DataFrame:
-    """What customers have and may not see. A record that the tables have no more is judged by the feed's time."""
+    """Records that customers have and may not see. The feed's time decides about records that the tables lack."""
     return standing.sparkSession.sql(
         f"""
         select h.customer, 0 as step, h.log, h.log_offset, h.equipment_reference, h.at as device_date_time,
@@ -211,11 +211,11 @@ def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, peri
 def _made(
     inputs: Mapping[str, DataFrame], customers: DataFrame, readers: Sequence[FeedReader], periods: DataFrame, look: Look
 ) -> Iterable[DataFrame]:
-    """What is to be retracted, then what is to be delivered, of what is made for feeds."""
+    """Records made for feeds: first those to retract, then those to deliver."""
     grains = {reader.grain for reader in readers}
     spark = periods.sparkSession
     derived: list[DataFrame] = []
-    scope: list[Column] = []  # of table feeds: what ``derived`` is compared with
+    scope: list[Column] = []  # rows of table feeds that ``derived`` is compared with
     begins = dict.fromkeys(look.boxes, _BEGIN) | {
         box: since for box, since in look.since.items() if box not in look.boxes
     }
@@ -301,7 +301,7 @@ _MADE: Final = (
 
 
 def _in_scope(given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], moved: frozenset[str]) -> DataFrame:
-    """Of what stands in feeds exactly what is made again."""
+    """The rows of feeds whose records are made again, and no others."""
     spark = given.sparkSession
     name = F.split_part("log", F.lit("/"), F.lit(2))
     kind = F.split_part("log", F.lit("/"), F.lit(1))
@@ -332,7 +332,7 @@ def _believed_news(inputs: Mapping[str, DataFrame], look: Look, news: DataFrame)
 
 
 def _in_look(look: Look) -> Column:
-    """Of rows of table ``feeds`` those that may be about what is compared, in literals."""
+    """A condition in literals for the rows of table ``feeds`` that the look may be about."""
     parts = []
     if look.boxes:
         parts.append(among(look.boxes))

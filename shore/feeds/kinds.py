@@ -1,7 +1,8 @@
-"""As what each customer was last compared whole, noted in table ``feeds``: who is new, or gets another kind of feed.
+"""Record in table ``feeds`` with which kind of feed each customer was last compared as a whole.
 
-A look at everything gives what is missing and retracts what is too much, whatever kind of feed it was before. So a
-customer may change to any other kind and back. The notes are properties of the table (``fairlead.feed.<customer>``).
+A comparison of everything delivers what is missing and retracts what is too much, whatever kind of feed it was before.
+So a customer may change to any other kind and back. The notes are properties of the table
+(``fairlead.feed.<customer>``).
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ _PREFIX: Final = "fairlead.feed."
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """A customer that has not been compared whole as what it is now. ``known``: but as something else."""
+    """A customer not yet compared as a whole with its present kind of feed. ``known``: it was, with another kind."""
 
     reader: FeedReader
     known: bool
 
 
 def newcomers(paths: TablePaths, readers: Iterable[FeedReader]) -> list[Newcomer]:
-    """Those of these readers that table ``feeds`` does not know as what they are."""
+    """Return the readers whose present kind of feed table ``feeds`` does not have."""
     noted = DeltaTable(paths.table(FEEDS.name)).metadata().configuration
     kinds = {reader: noted.get(_PREFIX + reader.customer) for reader in readers}
     return [Newcomer(reader, known=kind is not None) for reader, kind in kinds.items() if kind != reader.kind]
 
 
 def note_kinds(spark: SparkSession, paths: TablePaths, readers: Iterable[FeedReader]) -> None:
-    """Remember in one commit that these customers have been compared whole as what they are."""
+    """Record in one commit that these customers have been compared as a whole with their present kind of feed."""
     notes = ", ".join(f"'{_PREFIX}{reader.customer}' = '{reader.kind}'" for reader in readers)
     if notes:
         location = paths.table(FEEDS.name)

@@ -1,7 +1,7 @@
-"""The part of the feeds that a batch of changes makes be compared, and how it bounds what is read.
+"""Decide which part of the feeds must be compared after a batch of changes, and bound what that reads.
 
-A batch has new records and events, and the containers whose bookings changed (``CHANGE``). Its keys, the containers
-and their times, are collected: from them follow the literals by which Delta skips files.
+A batch has new records and events, and the containers whose bookings changed (``CHANGE``). Its keys, the containers and
+their times, are collected on the driver; they become the literals by which Delta skips files.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ RECORD: Final = (
 """Records that are copied into feeds."""
 
 CHANGE: Final = StructType([*RECORD.fields, *StructType().add("event_id", StringType()).fields])
-"""What a batch has: rows of ``RECORD``; rows of kind ``bookings``, a container whose booking changed; rows of kind
-``events``, whose ``equipment_reference`` is the ship's IMO number in an event of a ship."""
+"""The rows of a batch: rows of ``RECORD``; rows of kind ``bookings``, each a container whose booking changed; rows of
+kind ``events``, with the ship's IMO number as ``equipment_reference`` in an event of a ship."""
 
 _COPIED: Final = ("readings", "alerts", "custody")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MOST_RANGES: Final = 16
 _LOOK_BACK: Final = (dt.timedelta(days=2), dt.timedelta(days=60), None)
-"""How far back the reading before a container's first new one is looked for: farther only where there is none."""
+"""How far back to search for the reading before a container's first new one, step by step until one is found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +64,11 @@ class Look:
         whole: Containers all of whose records are compared; None: everything, movements too.
         news: Other records (``RECORD``) that may be due.
         seen: The containers of ``news``, and their device times there.
-        granted: Those with grants of custody among the news.
-        since: Containers whose hours are made again from this time on.
+        granted: Containers with custody grants in ``news``.
+        since: Containers whose hours are made again, and from when on.
         moved: Containers whose milestones are made again.
         events: Column ``event_id``: the movements that are made again.
-        ledgers: Site kinds and streams of owner codes by which ledgers are believed; None: all of them are.
+        ledgers: Site kinds, and streams of owner codes, that decide which ledger entries are believed; None: all are.
     """
 
     whole: frozenset[str] | None = frozenset()
@@ -91,7 +91,7 @@ class Look:
 
     @property
     def boxes(self) -> frozenset[str]:
-        """The containers that are compared whole, by name."""
+        """The containers that are compared as a whole."""
         return self.whole or frozenset()
 
 
@@ -103,7 +103,7 @@ class Key(NamedTuple):
 
     Args:
         first, last: The device times of its rows; None where they have none.
-        in_time: The first of them that is a time at which anything can have been measured.
+        in_time: The first plausible device time (``IN_TIME``).
     """
 
     kind: str
@@ -114,7 +114,7 @@ class Key(NamedTuple):
 
 
 def keys_of(batch: DataFrame) -> list[Key]:
-    """The keys of a batch of ``CHANGE``."""
+    """Return the keys of a batch of ``CHANGE``."""
     time = F.col("device_date_time")
     times = {"first": F.min(time), "last": F.max(time), "in_time": F.min(F.when(F.expr(IN_TIME), time))}
     box = F.coalesce(BOX, F.lit("")).alias(BOX)  # an event may name neither container nor ship
@@ -130,13 +130,13 @@ def look_of(
     grains: Collection[Grain],
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
 ) -> Look:
-    """What a batch makes be compared.
+    """Return the part of the feeds that must be compared after a batch.
 
     Args:
         batch: Rows of ``CHANGE``.
         keys: The batch's keys.
-        inputs: Tables ``readings`` and ``events``; asked for where there are coarse feeds.
-        periods: As ``shore.feeds.periods.periods`` gives them.
+        inputs: Tables ``readings`` and ``events``; read only where there are coarse feeds.
+        periods: From ``shore.feeds.periods.periods``.
         grains: The kinds of feeds that there are.
     """
     of_kind = {kind: [key for key in keys if key.kind == kind] for kind in (*_COPIED, "bookings", "events")}
@@ -174,8 +174,8 @@ def _times(keys: Iterable[Key]) -> dict[str, TimeRange]:
 def _first_hours(
     inputs: Mapping[str, DataFrame], periods: DataFrame, firsts: Mapping[str, dt.datetime]
 ) -> dict[str, dt.datetime]:
-    """The hour before the one of its first new reading that has readings, of each container with a coarse feed; the
-    hour of that reading where there is none before."""
+    """Per container with a coarse feed: the last hour with readings before that of the first new reading; if there is
+    none, the hour of that reading."""
     coarse = of_boxes(periods.where("grain = 'coarse'"), firsts).select(BOX).distinct().collect()
     hours = {row[BOX]: _hour(firsts[row[BOX]]) for row in coarse if row[BOX] in firsts}
     found: dict[str, dt.datetime] = {}
@@ -216,8 +216,8 @@ def _hour(time: dt.datetime) -> dt.datetime:
 
 
 def time_ranges(times: Iterable[TimeRange]) -> list[TimeRange]:
-    """A few ranges that have all of these times, in the milliseconds that feeds have. One late reading among many new
-    ones does not make table ``feeds`` be read back to its time."""
+    """Return at most ``_MOST_RANGES`` ranges that cover all of these times, in the milliseconds that feeds have. With
+    one range, a single late reading would make table ``feeds`` be read back to its time."""
     merged: list[TimeRange] = []
     for each in sorted(times, key=lambda one: one.first):
         first, last = _in_feed(each.first), _in_feed(each.last)
@@ -238,14 +238,15 @@ def _in_feed(time: dt.datetime) -> dt.datetime:
 
 
 def among(boxes: Collection[str]) -> Column:
-    """The condition that a row is about one of these containers; of very many a range that has them all."""
+    """Return the condition that a row is about one of these containers. For more than ``MOST_LITERALS`` it is a range
+    that contains them all."""
     if len(boxes) <= MOST_LITERALS:
         return F.col(BOX).isin(sorted(boxes))
     return F.col(BOX).between(min(boxes), max(boxes))
 
 
 def of_boxes(rows: DataFrame, boxes: Collection[str] | None, column: Column | None = None) -> DataFrame:
-    """The rows of these containers; all where None."""
+    """Return the rows of these containers; all rows where ``boxes`` is None."""
     if boxes is None:
         return rows
     column = F.col(BOX) if column is None else column

@@ -1,7 +1,7 @@
-"""A port authority's feed: what ships and boxes of all lines did at its port, and nothing of the cargo.
+"""A port authority's feed: the movements of ships and boxes of all lines at its port, and nothing about the cargo.
 
 One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. It has neither
-the booking that the event may name, nor anything of the container but its number and line.
+the booking that the event may name, nor anything of the container except its number and line.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME: Final = "replace(event_id, '/', '_')"
-"""An event as a part of a name that has slashes of its own."""
+"""An event's id as a part of a name in which slashes separate the parts."""
 
 _MOVEMENTS: Final = f"""
 select
@@ -44,7 +44,7 @@ where m.event_date_time is not null
 
 
 def movements(events: DataFrame, sites: DataFrame, owners: DataFrame, customers: DataFrame) -> DataFrame:
-    """The movements of all port authorities, as rows of ``shore.feeds.coarse.MADE``.
+    """Compute the movements of all port authorities, as rows of ``shore.feeds.coarse.MADE``.
 
     Args:
         events: All copies of each event that is among them.

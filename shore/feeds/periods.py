@@ -1,4 +1,4 @@
-"""When bookings entitle: device times by customer and container.
+"""The device times for which bookings entitle customers to containers.
 
 A booking entitles its customer and its consignee alike, for the times for which it holds
 (``shore.tables.valid_bookings``).
@@ -34,19 +34,19 @@ group by all
 
 
 def periods(bookings: DataFrame, customers: DataFrame) -> DataFrame:
-    """The times for which customers may see containers: a row for each customer and container.
+    """Return the times for which customers may see containers, one row per customer and container.
 
     Args:
         bookings: All states of each of the bookings.
-        customers: ``customer`` and ``grain``. Those with a feed of movements need no booking and have no times.
+        customers: ``customer`` and ``grain``. Customers with a feed of movements need no booking and have no times.
 
     Returns:
-        ``customer``, ``grain``, ``equipment_reference``, ``spans`` (an array of ``valid_from``, ``valid_to``). They are
-        computed here and now and held by the executors, since all that follows uses them.
+        ``customer``, ``grain``, ``equipment_reference``, ``spans`` (an array of ``valid_from``, ``valid_to``), already
+        computed and held by the executors, since all later steps use them.
     """
     return bookings.sparkSession.sql(_OF_CUSTOMERS, bookings=bookings, customers=customers).localCheckpoint()
 
 
 def covered(time: str, spans: str = "p.spans") -> str:
-    """The condition that a time lies in one of the spans."""
+    """Return the SQL condition that a time lies in one of the spans."""
     return f"exists({spans}, span -> {covers('span', time)})"

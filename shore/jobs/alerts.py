@@ -1,9 +1,9 @@
-"""Job ``alerts``: shore's own detection, from the logs of all containers to table ``alerts_ashore``.
+"""Job ``alerts``: detects alerts ashore. In: the logs of all containers. Out: table ``alerts_ashore``.
 
-One query with state: Spark's ``transformWithState`` keeps what is remembered of each log (``shore.alerts.processor``),
-its Delta sink appends, each batch as one commit that names query and batch. State and table belong to the checkpoint.
+This query has state: Spark's ``transformWithState`` keeps what is known of each log (``shore.alerts.processor``).
+Delta's sink appends each batch as one commit that names query and batch. State and table belong to the checkpoint.
 
-Order does not depend on tasks: Spark brings all rows of a log of a batch together, and the processor sorts them.
+The result does not depend on how tasks run: one call gets all of a log's rows in a batch, and the processor sorts them.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
 
 NEVER_LATE_DAYS: Final = 365_000
-"""How late a row may be for Spark: a thousand years, more than two clocks that count can be apart."""
+"""The watermark's threshold: a thousand years, more than any two clocks that count can differ."""
 _LAST_MS: Final = 253_402_300_799_999 - NEVER_LATE_DAYS * DAY_MS  # so that no event time is after year 9999
 _TIME = "device_date_time"
 _CLOCK = "clock"
 _STORE = "spark.sql.streaming.stateStore"
-MAX_RECORDS: Final = 100_000  # of one batch: a task holds the readings of a bucket, some 0.5 kB each, at once
+MAX_RECORDS: Final = 100_000  # in one batch: a task holds all readings of a bucket in memory, some 0.5 kB each
 STATE_SETTINGS: Final = {
-    # transformWithState needs RocksDB. With a changelog a batch stores what it changed and not all containers.
+    # transformWithState needs RocksDB. With a changelog, a batch stores only the state that it changed.
     f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
 }
-"""Settings that a session must have before the query starts; no other job of shore has state."""
+"""Settings that the session needs before the query starts. No other job of shore has state."""
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -54,11 +54,11 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
-    """The rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
+    """Return the rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
 
-    Spark drops rows that are later than the threshold of their watermark. What a ship brings after weeks at sea counts,
-    so the threshold is ``NEVER_LATE_DAYS``. Event time is the device's time and as many days more, so the watermark,
-    which is the threshold behind the newest event time, stands where the clock of all readings does.
+    Spark drops rows older than the watermark. Readings that a ship brings after weeks at sea must count, so the
+    threshold is ``NEVER_LATE_DAYS``. Event time (``_event_time``) is as many days later. So the watermark, which is the
+    newest event time minus the threshold, is the newest device time that counts minus ``WATERMARK_DELAY_MS``.
     """
     known = readings.where(F.col(_TIME).isNotNull()).withColumn(_CLOCK, _event_time())
     bucket = F.pmod(F.crc32(F.col("log").cast("binary")), F.lit(BUCKETS)).cast("int").alias("bucket")
@@ -73,8 +73,9 @@ def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
 
 
 def _event_time() -> Column:
-    """The device's time, less ``WATERMARK_DELAY_MS``, so many days later that no row is late. A clock that was ahead of
-    the bridge's would make all others seem silent: its readings, like those from before 1970, say nothing of time."""
+    """Return the device's time, minus ``WATERMARK_DELAY_MS``, plus ``NEVER_LATE_DAYS``, so that no row is late. A clock
+    far ahead of the bridge's (``CLOCK_AHEAD_MS``) would make all other devices seem silent. Its readings, like those
+    from before 1970, do not advance the watermark."""
     millis = F.least(F.unix_millis(F.col(_TIME)), F.lit(_LAST_MS))
     ahead = millis - F.unix_millis(F.col("received_date_time"))
     trusted = F.when(ahead <= CLOCK_AHEAD_MS, F.greatest(millis - WATERMARK_DELAY_MS, F.lit(0)))

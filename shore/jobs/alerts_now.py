@@ -1,7 +1,7 @@
-"""Job ``alerts_now``: keeps table ``alerts_now`` equal to what follows from the tables of alerts, custody and bookings.
+"""Job ``alerts_now``: computes table ``alerts_now`` from the tables of alerts, custody, bookings and sites.
 
-A batch says which containers its rows are about; all alerts of these are made again and replace what was there, in one
-commit. A change of ``sites`` makes all alerts again. There is no state but the tables.
+A batch names the containers that have changed. The job computes all alerts of these containers again and replaces their
+rows in one commit. A change of ``sites`` recomputes all alerts. The tables are the only state.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def news(lake: Lake) -> DataFrame:
-    """What is new in all inputs as one stream: the container in ``equipment_reference``, or ``is_site``."""
+    """Return the changes of all inputs as one stream: a container in ``equipment_reference``, or a row ``is_site``."""
     from pyspark.sql import functions as F
 
     def about(rows: DataFrame, box: str = BOX, *, is_site: bool = False) -> DataFrame:
@@ -48,7 +48,7 @@ def news(lake: Lake) -> DataFrame:
 
 
 def touched_by(batch: DataFrame) -> Boxes:
-    """The containers that a batch is about. The empty name stands for alerts about a whole ship."""
+    """Return the containers that a batch is about. The empty name stands for alerts about a whole ship."""
     found = batch.distinct().toArrow().to_pylist()
     if any(row["is_site"] for row in found):
         return Boxes(None)
@@ -56,7 +56,7 @@ def touched_by(batch: DataFrame) -> Boxes:
 
 
 def update(lake: Lake, boxes: Boxes) -> int:
-    """Make all alerts of these containers again; gives how many rows were written or deleted."""
+    """Recompute all alerts of these containers. Return how many rows were written or deleted."""
     if not boxes:
         return 0
     rows = {name: boxes.gather(lake.read(name)) for name in ("alerts", "alerts_ashore", "custody", "bookings")}

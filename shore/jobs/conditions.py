@@ -1,14 +1,14 @@
-"""Job ``conditions``: keeps ``conditions``, ``mkt``, ``excursions``, ``excursion_parts`` and ``outlook`` as they follow
-from ``readings``.
+"""Job ``conditions``: computes ``conditions``, ``mkt``, ``excursions``, ``excursion_parts`` and ``outlook`` from
+``readings``.
 
-Each batch takes the new rows of ``readings`` and finds the hours of boxes that they touch. These hours are made again,
-once for all tables; then the longer windows that they are in, from the stored hours and days around them; then the half
-hours and sessions of the boxes that are or were out of band; and the outlooks of the boxes with new readings. Each
-table gets one commit at most, and none where nothing differs. There is no state but the tables, so late telemetry,
-repeated batches and crashes are no special cases.
+Each batch finds the hours of boxes that its new rows of ``readings`` touch. The job recomputes these hours, once for
+all tables; then the longer windows around them, from stored hours and days; then the half hours and sessions of boxes
+that are or were out of band; and the outlooks of boxes with new readings. Each table gets at most one commit, and none
+where nothing differs. The tables are the only state, so late telemetry, repeated batches and crashes are no special
+cases.
 
-What a batch reads follows from its spans (``shore.jobs.spans``), and not from the history: ``readings`` of the touched
-hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
+How much a batch reads depends on its spans (``shore.jobs.spans``), not on the length of the history: ``readings`` of
+the touched hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ DAY: Final = dt.timedelta(days=1)
 MINUTE: Final = dt.timedelta(minutes=1)
 NONE: Final = dt.timedelta()
 
-_REACH: Final = SLOT + SILENCE  # how far back a reading may change half hours
-_AFTER: Final = HOUR + SILENCE + SLOT  # how far behind the last hour readings say how a half hour in it ends
+_REACH: Final = SLOT + SILENCE  # how far before it a reading may change half hours
+_AFTER: Final = HOUR + SILENCE + SLOT  # how far after the last hour's start readings decide how its half hours end
 
-# Conditions over a row (r) and a span (s) of touched hours, which begin in [s.low, s.high].
+# Conditions over a row (r) and a span (s) of touched hours, which begin within [s.low, s.high].
 _HOURS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 1 hour"
 _DAYS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 24 hours"
 _MONTHS: Final = """r.window_end between date_trunc('day', s.low) + interval 1 day
     and date_trunc('day', s.high) + interval 30 days"""
 _WINDOWS: Final = f"case r.window_hours when 1 then {_HOURS} when 24 then {_DAYS} else {_MONTHS} end"
-# What is read of the two tables: the scope, the hours for windows of 24 hours, the days for those of 30 days.
+# What is read of the two tables: the rows in scope, the hours for 24-hour windows, the days for 30-day windows.
 _AROUND: Final = """r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"""
 _AROUND_MONTHS: Final = f"""case when coalesce(r.whole_day, false) or r.window_hours = 720
     then r.window_end between date_trunc('day', s.low) - interval 28 days
@@ -59,15 +59,15 @@ _PARTS: Final = f"""r.part_start >= s.low - interval {_REACH // MINUTE} minutes
 _READINGS_OF_PARTS: Final = f"""r.device_date_time >= s.low - interval {(_REACH + SLOT) // MINUTE} minutes
     and r.device_date_time < s.high + interval {_AFTER // MINUTE} minutes"""
 
-# Over a span (r) and a stored part (s): whether readings of the span may change it. One that was seen to be over before
-# the span stays as it is.
+# Over a span (r) and a stored part (s): whether readings of the span may change the part. A part whose recovery was
+# recorded before the span stays as it is.
 _PENDING: Final = f"""s.part_start >= r.low - interval {_REACH // MINUTE} minutes
     and s.part_start < r.high + interval 1 hour
     and (s.recovered_date_time is null or s.recovered_date_time >= r.low or s.part_start >= r.low - interval 30 minutes)
 """
 _IS_OUT: Final = "s.readings_out > 0 and s.window_start between r.low and r.high"
 
-# The spans and the stored sessions that they may change: those that begin or end within reach of the half hours made.
+# The spans, widened by the stored sessions that begin or end within reach of the recomputed half hours.
 _REACHED: Final = f"""
 with made as (
     select equipment_reference, quantity, low - interval {_REACH // MINUTE} minutes as low,
@@ -82,7 +82,7 @@ from made as m left join {{excursions}} as e
     and e.last_date_time >= m.low - interval {SILENCE // MINUTE} minutes
 group by m.equipment_reference, m.quantity, m.low, m.high
 """  # noqa: S608  # our own names
-# Boxes with readings that are new enough, and the newest that is known of each.
+# Boxes with readings that are new enough, and the time of the newest known reading of each.
 _CLOCKS: Final = f"""
 select b.equipment_reference, greatest(newest, as_of_date_time) as low, greatest(newest, as_of_date_time) as high
 from (
@@ -117,7 +117,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
-    """Make again what follows from a batch of rows of ``readings``, and commit what differs."""
+    """Recompute all rows that a batch of rows of ``readings`` may change, and commit what differs."""
     batch = computed(batch)
     hours = computed(touched_hours(batch))
     spans = computed(spans_of(hours, time="window_start", gap=DAY))
@@ -134,7 +134,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
 
 
 def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
-    """Replace the touched hours of table ``conditions``, and the windows of 24 hours that they are in."""
+    """Replace the touched hours of table ``conditions``, and the 24-hour windows that contain them."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
     stored = computed(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND))
     units = computed(_units(stored, touched, fresh))
@@ -142,7 +142,7 @@ def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
 
 
 def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
-    """The same for table ``mkt``, and the windows of 30 days."""
+    """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
     stored = computed(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS))
     units = computed(_units(stored, touched, fresh))
@@ -155,8 +155,8 @@ def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
 def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
     """Replace the half hours and the sessions that the touched hours may change.
 
-    Most boxes are in band: only spans with a reading out of band, or with a stored half hour that they may change, are
-    looked at. Sessions are committed before the half hours, so that a crash in between leaves what leads to them.
+    Most boxes are in band, so only spans with a reading out of band or with a stored half hour that they may change are
+    read. Sessions are committed before half hours: after a crash in between, the repeated batch finds its scope again.
     """
     scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
     stored = computed(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS))
@@ -174,9 +174,9 @@ def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
 
 
 def update_outlook(batch: DataFrame, lake: Lake) -> None:
-    """Replace the rows of table ``outlook`` of boxes with readings that are new enough.
+    """Replace the rows of table ``outlook`` for boxes with readings that are new enough.
 
-    The table says as of when it knows each box: readings from 72 hours before that on count, older ones change nothing.
+    A reading counts when it is less than 72 hours older than the time as of which the table knows the box.
     """
     known = computed(lake.read(OUTLOOK.name))
     spans = computed(lake.spark.sql(_CLOCKS, batch=batch, known=known))
@@ -189,7 +189,7 @@ def update_outlook(batch: DataFrame, lake: Lake) -> None:
 
 
 def renew_mkt(lake: Lake, activation_energy: float) -> bool:
-    """Make table ``mkt`` again as a whole where it has rows with another activation energy; False where it has none."""
+    """Recompute the whole table ``mkt`` if any row has another activation energy. Return whether it did."""
     energy = F.col("activation_energy")
     other = lake.read(MKT.name).where((energy < activation_energy) | (energy > activation_energy))
     if other.isEmpty():
@@ -199,7 +199,7 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
 
 
 def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
-    """The hours that the windows of 24 hours need: those made again, and the stored ones around them."""
+    """Return the hours that the 24-hour windows need: the recomputed ones, and the stored ones around them."""
     kept = outside(stored.where("window_hours = 1"), touched.hours, "r.window_start = s.window_start")
     return kept.unionByName(fresh)
 
@@ -207,14 +207,14 @@ def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
 def _replace_windows(
     lake: Lake, table: Table, touched: Touched, stored: DataFrame, rows: DataFrame, *, after: dt.timedelta
 ) -> None:
-    """Replace the windows that touched hours are in; they end until ``after`` the begin of the last of these."""
+    """Replace the windows that contain touched hours. They end at most ``after`` the start of the last such hour."""
     scope = bound(touched.extents, lambda extent: (between("window_end", extent, -HOUR, after),))
     rows, stored = within(rows, touched.spans, _WINDOWS), within(stored, touched.spans, _WINDOWS)
     replace_rows(lake, table, rows, stored=stored, bounds=[scope])
 
 
 def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], fresh: DataFrame) -> None:
-    """Replace the sessions within reach of half hours that were made again (``fresh``); others stay as they are."""
+    """Replace the sessions within reach of the recomputed half hours (``fresh``); others stay as they are."""
 
     def reach(extent: Extent) -> tuple[Between, ...]:
         return (

@@ -1,10 +1,9 @@
-"""Job ``containers_now``: keeps table ``containers_now`` equal to what follows from its inputs.
+"""Job ``containers_now``: computes table ``containers_now``, one row for each container, from its ``INPUTS``.
 
-A batch says which containers its rows are about: those of new readings, those with changes of custody, alerts or
-bookings, those aboard a ship that has moved. Their rows are made again and replace what was there, in one commit. The
-newest of all readings is the newer of the stored row's and the batch's, so no history of readings is ever read; what
-follows from custody and alerts is read again only for containers with changes of these. A change of ``sites`` or
-``owners`` touches all containers. There is no state but the tables.
+A batch touches the containers with new readings, those with changes of custody, alerts or bookings, and those aboard a
+ship that has moved. The job recomputes their rows and replaces them in one commit. The newest reading is the newer of
+the stored row's and the batch's, so table ``readings`` is never read back. Custody and alerts are read again only for
+containers where these changed. A change of ``sites`` or ``owners`` touches all containers. No state but the tables.
 """
 
 from __future__ import annotations
@@ -31,9 +30,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 READING, CHANGE, SHIP, TOPOLOGY = "reading", "change", "ship", "topology"
-"""What a row of a batch is about: its column ``kind``."""
+"""The values of column ``kind`` in a batch: what a row is about."""
 INPUTS: Final = ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners")
-_MOST_READINGS: Final = "128m"  # of files of readings in one batch
+_MOST_READINGS: Final = "128m"  # bytes of files of readings in one batch
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -47,8 +46,8 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def news(lake: Lake) -> DataFrame:
-    """What is new in all inputs as one stream: ``kind``, ``key`` (a container, or a ship's IMO number), and of readings
-    the columns that count."""
+    """Return the changes of all inputs as one stream: ``kind``, ``key`` (a container or a ship's IMO number) and, for
+    readings, the columns that the table uses."""
     from pyspark.sql import functions as F
 
     def about(rows: DataFrame, kind: str, key: str) -> DataFrame:
@@ -71,11 +70,11 @@ def news(lake: Lake) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """Containers of which something is new.
+    """The containers that a batch touches.
 
     Args:
         boxes: All of them.
-        changed: Those of them with changes of custody, alerts or bookings.
+        changed: Those with changes of custody, alerts or bookings.
     """
 
     boxes: Boxes
@@ -83,10 +82,10 @@ class Touched:
 
 
 def update(lake: Lake, batch: DataFrame) -> int:
-    """Make the rows of all containers that a batch touches again.
+    """Recompute the rows of all containers that a batch touches.
 
     Args:
-        batch: Rows as ``news`` has them.
+        batch: Rows of ``news``.
 
     Returns:
         How many rows were written or deleted.
@@ -106,7 +105,7 @@ def update(lake: Lake, batch: DataFrame) -> int:
 
 
 def touched_by(lake: Lake, batch: DataFrame) -> Touched:
-    """The containers that a batch is about."""
+    """Return the containers that a batch touches."""
     from pyspark.sql import functions as F
 
     keys: dict[str, set[str]] = {kind: set() for kind in (READING, CHANGE, SHIP, TOPOLOGY)}

@@ -1,9 +1,9 @@
-"""Job ``feeds``: gives each customer the records it is entitled to.
+"""Job ``feeds``: appends to each customer's feed the records that the customer is entitled to.
 
-``shore.feeds`` says which records these are, ``shore.sink`` how each is given once. The query follows new rows of
-``readings``, ``alerts``, ``custody_entries`` and ``events``, and changes of ``bookings``. A batch compares the new rows
-with what customers have, and all records of the containers whose bookings changed. So it does not matter which of a
-record and its booking comes first.
+``shore.feeds`` decides which records these are, and ``shore.sink`` appends each exactly once. The query follows new
+rows of ``readings``, ``alerts``, ``custody_entries`` and ``events``, and changes of ``bookings``. A batch compares its
+new rows, and all records of containers whose bookings changed, with the feeds. So a record may arrive before or after
+its booking.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from shore.tables.reference import OWNERS, SITES
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Creates the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
+    """Build the query. Before it starts, create the feeds' logs and tables, and fill the feeds of new customers."""
     lake, paths, endpoint = context.lake, context.paths, context.endpoint
     readers = readers_here(context.topology)
     create_feeds(endpoint, [reader.customer for reader in readers])
@@ -48,7 +48,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def changes(lake: Lake) -> DataFrame:
-    """What is new of all tables that entitlement follows from, as a stream: rows of ``CHANGE``."""
+    """Return the changes of all tables that decide entitlement as one stream of rows of ``CHANGE``."""
 
     def part(kind: str, rows: DataFrame, **columns: Column | str) -> DataFrame:
         given: dict[str, Column | str] = {"kind": F.lit(kind), **columns}
@@ -74,11 +74,10 @@ def changes(lake: Lake) -> DataFrame:
 
 
 def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
-    """A customer that is new to a running job, or gets another kind of feed, gets what the tables already hold, and has
-    retracted what was of the other kind.
+    """Fill the feed of each customer that is new to a running job or now has another kind of feed.
 
-    For a new one without a checkpoint there is nothing to do: the first batches look at everything, repeated until they
-    succeed.
+    The feed gets everything that the tables already hold; records of the old kind are retracted. A new customer of a
+    job without a checkpoint needs no call: the first batches read everything, and are repeated until they succeed.
     """
     new = newcomers(lake.paths, feeds.readers)
     if again := [each.reader for each in new if begun or each.known]:
@@ -87,15 +86,17 @@ def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
 
 
 def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:
-    """By what ledgers are believed: the kinds of sites and the streams of owner codes; None where shore has written
-    neither yet."""
+    """Return what decides which ledger entries count: kinds by site, and streams by owner code.
+
+    Return None where table ``sites`` is still empty.
+    """
     kinds = {row["site"]: row["kind"] for row in stored(lake.paths, SITES).to_pylist()}
     streams = {row["owner_code"]: row["stream"] for row in stored(lake.paths, OWNERS).to_pylist()}
     return (kinds, streams) if kinds else None
 
 
 class Inputs(Mapping[str, DataFrame]):
-    """The newest versions of tables. A table that is not asked for is not opened."""
+    """The newest version of each table, opened when it is first asked for."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake, self._opened = lake, dict[str, DataFrame]()
@@ -117,7 +118,7 @@ class Feeds:
     """The feeds of one query.
 
     Args:
-        believed_by: As ``ledgers`` gives it.
+        believed_by: The result of ``ledgers``.
     """
 
     readers: Sequence[FeedReader]
@@ -126,14 +127,14 @@ class Feeds:
     _periods: DataFrame | None = field(default=None, init=False)
 
     def deliver_everything(self, lake: Lake, readers: Sequence[FeedReader]) -> int:
-        """Compare the whole feeds of these customers, and append what they lack or have too much."""
+        """Compare the whole feeds of these customers. Append missing records, and retractions of surplus ones."""
         inputs = Inputs(lake)
         held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
         look = Look(whole=None, ledgers=self.believed_by)
         return self.sink.append(due(inputs, readers, held, look))
 
     def deliver(self, lake: Lake, batch: DataFrame) -> int:
-        """Append to each feed what a batch of ``changes`` makes due; gives the number of records."""
+        """Append to each feed what a batch of ``changes`` makes due. Return the number of records."""
         keys = keys_of(batch)
         if not keys:
             return 0
@@ -150,5 +151,5 @@ class Feeds:
         return self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
 
     def _renew_periods(self, lake: Lake, inputs: Mapping[str, DataFrame]) -> None:
-        """Make them from the newest bookings. Between two changes of bookings they are the same."""
+        """Compute the periods from the newest bookings. They stay valid until a booking changes."""
         self._periods = periods(inputs["bookings"], customer_rows(lake.spark, self.readers))

@@ -1,8 +1,8 @@
 """Job ``histories``: keeps ``bookings`` and ``custody``, the histories that others join with.
 
-A batch's changes of bookings have the states of those bookings made again, its entries of ledgers the intervals of
-those logs, each from all rows of its input. Another topology has all of ``custody`` made again: the sites and owner
-codes in it decide which entries are believed. There is no state but the tables.
+Changes of bookings recompute the states of those bookings, and ledger entries the custody intervals of their logs, each
+from all rows of the input table. A change of the topology recomputes all of ``custody``, because sites and owner codes
+decide which entries count. The tables are the only state.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shore.tables.custody import CUSTODY, custody
 
 INPUTS: Final = ("booking_changes", "custody_entries", "sites", "owners")
 BOOKING, LOG, TOPOLOGY = "booking", "log", "topology"
-"""What a row of a batch is about: its column ``kind``."""
-_MOST: Final = "64m"  # of a table in one batch
-_NAMED: Final = 100  # keys: so few are named, which lets Delta skip files
+"""The values of column ``kind`` in a batch: what a row is about."""
+_MOST: Final = "64m"  # bytes of a table in one batch
+_NAMED: Final = 100  # keys: up to so many are literals in a condition, by which Delta skips files
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Follows the changes of bookings, the ledgers, and the topology."""
+    """Build the query, which follows the changes of bookings, the ledgers, and the topology."""
     lake = context.lake
     rows = changes(
         lake.new_rows("booking_changes", maxBytesPerTrigger=_MOST),
@@ -40,7 +40,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def changes(booking_changes: DataFrame, custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
-    """What new rows of the inputs are about: columns ``kind`` and ``key`` (a booking, a log; null: the topology)."""
+    """Return what new rows of the inputs are about: ``kind``, and ``key`` (a booking or a log; null: the topology)."""
 
     def about(rows: DataFrame, kind: str, key: str) -> DataFrame:
         return rows.where(F.col(key).isNotNull()).select(F.lit(kind).alias("kind"), F.col(key).alias("key"))
@@ -55,7 +55,7 @@ def changes(booking_changes: DataFrame, custody_entries: DataFrame, sites: DataF
 
 
 def update(lake: Lake, batch: DataFrame) -> None:
-    """Make again what the rows of a batch (``changes``) are about."""
+    """Recompute what the rows of a batch of ``changes`` are about."""
     keys = computed(batch.distinct())
     counts = {row["kind"]: row["count"] for row in keys.groupBy("kind").count().collect()}
     if BOOKING in counts:
@@ -95,7 +95,7 @@ def _custody(lake: Lake, entries: DataFrame) -> DataFrame:
 
 
 def _touched(keys: DataFrame, kind: str, column: str, count: int) -> tuple[DataFrame, list[OneOf]]:
-    """The keys of one kind as a column of this name; and, where they are few, in literals."""
+    """Return the keys of one kind as a column of this name, and also as literals where they are few."""
     found = keys.where(F.col("kind") == kind).select(F.col("key").alias(column))
     if count > _NAMED:
         return found, []

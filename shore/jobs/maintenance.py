@@ -1,11 +1,11 @@
-"""The schedule by which ``fairlead shore run`` looks after its tables: compact, vacuum, and delete old rows.
+"""The schedule on which ``fairlead shore run`` maintains its tables: compact, vacuum, and delete old rows.
 
-One thread does one table at a time, in a session and a scheduler pool of its own whose tasks run only where a core is
-free. What is due is measured by delta-rs first, so a table that needs nothing costs milliseconds. The times of the last
-runs stand in ``run/maintenance.json`` of the state folder: a shore that is started often still comes to it.
+One thread handles one table at a time. It has its own session and scheduler pool, whose tasks run only on free cores.
+delta-rs measures first what a table needs, so a table that needs nothing costs milliseconds. ``run/maintenance.json``
+in the state folder keeps the times of the last runs, so the schedule holds across restarts.
 
-A commit that loses the race against a query's is made again. An error is noted and shown by ``fairlead shore status``;
-the jobs go on, and the next time it is tried again.
+A commit that conflicts with a query's commit is tried again. An error appears in ``fairlead shore status``; the jobs
+go on, and the next interval tries again.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from shore.tables import Table
 from topologies.model import Shore, Topology
 
 _POLL_SECONDS: Final = 1.0
-_PATIENCE: Final = 30.0  # seconds for a commit that is under way when the run ends
+_PATIENCE: Final = 30.0  # seconds that a commit under way has to finish when the run ends
 
 logger = logging.getLogger(__name__)
 
 
 class Maintenance:
-    """Looks after the tables of one run.
+    """Maintains the tables of one run.
 
     Args:
         folder: The topology's state folder.
-        readers: The jobs that follow tables: what they have not read yet is not vacuumed.
+        readers: The jobs that follow tables. Vacuum keeps the files that they have not read yet.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Maintenance:
 
     @contextlib.contextmanager
     def running(self, spark: SparkSession) -> Iterator[None]:
-        """Do what is due in a thread while inside; what is under way at the end has some seconds to finish."""
+        """Run due maintenance in a thread while inside. On exit, a step under way has ``_PATIENCE`` seconds to end."""
         stop = threading.Event()
         thread = threading.Thread(target=self._run, args=(spark, stop), name="shore-maintenance", daemon=True)
         thread.start()
@@ -79,7 +79,7 @@ class Maintenance:
             thread.join(_PATIENCE)
 
     def due(self, now: dt.datetime) -> list[Verb]:
-        """The verbs whose time has come. One that was never carried out comes first after its whole interval."""
+        """Return the verbs that are due. A verb that has never run is due one whole interval from now."""
         wanted: tuple[tuple[Verb, dt.timedelta | None], ...] = (
             ("expire", self._shore.maintenance.expire if self._shore.retention else None),
             ("compact", self._shore.maintenance.compact),
@@ -97,7 +97,7 @@ class Maintenance:
         return found
 
     def do(self, verb: Verb, session: SparkSession, stop: threading.Event) -> None:
-        """Carry out one verb for all tables; ``session`` is one of ``maintenance_session``."""
+        """Run one verb on all tables. ``session`` comes from ``maintenance_session``."""
         began, now = time.monotonic(), dt.datetime.now(dt.UTC)
         changed = removed = 0
         wrong: list[str] = []
@@ -134,7 +134,7 @@ class Maintenance:
     def _steps(
         self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str]
     ) -> Iterator[Callable[[], int]]:
-        """What is to be done, each planned right before it is done; a table that cannot be opened goes to ``wrong``."""
+        """Yield the steps to run, each planned right before it runs. Add tables that cannot be opened to ``wrong``."""
         for name in self._tables:
             try:
                 yield from self._steps_of(verb, name, session, now)
@@ -164,10 +164,11 @@ class Maintenance:
 
 
 def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, dt.datetime], str]:
-    """Tells why a table must be left alone when its files from before a time go: a job has still to read them.
+    """Return a function that says why vacuum must leave a table alone that would lose its files from before a time: a
+    job has still to read them. It returns an empty text where no job has.
 
     Args:
-        jobs: Those that read tables; where they stand is read now.
+        jobs: Jobs that read tables. Their checkpoints are read now, and not when the function is called.
 
     Raises:
         CheckpointDamagedError: a file of a checkpoint cannot be read.

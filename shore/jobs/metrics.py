@@ -1,7 +1,7 @@
-"""A running shore as Prometheus metrics: of each query its state, rows, lag, batch time and kept state; what it lost
-before it could read it; and when its tables were last looked after.
+"""Prometheus metrics of a running shore: state, rows, lag, batch time and kept state of each query, lost records, and
+the last maintenance of its tables.
 
-The label ``query`` names the job: Prometheus itself calls what it scrapes ``job``.
+The label ``query`` names the job, because Prometheus uses the label ``job`` for the scrape target.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _OF_UPKEEP: Final[tuple[tuple[str, str, Callable[[Any], float | None]], ...]] = 
 def _add(
     families: Iterable[tuple[Callable[[Any], float | None], Metric]], topology: str, found: Mapping[str, Any]
 ) -> None:
-    """Add a sample for each of these, by name; what is not known has none."""
+    """Add one sample for each name and family; unknown values get none."""
     for name, each in found.items():
         for how, family in families:
             value = how(each)
@@ -78,13 +78,13 @@ def _add(
 
 
 class ShoreCollector(Collector):
-    """Makes metrics of the snapshots at each scrape."""
+    """Turns the snapshots into metrics at each scrape."""
 
     def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
         self._snapshots = snapshots
 
     def collect(self) -> Iterator[Metric]:
-        """All metrics, as they are now."""
+        """Yield all metrics with their current values."""
         state = GaugeMetricFamily(
             "fairlead_shore_job_state", "1 for the state that the job is in.", labels=["topology", "query", "state"]
         )
@@ -116,10 +116,10 @@ class ShoreCollector(Collector):
         yield from (state, records, logs, *(family for _, family in (*queries, *lags, *kept)))
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing is collected just to be registered."""
+        """Return nothing, so that registration does not collect."""
         return ()
 
 
 def start_metrics(watch: RunMonitor, port: int, address: str = ADDRESS) -> MetricsServer:
-    """Serve the metrics of a run, see ``fairlead.scrape.serve``."""
+    """Serve the metrics of a run (``fairlead.scrape.serve``)."""
     return serve(ShoreCollector, [watch], port, address)

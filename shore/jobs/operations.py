@@ -1,8 +1,8 @@
 """Job ``operations``: copies the small streams (alerts, events, ships, bookings, custody) into their tables.
 
-One query reads them all. Its batch is read once and kept while it is worked on: a small job counts the records of each
-log, then each table that has some gets one append, whose records are parsed by the tasks. An append is bound to (query,
-batch), so a repeated batch adds nothing to the tables that have it.
+One query reads them all. It reads a batch once and keeps it: a small Spark job counts the records of each log, then
+each table with records gets one append, whose tasks parse the records. An append carries (query, batch), so a repeated
+batch adds nothing to tables that already have it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from shore.source.operations import RAW_COLUMNS, parse_batches
 from shore.tables.operations import OPERATIONS, LogTable
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
-_ROWS_PER_FILE: Final = 50_000  # fewer are one task's work, and one file
+_ROWS_PER_FILE: Final = 50_000  # fewer rows are written by one task, into one file
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -34,7 +34,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
-    """Append one batch of raw rows to the tables they belong to."""
+    """Append the rows of one raw batch to their tables."""
     app = f"operations:{query_id(batch)}"
     raw = computed(batch.select(*RAW_COLUMNS))
     counts = {row["topic"]: row["count"] for row in raw.groupBy("topic").count().collect()}
@@ -47,7 +47,7 @@ def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
 
 
 def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:
-    """The rows of one table out of raw rows, parsed where they are."""
+    """Return the rows of one table out of raw rows, parsed by the tasks that hold them."""
     own = raw.where(raw["topic"].rlike(f"^(?:{operation.pattern})$"))
     found: DataFrame = own.mapInArrow(partial(parse_batches, operation.table.name), operation.table.spark_schema)
     return found

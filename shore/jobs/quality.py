@@ -1,8 +1,8 @@
-"""Job ``quality``: keeps table ``quality`` equal to what follows from ``readings`` and ``readings_rejected``.
+"""Job ``quality``: computes table ``quality`` from ``readings`` and ``readings_rejected``.
 
-A batch says into which days of which containers its records fall. These days are made again from all their records, and
-replace what was there, in one commit. Days that follow each other are one span, so a record that comes months late has
-its own day read, and not all days since.
+A batch touches days of containers. The job recomputes these days from all their records and replaces their rows in one
+commit. Consecutive days form one span, so a record that is months late makes the job read that day, and not all days
+since.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 INPUTS: Final = ("readings", "readings_rejected")
 MOST_SPANS: Final = 8
-"""Spans that are read one by one; where there are more, one goes from the first day to the last."""
+"""The most spans that are read one by one; more become one span from the first day to the last."""
 FEW_DAYS: Final = 5_000
-"""Days of containers, some 100 readings each, that one task makes again; more are shuffled to many."""
+"""The most days of containers, some 100 readings each, that one task recomputes; more are shuffled to many tasks."""
 _DAY: Final = dt.timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Containers of which the days in [``since``, ``until``) are made again."""
+    """Containers whose days in [``since``, ``until``) are recomputed."""
 
     since: dt.datetime
     until: dt.datetime
     boxes: Boxes
 
     def of(self, column: str) -> Column:
-        """The condition that a time lies in it."""
+        """Return the condition that the time in a column lies in the span."""
         from pyspark.sql import functions as F
 
         return (F.col(column) >= F.lit(self.since)) & (F.col(column) < F.lit(self.until))
@@ -57,7 +57,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def news(lake: Lake) -> DataFrame:
-    """Container and day of what is new in both inputs, as one stream."""
+    """Return container and day of all new rows of both inputs as one stream."""
     from pyspark.sql import functions as F
 
     refused = F.coalesce("received_date_time", "record_date_time")
@@ -66,13 +66,13 @@ def news(lake: Lake) -> DataFrame:
 
 
 def touched_by(batch: DataFrame) -> list[Span]:
-    """The days that records of a batch fall into."""
+    """Return the spans of days that records of a batch fall into."""
     found = batch.where(f"{BOX} is not null and day is not null").distinct().toArrow()
     return spans(zip(found[BOX].to_pylist(), found["day"].to_pylist(), strict=True))
 
 
 def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[Span]:
-    """Days of containers as spans that do not overlap: days that follow each other are one."""
+    """Return spans that cover these days of containers and do not overlap. Consecutive days share a span."""
     boxes: dict[dt.datetime, set[str]] = {}
     for box, day in days:
         boxes.setdefault(day, set()).add(box)
@@ -88,7 +88,7 @@ def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[Span]:
 
 
 def update(lake: Lake, touched: Sequence[Span]) -> int:
-    """Make these days again; gives how many rows were written or deleted."""
+    """Recompute these days. Return how many rows were written or deleted."""
     from pyspark.sql import functions as F
 
     if not touched:

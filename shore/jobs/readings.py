@@ -1,9 +1,9 @@
-"""Job ``readings``: every data record of every container log becomes a row of ``readings`` or ``readings_rejected``.
+"""Job ``readings``: writes every data record of every container log to ``readings`` or ``readings_rejected``.
 
 A batch is one append to ``readings`` and, if records were rejected, one to ``readings_rejected``. Both carry the
 query's id and the batch's number, so a repeated batch is appended to neither table twice. The first append counts the
-rejected records as it reads the logs. The logs are read again only to store rejected records, which are rare: to keep
-every batch in memory for them would cost all batches.
+rejected records while it reads the logs. The logs are read a second time only to store rejected records. These are
+rare, and to cache every batch for them would make all batches slower.
 
 After a crash Spark repeats the batch:
 
@@ -15,8 +15,8 @@ between the two appends                   finds itself in ``readings``, and appe
 after the last one                        finds itself in both tables, and appends nothing
 ========================================  ==========================================================================
 
-The repeated batch cannot know whether anything was rejected. Where nothing was, its append to ``readings_rejected`` has
-no rows, and only notes that the batch is done.
+The repeated batch cannot know whether records were rejected. If none were, its append to ``readings_rejected`` has no
+rows and only records that the batch is done.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _NO_DICTIONARY: Final = {
     for field in READINGS.plain_schema
     if not pa.types.is_string(field.type)
 }
-"""Only texts repeat within a file. To look for repeated numbers and payloads took a third of the JVM's time, and made
-the files larger."""
+"""Settings that limit Parquet dictionaries to text columns, where values repeat. Dictionaries for numbers and payloads
+took a third of the JVM's time and made the files larger."""
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -54,7 +54,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def store(batch: DataFrame, number: int, paths: TablePaths) -> None:
-    """Append one batch, rows of ``READINGS_SCHEMA``, to the tables that do not have it yet."""
+    """Append one batch of rows of ``READINGS_SCHEMA`` to each of the two tables that does not have it yet."""
     app = query_id(batch)
     if not is_committed(paths.table(READINGS.name), app=app, version=number):
         counted = Observation()

@@ -1,4 +1,4 @@
-"""Tables ``sites`` and ``owners`` follow the topology; jobs follow them, and make again what was made with others."""
+"""Keep tables ``sites`` and ``owners`` equal to the topology. Jobs that read them recompute their rows on a change."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from shore.tables.reference import OWNERS, SITES, owner_rows, site_rows
 from topologies.drawing.seachart import ports
 from topologies.model import Topology
 
-if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+if TYPE_CHECKING:  # comparing tables needs no Spark
     from shore.delta.lake import Lake
 
 
 def write(lake: Lake, topology: Topology) -> None:
-    """Make both tables equal to the topology; no commit where they are."""
+    """Make both tables equal to the topology. A table that is equal already gets no commit."""
     from shore.delta.commit import replace_rows
 
     fresh = rows_of_topology(topology)
@@ -28,10 +28,10 @@ def write(lake: Lake, topology: Topology) -> None:
 
 
 def rows_of_topology(topology: Topology) -> dict[str, pa.Table]:
-    """The rows that both tables must have, by table."""
+    """Return the rows that each of the two tables must have, by the table's name."""
     return {SITES.name: site_rows(topology, ports()), OWNERS.name: owner_rows(topology)}
 
 
 def stored(paths: TablePaths, table: Table) -> pa.Table:
-    """The rows of one of them."""
+    """Return the stored rows of one of the two tables, sorted by its key."""
     return table.sorted(datasets.rows(paths, table))

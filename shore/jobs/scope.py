@@ -1,7 +1,7 @@
-"""Which containers a batch touches, as a filter of DataFrames.
+"""The containers that a batch touches, as a filter of DataFrames.
 
-What tables other than readings have of few containers is little: in one partition, joins and windows over it need no
-shuffle. A batch then costs Spark one stage to plan instead of twenty, which is most of what it costs.
+Except for readings, tables have few rows for few containers. These rows go into one partition, where joins and windows
+need no shuffle. Spark then plans one stage for a batch instead of twenty, and planning is most of a batch's cost.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 MOST_LITERALS: Final = 1000
-"""Names in one condition. Delta skips files by literals; more names are joined, which reads all files."""
+"""The most names in one condition. Delta skips files by literals; more names need a join, which reads all files."""
 BOX: Final = "equipment_reference"
 
 
 @dataclass(frozen=True, slots=True)
 class Boxes:
-    """Some containers, or all (``names`` is None)."""
+    """Some containers, or all of them (``names`` is None)."""
 
     names: frozenset[str] | None
 
     @classmethod
     def of(cls, names: Iterable[str | None]) -> Boxes:
-        """These containers; None is none."""
+        """Return a scope of these containers. None among the names is left out."""
         return cls(frozenset(name for name in names if name is not None))
 
     def __bool__(self) -> bool:
@@ -39,16 +39,16 @@ class Boxes:
 
     @property
     def few(self) -> bool:
-        """Whether they can be named in a condition."""
+        """Whether there are few enough to name them in a condition."""
         return self.names is not None and len(self.names) <= MOST_LITERALS
 
     @property
     def bounds(self) -> tuple[Bound, ...]:
-        """For ``replace_rows``: what holds for rows about these containers."""
+        """The bounds of these containers' rows, for ``replace_rows``; empty where there are too many to name."""
         return (OneOf(BOX, self.names or ()),) if self.few else ()
 
     def rows_of(self, rows: DataFrame) -> DataFrame:
-        """The rows about these containers."""
+        """Return the rows of these containers."""
         if self.names is None:
             return rows
         if self.few:
@@ -56,11 +56,11 @@ class Boxes:
         return rows.join(self._listed(rows), BOX, "left_semi")
 
     def gather(self, rows: DataFrame) -> DataFrame:
-        """The rows about these containers, in one partition where these are few."""
+        """Return the rows of these containers, in one partition where the containers are few."""
         return self.union(self.rows_of(rows))
 
     def others_of(self, rows: DataFrame) -> DataFrame:
-        """The rows about other containers."""
+        """Return the rows of all other containers."""
         if self.names is None:
             return rows.limit(0)
         if self.few:
@@ -68,7 +68,7 @@ class Boxes:
         return rows.join(self._listed(rows), BOX, "left_anti")
 
     def union(self, *parts: DataFrame) -> DataFrame:
-        """Rows about these containers from several DataFrames as one, in one partition where these are few."""
+        """Return the union of rows of these containers, in one partition where the containers are few."""
         found = reduce(lambda one, other: one.unionByName(other), parts)
         return found.coalesce(1) if self.few else found
 

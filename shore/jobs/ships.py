@@ -1,9 +1,9 @@
 """Job ``ships``: keeps ``dock_movements``, ``port_calls``, ``voyages`` and ``ships_now``.
 
-New events have the movements that they are about made again, from all their copies. New movements and positions of a
-ship have the part of its history made again that they may change (``shore.sailing.window``), from all of its movements
-and the positions around. The newest position of a ship is the newer of the stored one and the new ones. Another
-topology has all of it made again. There is no state but the tables.
+New events recompute the movements that they describe, from all copies of the events. New movements and positions of a
+ship recompute the part of its history that they may change (``shore.sailing.window``), from all of its movements and
+the positions around that part. The newest position of a ship is the newest of the stored one and the new ones. A change
+of the topology recomputes all rows. The tables are the only state.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from shore.tables.voyages import VOYAGES
 
 INPUTS: Final = ("events", "positions", "sites", "owners")
 EVENT, POSITION, TOPOLOGY = "event", "position", "topology"
-"""What a row of a batch is about: its column ``kind``."""
+"""The values of column ``kind`` in a batch: what a row is about."""
 _SHIP: Final = "vessel_imo_number"
-_MOST: Final = "64m"  # of a table in one batch
-_NAMED: Final = 100  # ships: so few are named, which lets Delta skip files
-_RANGES: Final = 50  # of time, in one condition
+_MOST: Final = "64m"  # bytes of a table in one batch
+_NAMED: Final = 100  # ships: up to so many are literals in a condition, by which Delta skips files
+_RANGES: Final = 50  # time ranges in one condition
 _MADE: Final = ((PORT_CALLS, CALL, "call_date_time"), (VOYAGES, LEG, "leg_date_time"))
 _WINDOW: Final = "ship string, since long, until long, read_since long, read_until long"
 
 
 class Span(NamedTuple):
-    """The first and the last time of what is new of a ship, in microseconds since 1970."""
+    """The first and the last time of a ship's new rows, in microseconds since 1970."""
 
     first: int
     last: int
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Follows the events, the positions, and the topology."""
+    """Build the query, which follows the events, the positions, and the topology."""
     lake = context.lake
     rows = changes(
         lake.new_rows("events", maxBytesPerTrigger=_MOST),
@@ -61,7 +61,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
-    """New rows of the inputs: ``kind``, the ``event_id`` of events, and the columns of positions that count."""
+    """Return the new rows of the inputs: ``kind``, ``event_id`` for events, and the columns ``USED`` for positions."""
 
     def kind(name: str) -> Column:
         return F.lit(name).alias("kind")
@@ -78,7 +78,7 @@ def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: D
 
 
 def update(lake: Lake, batch: DataFrame) -> None:
-    """Make again what the rows of a batch (``changes``) are about."""
+    """Recompute what the rows of a batch of ``changes`` may change."""
     batch = computed(batch)
     news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
     kinds = {row["kind"] for row in news}
@@ -98,7 +98,7 @@ def update(lake: Lake, batch: DataFrame) -> None:
 
 
 def update_everything(lake: Lake) -> None:
-    """Make all rows of all tables again."""
+    """Recompute all rows of all tables."""
     replace_rows(lake, DOCK_MOVEMENTS, dock_movements(**lake.inputs(("events", "sites", "owners"))))
     positions, sites = lake.read("positions"), lake.read("sites")
     made = computed(itineraries(lake.read("dock_movements"), positions, sites))
@@ -108,7 +108,7 @@ def update_everything(lake: Lake) -> None:
 
 
 def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
-    """Make the movements of these events again. Gives what that may change of ships, by IMO number."""
+    """Recompute the movements of these events. Return the times of ship events among them, by IMO number."""
     touched = F.broadcast(event_ids)
     copies = computed(lake.read("events").join(touched, "event_id", "left_semi"))
     sailed = F.col("transport_event_type_code").isNotNull()
@@ -120,14 +120,14 @@ def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
         DOCK_MOVEMENTS,
         dock_movements(copies, lake.read("sites"), lake.read("owners")),
         within=lambda rows: rows.join(touched, "event_id", "left_semi"),
-        # A row of before has the time of one of the copies, whichever counts now.
+        # A stored row has the time of one of the copies, perhaps not of the copy that counts now.
         bounds=[_times("event_date_time", [row["first"] for row in told], [row["last"] for row in told])],
     )
     return {row[_SHIP]: Span(row["first"], row["last"]) for row in told if row["sailed"] and row[_SHIP] is not None}
 
 
 def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
-    """Make the calls and legs around what is new of these ships again. Movements must be up to date."""
+    """Recompute the port calls and legs around these times of ships. The movements must be up to date."""
     sites, positions = lake.read("sites"), lake.read("positions")
     movements = lake.read("dock_movements").where(F.col(_SHIP).isin(sorted(spans)))
     bounds = windows(movements, spans)
@@ -137,8 +137,8 @@ def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
 
 
 def windows(movements: DataFrame, spans: Mapping[str, Span]) -> dict[str, TimeBounds]:
-    """Which part of each ship's history may be another than before. Computed on executors, from all movements of these
-    ships; a ship without any is made again as a whole."""
+    """Return the part of each ship's history that new rows within ``spans`` may change. Executors compute it from all
+    movements of these ships. A ship without movements is recomputed as a whole."""
 
     def of_ship(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
         ship = key[0].as_py()
@@ -153,8 +153,8 @@ def windows(movements: DataFrame, spans: Mapping[str, Span]) -> dict[str, TimeBo
 
 
 def needed(bounds: Mapping[str, TimeBounds]) -> Column:
-    """The condition that a position is of one of these ships and, roughly, in the time that its bounds need. In
-    literals: Delta leaves out files by it."""
+    """Return the condition that a position belongs to one of these ships and, roughly, lies within its bounds. It is
+    made of literals, so that Delta skips files; ships with similar bounds share one of ``_RANGES`` ranges."""
 
     def begin(ship: str) -> tuple[bool, int, str]:
         since = bounds[ship].read_since
@@ -173,7 +173,7 @@ def _of_ships(ships: Collection[str], bounds: Mapping[str, TimeBounds]) -> Colum
 
 
 def _replace(lake: Lake, table: Table, fresh: DataFrame, bounds: Mapping[str, TimeBounds], begins: str) -> None:
-    """Make a table's rows that begin within each ship's bounds equal to these."""
+    """Replace a table's rows that begin within each ship's bounds by ``fresh``."""
     scope = F.broadcast(
         lake.spark.createDataFrame(
             [(ship, each.since, each.until) for ship, each in bounds.items()],
@@ -205,7 +205,7 @@ def _ends(time: str) -> list[Column]:
 
 
 def _times(column: str, lows: Collection[int | None], highs: Collection[int | None]) -> Between:
-    """From the lowest to the highest of these times; open where one of them is None."""
+    """Return the bound from the lowest to the highest of these times; open where one of them is None."""
 
     def end(times: Collection[int | None], choose: Any) -> Any:
         return None if None in times else instant(choose(times))

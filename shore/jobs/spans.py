@@ -1,9 +1,10 @@
-"""The stretches of time that a batch touches, box by box, and the literal bounds that follow from them.
+"""The time ranges that a batch touches, by box, and the literal bounds for Delta's file skipping.
 
-A batch holds readings of now of many boxes, perhaps a late one of last month of one box, and weeks of a ship that has
-berthed. A *span* is a stretch of one box: touched times that lie close together. Joins with the spans say exactly what
-is in the scope. An *extent* is a stretch of time with all spans in it; extents are literals, so that Delta skips the
-files outside of them. Late readings make an extent of their own, and so draw in nothing between them and now.
+A batch may hold current readings of many boxes, a reading of one box from last month, and weeks of readings from a ship
+that has just berthed. A *span* is a time range of one box: touched times that lie close together. A join with the spans
+selects exactly the rows in scope. An *extent* is a time range around spans of many boxes. Extents become literals in
+conditions, so that Delta skips files outside them. Late readings get an extent of their own, so that nothing between
+them and now is read.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ select equipment_reference, min({time}) as low, max({time}) as high
 from numbered group by equipment_reference, number
 """
 
-# By full hours, so that there are few.
+# Rounded to full hours, so that few rows reach the driver.
 _EXTENT: Final = """
 select
     unix_micros(date_trunc('hour', low)),
@@ -56,7 +57,7 @@ class Extent:
     last: str
 
     def join(self, other: Extent) -> Extent:
-        """The smallest extent that holds both."""
+        """Return the smallest extent that holds both."""
         return Extent(
             min(self.low, other.low),
             max(self.high, other.high),
@@ -66,23 +67,23 @@ class Extent:
 
 
 def spans_of(keys: DataFrame, *, time: str, gap: dt.timedelta) -> DataFrame:
-    """The spans of touched times: equipment_reference, low, high.
+    """Return the spans of touched times: columns equipment_reference, low, high.
 
     Args:
-        keys: A row for each touched time of a box; ``time`` names its column.
-        gap: Times of a box that lie further apart are of two spans.
+        keys: One row for each touched time of a box; ``time`` names its column.
+        gap: Times of a box that are further apart than this belong to two spans.
     """
     statement = _SPANS.format(time=time, seconds=int(gap.total_seconds()))
     return keys.sparkSession.sql(statement, keys=keys)
 
 
 def within(rows: DataFrame, spans: DataFrame, condition: str) -> DataFrame:
-    """The rows of boxes that have a span for which a condition holds, over columns of both."""
+    """Return the rows (``r``) for which a span (``s``) of the same box meets a condition over both."""
     return _joined(rows, spans, condition, "left semi")
 
 
 def outside(rows: DataFrame, spans: DataFrame, condition: str) -> DataFrame:
-    """The rows of which no span of their box meets the condition."""
+    """Return the rows (``r``) for which no span (``s``) of the same box meets the condition."""
     return _joined(rows, spans, condition, "left anti")
 
 
@@ -95,8 +96,8 @@ def _joined(rows: DataFrame, spans: DataFrame, condition: str, kind: str) -> Dat
 
 
 def extents_of(spans: DataFrame) -> tuple[Extent, ...]:
-    """The extents of spans, in the order of time; none where there are no spans. The driver sees no more of the spans
-    than the hours in which they begin and end."""
+    """Return the extents of spans in order of time; empty without spans. The driver collects only the distinct hours in
+    which spans begin and end, not the spans."""
     rows = spans.sparkSession.sql(_EXTENT, spans=spans).collect()
     return join_extents(
         Extent(_EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high), first, last)
@@ -105,7 +106,7 @@ def extents_of(spans: DataFrame) -> tuple[Extent, ...]:
 
 
 def join_extents(found: Iterable[Extent]) -> tuple[Extent, ...]:
-    """Join extents that are close together, so that there are few, and none much longer than the spans in it."""
+    """Join neighbouring extents until at most ``_EXTENTS`` are left. Long and short extents are not joined."""
     extents = sorted(found, key=lambda extent: extent.low)
     long = [extent for extent in extents if extent.high - extent.low > _LONG]
     short = [extent for extent in extents if extent.high - extent.low <= _LONG]
@@ -126,10 +127,10 @@ def _joined_by(gap: dt.timedelta, extents: Sequence[Extent]) -> list[Extent]:
 
 
 def bound(extents: Iterable[Extent], times: Callable[[Extent], tuple[Between, ...]]) -> AnyOf:
-    """What holds for every row of the extents, in literals; ``times`` bounds the times of an extent's rows."""
+    """Return, in literals, what holds for every row of the extents. ``times`` bounds the times of one extent's rows."""
     return AnyOf(tuple((*times(extent), Between(BOX, extent.first, extent.last)) for extent in extents))
 
 
 def between(column: str, extent: Extent, before: dt.timedelta, after: dt.timedelta) -> Between:
-    """Times from ``before`` an extent until ``after`` it; both may be negative."""
+    """Return the bound of times from ``before`` an extent's start to ``after`` its end. Both may be negative."""
     return Between(column, extent.low - before, extent.high + after)

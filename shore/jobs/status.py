@@ -1,6 +1,6 @@
-"""What shore's jobs are doing: written by the run about once a second, read by ``fairlead shore status``.
+"""The status of shore's jobs. The run writes it to a file about once a second; ``fairlead shore status`` reads it.
 
-``RunMonitor`` knows one run's jobs and losses; metrics are made of its snapshots.
+``RunMonitor`` keeps the jobs and losses of one run; the metrics come from its snapshots.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ IN_TROUBLE: Final = ("failed", "gone", "retrying")
 
 
 class JobStatus(msgspec.Struct, frozen=True):
-    """One job in this run (or the last one, when none is on).
+    """One job in this run, or in the last run when none is active.
 
-    ``error`` is the last one, also of an earlier run, and ``error_at`` its time; ``state`` says whether it stands in
-    the way now. ``retrying``: it could not go on (since ``failing_since``) and is started again and again.
+    ``error`` is the last error, perhaps of an earlier run, and ``error_at`` its time; ``state`` says whether the error
+    still stops the job. ``retrying``: the job has failed since ``failing_since`` and is restarted again and again.
     """
 
     job: str
@@ -40,24 +40,24 @@ class JobStatus(msgspec.Struct, frozen=True):
     rows: int = 0  # read in this run
     rows_per_second: float | None = None  # of the last batch
     batch_seconds: float | None = None  # of the last batch
-    logs: int | None = None  # that it reads; null for jobs that read tables
-    behind: int | None = None  # records not yet taken into a batch
+    logs: int | None = None  # number of logs that it reads; null for jobs that read tables
+    behind: int | None = None  # records that are in no batch yet; null for jobs that read tables
     skipped: tuple[str, ...] = ()  # examples of logs that vanished, lost records or cannot be read
-    unreadable: int = 0  # logs that are there and cannot be read
-    vanished: int = 0  # logs that are no more there
+    unreadable: int = 0  # logs that exist and cannot be read
+    vanished: int = 0  # logs that no longer exist
     lost: int = 0  # records that were deleted before they were read, since the query was started
     error: str | None = None
     error_at: dt.datetime | None = None
     failing_since: dt.datetime | None = None
     starts: int = 1  # of its query in this run
-    state_rows: int | None = None  # rows of state that the query keeps; null for jobs without any
-    state_bytes: int | None = None  # memory they take
+    state_rows: int | None = None  # rows in the query's state store; null for jobs without state
+    state_bytes: int | None = None  # memory of the state store
 
 
 class MaintenanceStatus(msgspec.Struct, frozen=True):
-    """When a verb was last carried out, and what came of it.
+    """The last run of a verb: its time ``at``, how long it took, and its result.
 
-    ``tables`` is how many tables it changed; ``removed`` how many files (compact, vacuum) or rows (expire) are gone.
+    ``tables`` counts the tables that it changed; ``removed`` the files (compact, vacuum) or rows (expire) it removed.
     """
 
     at: dt.datetime
@@ -68,7 +68,7 @@ class MaintenanceStatus(msgspec.Struct, frozen=True):
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):
-    """The whole run. ``pid`` is the process that wrote it, ``at`` when; ``error`` why it could not begin, or ended."""
+    """The whole run, written at ``at`` by process ``pid``. ``error`` says why the run could not begin or has ended."""
 
     pid: int
     at: dt.datetime
@@ -82,7 +82,7 @@ def status_file(folder: Path) -> Path:
 
 
 def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None = None) -> None:
-    """Replace the status file in one step, so that a reader never sees half of it."""
+    """Replace the status file atomically: a reader never sees half of it."""
     file = status_file(folder)
     now = dt.datetime.now(dt.UTC)
     status = ShoreStatus(os.getpid(), now, dict(jobs), error, now if error is not None else None)
@@ -92,9 +92,9 @@ def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None 
 
 
 def read_status(folder: Path) -> ShoreStatus | None:
-    """The state of the present or last run; None when shore never ran here.
+    """Return the status of the current or last run; None when shore never ran here.
 
-    A job that was running when its process died is ``gone``.
+    A job that was running when its process died has state ``gone``.
     """
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         status = msgspec.json.decode(status_file(folder).read_bytes(), type=ShoreStatus)
@@ -112,11 +112,11 @@ LOOK_SECONDS: Final = 10.0
 
 
 class RunMonitor:
-    """What is known of one run: the jobs, and losses that nobody has acknowledged.
+    """The jobs of one run, and the losses that nobody has acknowledged.
 
     Args:
-        on_loss: Told each loss that is noted after this object was made, once.
-        maintenance: Asked when the tables were last looked after, by verb.
+        on_loss: Called once for each loss that is noted after this object was made.
+        maintenance: Returns the last maintenance of the tables, by verb.
     """
 
     def __init__(
@@ -137,11 +137,11 @@ class RunMonitor:
         self.lost = False
 
     def refresh(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
-        """Bring it up to date; without ``now`` the notes of losses are read at most every ``LOOK_SECONDS``, and later
-        where the storage does not answer: the jobs say so.
+        """Update jobs and losses. Without ``now``, losses are read at most every ``LOOK_SECONDS``, and a storage that
+        does not answer is ignored, because the jobs report it.
 
         Raises:
-            UnavailableError: the storage does not answer, and ``now``.
+            UnavailableError: the storage does not answer, and ``now`` is set.
         """
         with self._lock:
             self._jobs = jobs if jobs is not None else self._jobs
@@ -162,11 +162,11 @@ class RunMonitor:
 
     @property
     def jobs(self) -> Mapping[str, JobStatus]:
-        """The state of every job, as last told."""
+        """The status of every job at the last ``refresh``."""
         return self._jobs
 
     def snapshot(self) -> dict[str, Any]:
-        """What a scrape is told."""
+        """Return the values for one scrape of the metrics."""
         with self._lock:
             return {
                 "topology": self._topology,
@@ -178,12 +178,12 @@ class RunMonitor:
 
 
 def maintenance_file(folder: Path) -> Path:
-    """Where a run notes what it has done to the tables of a state folder."""
+    """Return the file in which a run records its maintenance of a state folder's tables."""
     return folder / "run" / "maintenance.json"
 
 
 def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:
-    """What ``fairlead shore run`` last did to the tables of a state folder, by verb."""
+    """Return the last maintenance of a state folder's tables by ``fairlead shore run``, by verb."""
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         content = maintenance_file(folder).read_bytes()
         return msgspec.json.decode(content, type=dict[Verb, MaintenanceStatus])

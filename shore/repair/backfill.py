@@ -1,8 +1,7 @@
-"""A day again: what the logs have of it and the log tables lack is added, and the derived tables' share is made anew.
+"""Repair a span of time: add the rows that the logs have and log tables lack, and recompute derived tables.
 
-First everything is compared (``plan_backfill``), then what differs is put right (``apply_backfill``); a second run
-finds nothing. Shore must stand still: its jobs go on from their checkpoints afterwards, and see the rows that were
-added.
+``plan_backfill`` compares everything, then ``apply_backfill`` repairs what differs; a second run finds nothing. Shore
+must be stopped. Afterwards its jobs continue from their checkpoints and see the added rows.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ _MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From ``since``, inclusive, to ``until``, exclusive; None: without an end."""
+    """From ``since``, inclusive, to ``until``, exclusive; None: open."""
 
     since: dt.datetime | None = None
     until: dt.datetime | None = None
 
     def bounds(self, derived: Derived) -> tuple[Between, ...]:
-        """The rows of a table that are of this span; none: all of them, also where it has no time to tell by."""
+        """Return the condition for a table's rows of this span; empty: all rows, also without a time column."""
         if derived.time is None or self == ALWAYS:
             return ()
         return (Between(derived.time, self.since, self.until - _MICROSECOND if self.until is not None else None),)
 
     def rows(self, derived: Derived, rows: DataFrame) -> DataFrame:
-        """Those of a table's rows that are of this span, with the table's columns."""
+        """Return those of a table's rows that are in this span, with the table's columns."""
         rows = conform(rows, derived.table)
         for bound in self.bounds(derived):
             rows = rows.where(bound.of())
@@ -58,33 +57,31 @@ ALWAYS: Final = Span()
 
 
 def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
-    """How many rows of a derived table, within the span, are not what its inputs give now."""
+    """Count the rows of a derived table, within the span, that differ from what its inputs give now."""
     stored = span.rows(derived, lake.read(derived.table.name))
     return compare(stored, span.rows(derived, expected_rows(derived, lake, topology)), derived.table.key).differing
 
 
 def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
-    """Make the rows of the span, or the whole table where it has no time to tell by, what its inputs give; gives how
-    many were written or deleted."""
+    """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Return how
+    many rows were written or deleted."""
     table, bounds = derived.table, span.bounds(derived)
     fresh = span.rows(derived, expected_rows(derived, lake, topology))
     stored = span.rows(derived, lake.read(table.name))
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
         return replace_rows(lake, table, fresh, bounds=bounds)
-    return exchange_rows(
-        lake, table, stored, fresh, bounds=bounds
-    )  # a MERGE by the key keeps rows that are there twice
+    return exchange_rows(lake, table, stored, fresh, bounds=bounds)  # a MERGE by key would keep duplicate rows
 
 
 Tell = Callable[[str], None]
-# Not the table of a job with a state of its own, which is not wholly given by its inputs, and whose job would know
-# nothing of it: 'fairlead shore rebuild' is for these.
+# Not the table of a job with a state of its own: its inputs do not give all of it, and its job would not see the
+# repair. 'fairlead shore rebuild' is for these.
 _MADE: Final = tuple(each for each in DERIVED if each.table.name not in BY_STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedRepair:
-    """A derived table: how many of its rows differ from what they must be, before the log tables are put right."""
+    """A derived table, and how many of its rows differ from what its inputs give before the log tables are repaired."""
 
     derived: Derived
     rows: int
@@ -97,10 +94,10 @@ class DerivedRepair:
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What there is to do. Derived tables are made anew also when only their inputs change.
+    """What there is to do. Derived tables are also recomputed when only their inputs change.
 
-    ``unproven``: rows of log tables that differ from the logs, are not of this span and are not put right, although
-    derived tables of the plan are made from them, too.
+    ``unproven``: rows of log tables that differ from the logs, are outside this span and are not repaired, although
+    derived tables of the plan are computed from them too.
     """
 
     span: Span
@@ -110,7 +107,7 @@ class Backfill:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether there is nothing to repair."""
         return not any(each.missing or each.wrong for each in self.logs) and not any(d.rows for d in self.derived)
 
 
@@ -123,15 +120,15 @@ def plan_backfill(
     *,
     tell: Tell = lambda what: None,
 ) -> Backfill:
-    """Compare tables with the logs and with their inputs, within a span of time; changes nothing.
+    """Compare tables with the logs and with their inputs, within a span of time. Change nothing.
 
     Args:
         tables: Only these; all when None.
 
     Raises:
         UnknownNameError: there is no such table.
-        ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be made again from
-            rows that differ from the logs and are not put right (``tables`` leaves them out).
+        ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be recomputed from
+            rows that differ from the logs and are not repaired (``tables`` leaves them out).
         CheckpointDamagedError: it is not known how far a job has read.
         ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read.
     """
@@ -174,7 +171,7 @@ def plan_backfill(
 
 
 def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell = lambda what: None) -> dict[str, int]:
-    """Put right what a plan found; gives how many rows were written, by table (or tables that hold logs together)."""
+    """Repair what a plan found. Return how many rows were written, by table (or by tables that hold logs together)."""
     written: dict[str, int] = {}
     for each in todo.logs:
         if each.missing or each.wrong:
@@ -191,7 +188,7 @@ def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell
 
 
 def _sources(made: Iterable[Derived]) -> dict[FromLogs, list[str]]:
-    """The tables that hold logs from which these follow, with the names of those that do."""
+    """The log tables from which these tables follow, each with the names of those tables."""
     found: dict[FromLogs, list[str]] = {}
     for one in made:
         for entry in FROM_LOGS:

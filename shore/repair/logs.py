@@ -1,7 +1,7 @@
-"""Rows of log tables: found missing, doubled or changed by comparing with the logs, and put right from the logs.
+"""Find missing, doubled or changed rows of log tables by comparing with the logs, and repair them from the logs.
 
-Rows of no record are left alone, and so are logs that end before what was read of them: they were truncated or made
-anew, and their rows are all that is left of their records.
+Rows without a record are left alone, and so are logs that end before the offset that was read: they were truncated or
+recreated, and their rows are all that is left of their records.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FOUND_IN = "found_in"
 
 
 class _Kind(NamedTuple):
-    """What is wrong with rows, the table that they belong to, and the one where they are; None where it is unknown."""
+    """What is wrong with rows, the table that they belong to, and the table that has them; None where it is unknown."""
 
     what: str
     table: str | None
@@ -44,12 +44,12 @@ class _Kind(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogRepair:
-    """What is wrong with the tables of one line of the catalogue.
+    """What is wrong with the tables of one entry of the catalogue.
 
     Args:
-        counts: Rows that are to be put right, or are of no record.
-        rows: These rows as they must be, with the column ``what``. None: there are none.
-        shorter: Logs that end before what was read of them; they were not compared.
+        counts: Rows that must be repaired, or that have no record.
+        rows: The correct rows, with the column ``what``. None: there are none.
+        shorter: Logs that end before the offset that was read; they were not compared.
     """
 
     entry: FromLogs
@@ -68,7 +68,7 @@ class LogRepair:
 
     @property
     def extra(self) -> int:
-        """Rows of no record; nothing is done about them."""
+        """Rows without a record; they are not repaired."""
         return self._count(EXTRA)
 
     def _count(self, *what: str) -> int:
@@ -85,11 +85,12 @@ def find_odd_rows(
     since: dt.datetime | None = None,
     until: dt.datetime | None = None,
 ) -> LogRepair:
-    """Compare the tables of one line of the catalogue with the logs up to ``positions``.
+    """Compare the tables of one entry of the catalogue with the logs up to ``positions``.
 
     Args:
         endpoint: Kafka of the site where shore runs, for which the source is registered.
-        since: Only records of this time (the device's) or later; rows of no record have none and are left out.
+        since: Only records of this time or later: the record's time in Kafka, or the device time in ``readings``. Rows
+            without a record have none and are left out.
         until: Only records before this time.
 
     Raises:
@@ -125,8 +126,8 @@ def find_odd_rows(
 
 
 def _as_they_must_be(compared: LogComparison) -> DataFrame:
-    """The rows that differ, one for each record, as the log gives them (null where it gives none): with the columns
-    ``what`` and ``_FOUND_IN``, the table that has the row, unless it is there more than once."""
+    """The rows that differ, one per record, as the log gives them (null where it gives none), with the columns ``what``
+    and ``_FOUND_IN``: the table that has the row, null if the row is there more than once."""
     odd = compared.odd().select("what", "key.*", F.col(f"found.{TABLE}").alias(_FOUND_IN))
     doubled = F.max(F.col("what") == DOUBLED)
     keys = odd.groupBy(*KEY).agg(
@@ -137,10 +138,10 @@ def _as_they_must_be(compared: LogComparison) -> DataFrame:
 
 
 def repair_logs(plan: LogRepair, lake: Lake) -> int:
-    """Put the rows of a plan right; gives how many were written.
+    """Repair the rows of a plan. Return how many were written.
 
-    Changed and doubled rows are exchanged for the log's in one commit a table, missing ones are appended in another:
-    those who follow the table read only the latter. Broken off in between, the rest is found the next time.
+    One commit per table replaces changed and doubled rows by the log's, another appends missing ones: readers that
+    follow the table read only the latter. After an interruption in between, the next run finds the rest.
     """
     if plan.rows is None:
         return 0
@@ -160,7 +161,7 @@ def repair_logs(plan: LogRepair, lake: Lake) -> int:
 async def _first_offsets(
     endpoint: KafkaEndpoint, extents: Mapping[str, OffsetRange], since: dt.datetime
 ) -> dict[str, int]:
-    """Of each log the first record of this time or later by Kafka's index: all before it is older."""
+    """The first record of each log at this time or later by Kafka's time index; all records before it are older."""
     logs = {TP(*parse_partition_id(log)): log for log in extents}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
         answers = await cluster.offsets_at(list(logs), max(0, int(since.timestamp() * 1000))) if logs else {}

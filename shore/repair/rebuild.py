@@ -1,16 +1,16 @@
-"""``shore rebuild JOB``: a job's checkpoint and tables made to belong together again, whatever of them was lost.
+"""``shore rebuild JOB``: make a job's checkpoint and tables consistent again, whichever of them was lost.
 
-A job that reads logs: its new checkpoint stands where its tables end, log by log; what they lack before that is added
-from the logs first. Nothing is read twice, and rows whose records retention has deleted stay.
+A job that reads logs: the rows that its tables lack are added from the logs. Its new checkpoint stands where its tables
+end, log by log. Nothing is read twice, and rows whose records retention has deleted stay.
 
-A job that reads tables: its tables are made again from their inputs, and its checkpoint is put aside: it then reads its
-inputs once more, which changes nothing that is right.
+A job that reads tables: its tables are recomputed from their inputs, and its checkpoint is archived. The job then reads
+its inputs once more, which changes no correct row.
 
-A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is put aside:
-it reads the logs once more, as far as they reach back.
+A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is archived.
+The job reads the logs once more, as far as they reach back.
 
-``feeds``: what customers were given stands in their feeds, from which the table is read again; the job without its
-checkpoint looks at everything once more and gives nobody what he has.
+``feeds``: the table is read again from the customers' feeds, which have what customers were given. Without its
+checkpoint the job compares everything once more and delivers nothing twice.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Rebuilt:
     """What was done.
 
     Args:
-        created: Tables that were not there.
+        created: Tables that did not exist.
         written: Rows written, by table.
-        logs: Logs whose positions are in the new checkpoint; None for jobs that read tables.
-        put_aside: Where the checkpoint is now that the job had; None when it had none.
-        next: Jobs that must be rebuilt now, too: an input of theirs was made anew.
+        logs: How many logs have a position in the new checkpoint; None for jobs that get none.
+        put_aside: Where the job's old checkpoint is now; None when it had none.
+        next: Jobs that must be rebuilt next, because an input of theirs was recreated.
     """
 
     job: str
@@ -78,12 +78,12 @@ def rebuild_job(
     *,
     tell: Tell = lambda what: None,
 ) -> Rebuilt:
-    """Make a job's checkpoint and tables belong together. The caller holds shore's lock.
+    """Make a job's checkpoint and tables consistent. The caller holds shore's lock.
 
     Raises:
         UnknownNameError: there is no such job.
-        ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read; nothing was put aside
-            then.
+        ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read; the checkpoint is not
+            archived then.
     """
     if job not in jobs:
         raise UnknownNameError("job", job, jobs)
@@ -97,7 +97,7 @@ def rebuild_job(
     settings = settings_line(paths, job)
     suffix = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
-        # First: an empty table with the old checkpoint would seem to be right, and rows would be missing for ever.
+        # First: an empty table with the old checkpoint would look correct, and its rows would be missing for good.
         aside = archive_checkpoint(paths, job, suffix)
         for name in one.tables:
             tell(f"emptying {name}")
@@ -132,14 +132,14 @@ def rebuild_job(
 
 
 def empty_table(lake: Lake, table: Table) -> None:
-    """Delete all rows."""
+    """Delete all rows of a table."""
     location = lake.paths.table(table.name)
     check_lease(location)
     SparkTable.forPath(lake.spark, location).delete()
 
 
 def ends_of(lake: Lake, tables: tuple[str, ...]) -> Positions:
-    """The offset after the last row of each log in these tables."""
+    """Return the offset after the last row of each log in these tables."""
     rows = reduce(DataFrame.unionAll, (lake.read(name).select("log", "log_offset") for name in tables))
     ends = rows.groupBy("log").agg((F.max("log_offset") + 1).alias("stop")).toArrow()
     return dict(zip(ends["log"].to_pylist(), ends["stop"].to_pylist(), strict=True))
@@ -152,6 +152,6 @@ def _next(paths: TablePaths, jobs: dict[str, Job]) -> tuple[str, ...]:
             check_state(paths, [job])
         except SplitStateError:
             found.append(name)
-        except UnavailableError:  # a damaged table of another job: whoever mends that is told what to do then
+        except UnavailableError:  # a damaged table of another job: its own repair says what to do
             continue
     return tuple(found)

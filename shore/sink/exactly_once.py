@@ -1,20 +1,20 @@
 """Appending to feeds exactly once: the driver's part.
 
-Table ``feeds`` is only filled from what stands in the feeds' logs, and what a customer has is what the table says.
+Table ``feeds`` is filled only from records in the feeds' logs, and it decides what counts as delivered to a customer.
 
-1. Before a query begins, ``FeedSink.open`` asks where all feeds end, in one request, and reads back whatever an
+1. Before a query begins, ``FeedSink.open`` asks where all feeds end, in one request, and reads back the records that an
    interrupted run appended beyond the table.
-2. ``append`` has the due rows partitioned by customer. Tasks append them, each append a compare-and-swap on the feed's
-   end, and give back the rows of table ``feeds`` with their offsets. A task that Spark runs again finds what it has
-   appended behind the feed's expected end and gives the same rows (``shore.sink.feed_logs``).
-3. The driver commits these rows: one commit to table ``feeds``, one to each own table of a customer among them.
+2. ``append`` partitions the due rows by customer. Tasks append them, each append a compare-and-swap on the feed's end,
+   and return the rows of table ``feeds`` with their offsets. A task that Spark runs again finds its earlier records
+   after the feed's expected end and returns the same rows (``shore.sink.feed_logs``).
+3. The driver commits these rows: one commit to table ``feeds``, and one to each customer's own table among them.
 
-A crash between two of these steps leaves records in a feed that the table does not have: step 1 reads them back, and
-they are not due any more. So a batch can be repeated any number of times.
+A crash between two of these steps leaves records in a feed that the table does not have. Step 1 reads them back, and
+they are no longer due. So a batch can be repeated any number of times.
 
-**The guard.** Every commit notes how many rows have been written until then, as its transaction's version. A row that
-somebody took away would have its record given a second time; ``check_whole`` refuses that. The count of rows comes from
-the table's log: no file is read. ``reread`` makes the table anew from the feeds and notes what it took away.
+**The guard.** Every commit's transaction version is the number of rows written so far. If somebody deleted a row, its
+record would be delivered a second time; ``check_whole`` refuses such a table. The number of rows comes from the table's
+log: no file is read. ``reread`` fills the table again from the feeds and records how many rows it removed.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
 
 WRITTEN: Final = "rows"
-"""The transaction of table ``feeds`` whose version is the number of rows that were ever written to it."""
+"""The transaction of table ``feeds`` whose version is the number of rows ever written to it."""
 _REMOVED: Final = "fairlead.rows_removed"
-"""The table's property that says how many of them ``reread`` took away."""
+"""The table's property with the number of those rows that ``reread`` removed."""
 _AT_ONCE: Final = 4  # customers' own tables that are committed side by side
 _OWN: Final = CUSTOMER_FEED.plain_schema.names
 
 
 def app_of(customer: str) -> str:
-    """The transaction of a customer's own table whose version is the offset of its last row."""
+    """Return the transaction of a customer's own table. Its version is the feed offset of the last row."""
     return f"feed:{customer}"
 
 
@@ -59,7 +59,7 @@ def check_whole(paths: TablePaths) -> int:
     """Return how many rows were ever written to table ``feeds``.
 
     Raises:
-        SplitStateError: it has not those rows; records would be given a second time.
+        SplitStateError: the table has another number of rows, so records could be delivered a second time.
     """
     table = DeltaTable(paths.table(FEEDS.name))
     found, written = int(table.count()), table.transaction_version(WRITTEN)
@@ -76,10 +76,10 @@ def check_whole(paths: TablePaths) -> int:
 
 
 def reread(lake: Lake, endpoint: KafkaEndpoint, customers: Sequence[str]) -> int:
-    """Make table ``feeds`` what the feeds of these customers hold; gives the number of its rows.
+    """Fill table ``feeds`` again from the feeds of these customers. Return its number of rows.
 
-    Rows stay whose records a feed has no more (retention), and those of other customers. Broken off in between,
-    ``check_whole`` goes on refusing the table.
+    Rows of other customers stay, and so do rows whose records retention has deleted from the feed. If this is
+    interrupted, ``check_whole`` still refuses the table.
     """
     location = lake.paths.table(FEEDS.name)
     extents = feed_extents(endpoint, customers)
@@ -100,11 +100,10 @@ def reread(lake: Lake, endpoint: KafkaEndpoint, customers: Sequence[str]) -> int
 
 @dataclass(slots=True)
 class FeedSink:
-    """The feeds of one topology, and the tables that follow them. Belongs to one query; a query that is started again
-    opens another.
+    """The feeds of one topology, and the tables that follow them. Each start of the query opens another sink.
 
     Args:
-        ends: Where each feed ends: everything before is in the tables.
+        ends: Where each feed ends; the tables have all records before.
         written: How many rows were ever written to table ``feeds``.
         own: Customers with a table of their own.
     """
@@ -117,10 +116,10 @@ class FeedSink:
 
     @classmethod
     def open(cls, lake: Lake, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]) -> FeedSink:
-        """Bring the tables up to the ends of the feeds, whose logs must be there.
+        """Bring the tables up to the ends of the feeds, whose logs must exist. Return the sink.
 
         Raises:
-            SplitStateError: table ``feeds`` has not the rows that were written to it.
+            SplitStateError: table ``feeds`` lacks rows that were written to it.
             SiteUnreachableError: Kafka does not answer.
         """
         written = check_whole(lake.paths)
@@ -140,17 +139,17 @@ class FeedSink:
         return sink
 
     def append(self, due: DataFrame) -> int:
-        """Append rows of ``DUE`` to the feeds and commit what they have become; gives their number."""
+        """Append rows of ``DUE`` to the feeds, and commit the records to the tables. Return the number of records."""
         ordered = due.repartition("customer").sortWithinPartitions(*order_of_feeds())
         append = appending(self.endpoint, dict(self.ends), self.own)
         return self._commit(ordered.mapInArrow(append, from_arrow_schema(GIVEN)), {}, {})
 
     def _commit(self, given: DataFrame, known: Mapping[str, int], own_known: Mapping[str, int]) -> int:
-        """Commit rows of ``GIVEN``, those that the tables do not know yet.
+        """Commit the rows of ``GIVEN`` that the tables do not have yet. Return the number of rows new to ``feeds``.
 
         Args:
-            known, own_known: Where table ``feeds`` and customers' own tables end; all rows are new to those that are
-                not named.
+            known, own_known: Where table ``feeds`` and customers' own tables end. For customers that are not named, all
+                rows are new.
         """
         given = computed(given)
         count = self._commit_feeds(given, known)
@@ -183,7 +182,7 @@ class FeedSink:
 
 
 def _read(lake: Lake, endpoint: KafkaEndpoint, gaps: Mapping[str, tuple[int, int]], own: frozenset[str]) -> DataFrame:
-    """Rows of ``GIVEN`` for what stands between these offsets of customers' feeds, read by tasks."""
+    """Return rows of ``GIVEN`` for the records between these offsets of customers' feeds, read by tasks."""
     wanted = pa.Table.from_pylist(
         [{"customer": customer, "start": start, "stop": stop} for customer, (start, stop) in gaps.items()],
         schema=pa.schema([("customer", pa.string()), ("start", pa.int64()), ("stop", pa.int64())]),
@@ -194,7 +193,7 @@ def _read(lake: Lake, endpoint: KafkaEndpoint, gaps: Mapping[str, tuple[int, int
 
 
 def _beyond(given: DataFrame, known: Mapping[str, int], *, strangers: bool = True) -> DataFrame:
-    """The rows from these offsets of the feeds on. ``strangers``: and those of customers that are not named."""
+    """Return the rows from these offsets of the feeds on; with ``strangers``, also all rows of unnamed customers."""
     if not known:
         return given if strangers else given.limit(0)
     rows = pa.table({"customer": list(known), "_known": pa.array(list(known.values()), pa.int64())})
@@ -205,7 +204,7 @@ def _beyond(given: DataFrame, known: Mapping[str, int], *, strangers: bool = Tru
 
 
 def _ends_of_table(lake: Lake) -> dict[str, int]:
-    """The offset after each customer's last row of table ``feeds``."""
+    """Return the offset after each customer's last row in table ``feeds``."""
     rows = lake.read(FEEDS.name).groupBy("customer").agg(F.max("feed_offset").alias("last"))
     return {row["customer"]: row["last"] + 1 for row in rows.collect()}
 

@@ -1,7 +1,7 @@
-"""The feeds' logs in Kafka: made, looked at, read back and appended to, many at once over one connection.
+"""The feeds' logs in Kafka: create, measure, read back and append to many feeds at once, over one connection.
 
-``appending`` and ``reading`` give functions for ``DataFrame.mapInArrow``: they run in tasks, wherever Spark has its
-executors. What they are made with travels there in memory, Kafka's password too.
+``appending`` and ``reading`` return functions for ``DataFrame.mapInArrow``, which run in tasks on Spark's executors.
+Their arguments, with Kafka's password, travel there in memory.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from shore.tables.feeds import FEEDS
 
 CLIENT_ID: Final = "fairlead-feeds"
 GIVEN: Final = pa.schema([*FEEDS.plain_schema, *(CUSTOMER_FEED.plain_schema.field(name) for name in ("kind", "value"))])
-"""Rows of table ``feeds``; with ``kind`` and ``value`` where the customer has a table of its own."""
+"""Rows of table ``feeds``, with ``kind`` and ``value`` for customers with a table of their own."""
 
 Batches = Iterator[pa.RecordBatch]
 
 
 def create_feeds(endpoint: KafkaEndpoint, customers: Collection[str]) -> None:
-    """Create the feeds' logs that are not there yet, and open each empty one with its marker."""
+    """Create the feeds' logs that do not exist yet, and write the opening marker to each empty one."""
 
     async def create() -> None:
         topics = {feed_topic(customer): customer for customer in customers}
@@ -58,7 +58,7 @@ def create_feeds(endpoint: KafkaEndpoint, customers: Collection[str]) -> None:
 
 
 def feed_extents(endpoint: KafkaEndpoint, customers: Collection[str]) -> dict[str, OffsetRange]:
-    """The offsets that each feed has now, asked in one request for their ends and one for their starts."""
+    """Return the range of offsets that each feed has now, by one request for all ends and one for all starts."""
 
     async def ask() -> dict[str, OffsetRange]:
         async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
@@ -71,17 +71,17 @@ def feed_extents(endpoint: KafkaEndpoint, customers: Collection[str]) -> dict[st
 def appending(
     endpoint: KafkaEndpoint, ends: Mapping[str, int], with_values: Collection[str]
 ) -> Callable[[Batches], Batches]:
-    """A function that appends rows of ``DUE`` to feeds, and gives the rows of ``GIVEN`` that they have become.
+    """Return a function that appends rows of ``DUE`` to feeds and yields the resulting rows of ``GIVEN``.
 
-    All rows of a customer must be in one task, in the order of its feed. The task may run again: what an earlier
-    attempt appended is found behind the expected end of the feed, and gives the same rows.
+    All rows of a customer must be in one task, in the order of its feed. The task may run again: it finds the records
+    of an earlier attempt after the expected end of the feed, and yields the same rows.
 
     Args:
-        ends: Where each feed ends, for what is known on the driver.
+        ends: Where each feed ends, as far as the driver knows.
         with_values: Customers whose rows need ``kind`` and ``value``.
 
     The function raises:
-        FeedMovedError: somebody else appends to a feed.
+        FeedMovedError: another process appends to a feed.
         SiteUnreachableError: Kafka does not answer.
     """
 
@@ -104,8 +104,8 @@ def appending(
 
 
 def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[Batches], Batches]:
-    """A function that reads feeds back: of rows ``customer``, ``start``, ``stop`` (offsets of its feed) rows of
-    ``GIVEN`` for the data records between them."""
+    """Return a function that reads feeds back: it takes rows ``customer``, ``start``, ``stop`` (offsets of the feed)
+    and yields rows of ``GIVEN`` for the data records between them."""
 
     async def piece(cluster: Cluster, customers: Mapping[TP, str], found: Any) -> list[tuple[str, Record]] | None:
         try:
@@ -132,14 +132,14 @@ def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[
 
 
 def given_rows(records: Sequence[tuple[str, Record]], with_values: Collection[str]) -> pa.RecordBatch:
-    """Rows of ``GIVEN`` for data records in customers' feeds. Records that shore did not write are left out."""
+    """Return rows of ``GIVEN`` for data records in customers' feeds. Records that shore did not write are left out."""
     rows = (given_row(customer, record, with_value=customer in with_values) for customer, record in records)
     return pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=GIVEN)
 
 
 @dataclass(slots=True)
 class _Feed:
-    """One feed in a task: where it ends, and what an earlier attempt of the task appended that has not been met yet."""
+    """One feed in a task: its end, and the records of an earlier attempt that this attempt has not come to yet."""
 
     log: TP
     end: int
@@ -163,7 +163,7 @@ class _Feeds:
         await self._cluster.close()
 
     async def append(self, rows: Sequence[Mapping[str, Any]]) -> list[tuple[str, Record]]:
-        """Append rows to their feeds, all feeds at once; gives the records as they stand there."""
+        """Append rows to their feeds, all feeds at once. Return the stored records."""
         new: dict[str, list[NewRecord]] = {}
         for row in rows:
             new.setdefault(row["customer"], []).append(new_record(row))
@@ -172,13 +172,13 @@ class _Feeds:
         return [(customer, record) for customer, records in zip(new, found, strict=True) for record in records]
 
     def check_done(self) -> None:
-        """Raises: FeedMovedError: a feed has records behind its expected end that are not of this task."""
+        """Raise ``FeedMovedError`` where a feed has records after its expected end that are not from this task."""
         for feed in self._feeds.values():
             if feed.appended:
                 raise moved(feed.log, feed.appended[0].offset)
 
     async def _look_at(self, customers: Sequence[str]) -> None:
-        """Compare where feeds end with where they are expected to, and read what is beyond."""
+        """Compare the ends of feeds with the expected ends, and read the records beyond."""
         logs = {customer: TP(feed_topic(customer)) for customer in customers}
         positions = await self._appender.positions(list(logs.values()))
 
@@ -221,7 +221,7 @@ def _origin(record: Record | NewRecord) -> object:
 
 
 def moved(log: TP, end: int) -> FeedMovedError:
-    """The error where a feed does not end where it must."""
+    """Return the error for a feed that does not end at the expected offset."""
     return FeedMovedError(
         f"log {log} does not end at {end}, where shore was about to append: another process writes this feed",
         hint="let only one 'fairlead shore run' write a topology's feeds; the next run goes on",
@@ -230,7 +230,7 @@ def moved(log: TP, end: int) -> FeedMovedError:
 
 
 async def _all_of(*work: Any) -> list[Any]:
-    """All results; an error is raised when all have ended, so that nothing goes on in the background."""
+    """Return all results. Raise an error only when all have ended, so that nothing goes on in the background."""
     found = await asyncio.gather(*work, return_exceptions=True)
     for each in found:
         if isinstance(each, BaseException):

@@ -1,7 +1,7 @@
-"""From raw rows of the small streams to rows of their tables (``shore.tables.operations``).
+"""Parse raw rows of the small streams into rows of their tables (``shore.tables.operations``).
 
-Job ``operations`` parses on Spark's executors, which import this module and little else; ``shore.verify`` and repairs
-parse by the same function.
+Job ``operations`` parses on Spark's executors, which import this module and little else. ``shore.verify`` and repairs
+use the same function.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from shore.source.parsing import read_strict
 from shore.tables.operations import OPERATIONS, LogTable
 
 RAW_COLUMNS = ("topic", "offset", "term", "timestamp", "value")
-"""The columns of the source's raw rows that the tables are made of."""
+"""The columns of the source's raw rows that the tables need."""
 _BY_NAME = {operation.table.name: operation for operation in OPERATIONS}
 
 
 def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
-    """The rows of one table out of the source's raw rows; others are left out.
+    """Return the rows of one table, parsed from the source's raw rows. Rows of other tables are left out.
 
     Args:
-        raw: Has ``RAW_COLUMNS``.
+        raw: Rows with ``RAW_COLUMNS``.
     """
     logs = [topic for topic in pc.unique(raw["topic"]).to_pylist() if re.fullmatch(operation.pattern, topic)]
     own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
@@ -45,6 +45,6 @@ def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
 
 
 def parse_batches(table: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same for the batches of a Spark task (``DataFrame.mapInArrow``)."""
+    """Yield the rows of a table from the raw batches of a Spark task (``DataFrame.mapInArrow``)."""
     for batch in batches:
         yield from rows_of(_BY_NAME[table], pa.Table.from_batches([batch])).to_batches()

@@ -1,12 +1,12 @@
-"""Table ``alerts_ashore``: what shore itself finds in the logs of containers (``shore.alerts`` has the rules).
+"""Table ``alerts_ashore``: alerts that shore itself finds in the logs of containers (``shore.alerts`` has the rules).
 
 Grain: one row per state of an alert. Key: (``alert_id``, ``revision``). Units: degrees Celsius, minutes; times in UTC.
-Late data: a log's readings are judged in the order of the log; one that comes after a newer one of its device changes
-nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
+Late data: a log's readings are judged in the order of the log; a reading that comes after a newer one of its device
+changes nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
 
-The rows follow from the logs alone, with one exception: a silence that is not over yet (or that turned out to be none)
-was opened because time passed; ``compared`` says what of the table follows from the logs alone, ``comparable_rows`` how
-such a row must read where there is one.
+The rows follow from the logs alone, with one exception: the passing of time opens a silence that is not over yet, or
+that turns out to be none. ``compared`` selects the rows that follow from the logs alone; ``comparable_rows`` also says
+how a row of a silence must read where there is one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shore.alerts.machine import SILENCE, State, advance, told_by_time
 from shore.alerts.rules import COLUMNS, AlertReading, reading_of
 from shore.tables.model import TIME, Column, Table
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
@@ -63,36 +63,35 @@ ALERTS_ASHORE = Table(
 
 
 def alerts_ashore(readings: DataFrame) -> DataFrame:
-    """The table as it follows from ``readings``: each log is judged in the order of its offsets, by one task.
+    """Compute the table from ``readings``. One task judges each log in the order of its offsets.
 
-    Silences that only time passing tells are not in it: see ``compared``.
+    Silences that only the passing of time reveals are left out: see ``compared``.
     """
     return _judged(readings).groupBy("log").applyInArrow(_states_of, ALERTS_ASHORE.spark_schema)
 
 
 def comparable(rows: DataFrame, readings: DataFrame) -> DataFrame:
-    """The rows of the table that can be compared, and what they must be: ``comparable_rows`` of each log.
+    """Return the rows of the table that can be compared, and what they must be: ``comparable_rows`` of each log.
 
     Returns:
-        The columns of the table, and ``stored``: whether it is a row of the table or one that there must be.
+        The columns of the table, and ``stored``: true for a row of the table, false for an expected row.
     """
     both = rows.select(*ALERTS_ASHORE.plain_schema.names).groupBy("log").cogroup(_judged(readings).groupBy("log"))
     return both.applyInArrow(_comparable_of, ALERTS_ASHORE.spark_schema.add("stored", "boolean"))
 
 
 def table_of(states: Iterable[State]) -> pa.Table:
-    """States as rows of this table, sorted by its key."""
+    """Return states as rows of this table, sorted by its key."""
     rows = pa.Table.from_pylist([state._asdict() for state in states], schema=ALERTS_ASHORE.plain_schema)
     return ALERTS_ASHORE.sorted(rows)
 
 
 def compared(rows: pa.Table) -> pa.Table:
-    """What of the table must be the same as ``alerts_ashore`` gives: all of it but what only time passing can tell.
+    """Select the rows that must equal those of ``alerts_ashore``: all that do not depend on the passing of time alone.
 
     Left out are alerts SILENCE that are still open (no later reading has shown the gap yet), that turned out to be none
-    (``delayed``, ``left``) or ended because the container was forgotten, and other ends for that reason. A log whose
-    box was forgotten, and which then brought readings of the time before that, may differ: what was forgotten is not
-    known.
+    (``delayed``, ``left``) or that ended because the container was forgotten, and other ends for that reason. A log may
+    differ if its box was forgotten and then sent readings from before that time: what was forgotten is not known.
     """
     proven = rows.filter(pc.and_(pc.equal(rows["kind"], SILENCE), pc.equal(rows["reason"], "gap")))["alert_id"]
     counts = pc.or_(pc.not_equal(rows["kind"], SILENCE), pc.is_in(rows["alert_id"], proven))
@@ -101,9 +100,10 @@ def compared(rows: pa.Table) -> pa.Table:
 
 
 def comparable_rows(log: str, rows: pa.Table, readings: Sequence[AlertReading]) -> tuple[pa.Table, pa.Table]:
-    """What of one log's rows must be the same as what: ``compared`` of them and of what its readings give, and of what
-    only time passing tells the rows that are there, with how each must read. Of a log whose box was forgotten the
-    latter are left out.
+    """Return the comparable rows of one log, and what they must be.
+
+    These are ``compared`` of the stored rows and of what the log's readings give. Stored rows that only the passing of
+    time explains are added, with how each must read; not so for a log whose box was forgotten.
 
     Args:
         readings: All readings of the log, in the order of their offsets.
@@ -124,7 +124,7 @@ def comparable_rows(log: str, rows: pa.Table, readings: Sequence[AlertReading]) 
 
 
 def _likest(row: Mapping[str, Any], states: Sequence[State]) -> State | None:
-    """Of how a silence may have gone on, what a row says it did."""
+    """The possible continuation of a silence that has the row's reason, else the first."""
     return next((each for each in states if each.reason == row["reason"]), states[0] if states else None)
 
 
@@ -133,7 +133,7 @@ def _keys(rows: pa.Table) -> list[tuple[str, int]]:
 
 
 def _judged(readings: DataFrame) -> DataFrame:
-    """What the rules see of ``readings``, and the log."""
+    """The columns of ``readings`` that the rules use, and the log."""
     from pyspark.sql import functions as F
 
     times = {"device_date_time": F.unix_micros("device_date_time").alias("device_date_time")}

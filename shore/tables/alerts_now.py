@@ -1,8 +1,7 @@
-"""Table ``alerts_now``: one row an alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
+"""Table ``alerts_now``: one row per alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
-Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: all alerts of a box are made again, as a whole,
-when a row comes that touches it, from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Doing it
-twice changes nothing.
+Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: a new row about a box recomputes all alerts of
+that box from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Repeating this changes nothing.
 """
 
 from __future__ import annotations
@@ -145,7 +144,7 @@ where a.number = 1
 def alerts_now(
     alerts: DataFrame, alerts_ashore: DataFrame, custody: DataFrame, bookings: DataFrame, sites: DataFrame
 ) -> DataFrame:
-    """All alerts in these rows of the two tables of alerts as they stand now.
+    """Compute the current state of all alerts in these rows of both alert tables.
 
     Args:
         alerts: All rows of each of their containers.

@@ -1,11 +1,11 @@
-"""Table ``bookings``: the history of every booking as states (SCD type 2), made of ``booking_changes``.
+"""Table ``bookings``: the history of every booking as states (SCD type 2), computed from ``booking_changes``.
 
-A state is what one change says of one booking for one container; it holds until another change says something else. A
-change that repeats what holds already (the same content sent twice) begins no state.
+A state is what one change says about one booking for one container. It holds until another change says something else.
+A change that repeats the current content (sent twice) begins no state.
 
-Order of changes: within a log that of the log. Between the logs of two offices by the records' times, then by name of
-log; a record whose time is before that of an earlier record of its own log counts with that earlier record's time, so
-that no log is ever read out of its order.
+Within a log, changes are ordered by offset. Between the logs of two offices they are ordered by record time, then by
+name of log. A record that is older than an earlier record of its own log counts with that record's time, so the order
+within a log is always kept.
 """
 
 from __future__ import annotations
@@ -92,6 +92,6 @@ window booking as (
 
 
 def bookings(booking_changes: DataFrame) -> DataFrame:
-    """The states that follow from changes, which must be all changes of each of their bookings."""
+    """Compute the states of bookings. The input must have all changes of each of its bookings."""
     found: DataFrame = booking_changes.sparkSession.sql(STATES, booking_changes=booking_changes)
     return found

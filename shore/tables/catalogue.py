@@ -1,4 +1,4 @@
-"""All tables by name, and the job that keeps each."""
+"""List all tables by name, and the job that keeps each."""
 
 from __future__ import annotations
 
@@ -73,10 +73,10 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     "containers_now": ("containers_now",),
     "quality": ("quality",),
 }
-"""The tables that each job keeps. ``sites`` and ``owners`` say what the topology says: every run writes them."""
+"""The tables that each job keeps. ``sites`` and ``owners`` are not here: every run writes them from the topology."""
 _JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "ships", "owners": "ships"}
 
 
 def job_of(table: str) -> str:
-    """The job that keeps a table."""
+    """Return the job that keeps a table."""
     return _JOBS[table]

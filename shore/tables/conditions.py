@@ -1,11 +1,10 @@
-"""Table ``conditions``: what each container went through, hour by hour and over sliding windows of 24 hours.
+"""Table ``conditions``: climate and power of each container, hour by hour and over sliding windows of 24 hours.
 
-Units: degrees Celsius, per cent, minutes, shares from 0 to 1. What is out of band, and how long a reading stands, is in
-``shore.tables.bands``; the hours are made by ``shore.tables.hours`` and nothing else, the longer windows from the
-hours, so that both agree: sums are sums of the hours, means are means of the hours weighted by their readings.
+Units: degrees Celsius, per cent, minutes, shares from 0 to 1. ``shore.tables.bands`` defines what is out of band and
+how long a reading stands. ``shore.tables.hours`` alone computes hours, and longer windows are computed from the hours,
+so both agree: sums are sums of the hours, means are means of the hours weighted by their readings.
 
-Windows of 24 hours begin every hour. There is one for each hour in which the box reported, ending with it, and one for
-each day of UTC on which it did; the windows between would say nothing that these do not.
+One window of 24 hours ends with each hour in which the box reported, and one with each day of UTC on which it did.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from shore.tables.hours import hours
 from shore.tables.model import TIME, Column, Table
 from shore.tables.sliding import HOUR, windows
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 _DOUBLE, _LONG = pa.float64(), pa.int64()
@@ -91,7 +90,8 @@ def _of_hours(name: str, over: str) -> str:
 
 
 def aggregates_of_hours(over: str = "over frame") -> dict[str, str]:
-    """The columns of a longer window as aggregates over its hours, each aggregate function followed by ``over``."""
+    """Return the columns of a longer window as aggregates over its hours, each aggregate function followed by
+    ``over``."""
     return {name: _of_hours(name, over) for name in _VALUES}
 
 
@@ -99,16 +99,16 @@ _VALUES: Final = tuple(CONDITIONS.plain_schema.names[4:])
 
 
 def conditions(readings: DataFrame) -> DataFrame:
-    """All rows of the table, from all of ``readings``."""
+    """Compute all rows of the table from all of ``readings``."""
     units = hour_rows(hours(readings))
     return units.unionByName(day_rows(units))
 
 
 def hour_rows(hours: DataFrame) -> DataFrame:
-    """The rows of one hour, from what ``shore.tables.hours`` makes."""
+    """Return the rows of one hour, from the rows of ``shore.tables.hours``."""
     return hours.selectExpr(*("1 as window_hours" if c == "window_hours" else c for c in CONDITIONS.plain_schema.names))
 
 
 def day_rows(units: DataFrame) -> DataFrame:
-    """The rows of 24 hours, from those of one hour."""
+    """Return the rows of 24 hours, from those of one hour."""
     return windows(units, CONDITIONS, aggregates_of_hours(), unit=HOUR, count=24)

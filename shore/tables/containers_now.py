@@ -1,12 +1,11 @@
-"""Table ``containers_now``: the last known state of every container that anything is known of.
+"""Table ``containers_now``: the last known state of every container.
 
-A row has parts that follow from different tables: the newest reading (``newest_readings``), the holder (``holders``),
-the open alerts (``open_alerts``). ``with_places_and_bookings`` joins them with the line, the site or ship, its position
-and the booking. The statements run in Spark; DuckDB understands them, too.
+The parts of a row come from different tables: the newest reading (``newest_readings``), the holder (``holders``), the
+open alerts (``open_alerts``). ``with_places_and_bookings`` joins them with the line, the site or ship, its position and
+the booking. The SQL runs in Spark and in DuckDB.
 
-The reading that counts is the newest by the device's clock; a clock that is ahead of the moment of receipt counts as
-that moment, so that a wrong clock cannot hold a box's state for ever. "Now" is the box's own: the newest time known of
-it, by its reading or its custody.
+The newest reading by the device's clock counts. A clock ahead of the moment of receipt counts as that moment, so a
+wrong clock cannot freeze a box's state. "Now" is the box's own: the newest time of its reading or its custody.
 """
 
 from __future__ import annotations
@@ -86,9 +85,9 @@ select equipment_reference,
 from {readings}
 where device_date_time is not null and equipment_reference is not null
 """
-"""What of rows of ``readings`` counts here."""
+"""The rows and columns of ``readings`` that count here."""
 
-# Only the latest of each container are sorted, so a long history costs one aggregation.
+# Only the newest readings of each container are sorted, so a long history costs one aggregation.
 NEWEST: Final = """
 with latest as (
     select equipment_reference, max(reading_date_time) as reading_date_time from {observed} observed group by 1
@@ -188,7 +187,7 @@ def containers_now(
     sites: DataFrame,
     owners: DataFrame,
 ) -> DataFrame:
-    """The state of all containers that these rows are about. All rows of a container must be there."""
+    """Compute the state of all containers that these rows are about. All rows of a container must be there."""
     return with_places_and_bookings(
         newest_readings(observed(readings)),
         holders(custody),
@@ -201,26 +200,26 @@ def containers_now(
 
 
 def observed(readings: DataFrame) -> DataFrame:
-    """Of rows of ``readings`` what counts here: ``equipment_reference`` and ``READING_COLUMNS``."""
+    """Return the part of ``readings`` that counts here: ``equipment_reference`` and ``READING_COLUMNS``."""
     found: DataFrame = readings.sparkSession.sql(OBSERVED, readings=readings)
     return found
 
 
 def newest_readings(observed: DataFrame) -> DataFrame:
-    """By container the reading that counts, of rows as ``observed`` gives them."""
+    """Return each container's newest reading from rows of ``observed``."""
     found: DataFrame = observed.sparkSession.sql(NEWEST, observed=observed)
     return found.select("equipment_reference", *READING_NAMES)
 
 
 def holders(custody: DataFrame) -> DataFrame:
-    """By container ``holder``, ``held_since`` and ``custody_event`` of the newest term of its newest log."""
+    """Return ``holder``, ``held_since`` and ``custody_event`` by container, from the newest term of its newest log."""
     found: DataFrame = custody.sparkSession.sql(HOLDERS, custody=custody)
     return found
 
 
 def open_alerts(alerts: DataFrame, alerts_ashore: DataFrame) -> DataFrame:
-    """By container with an alert ``open_alerts``, and ``worst``, the rank of the worst open one: 1 WARNING, 2 ALARM,
-    3 CRITICAL, null where none is open."""
+    """Return ``open_alerts`` and ``worst`` by container with an alert. ``worst`` is the rank of the worst open alert: 1
+    WARNING, 2 ALARM, 3 CRITICAL, null where none is open."""
     found: DataFrame = alerts.sparkSession.sql(OPEN_ALERTS, alerts=alerts, alerts_ashore=alerts_ashore)
     return found
 
@@ -235,12 +234,12 @@ def with_places_and_bookings(
     sites: DataFrame,
     owners: DataFrame,
 ) -> DataFrame:
-    """The rows of all containers that one of the parts or a booking is about.
+    """Return the rows of all containers that have one of the parts or a booking.
 
     Args:
-        newest: ``newest_readings``.
-        held: ``holders``.
-        alerted: ``open_alerts``.
+        newest: From ``newest_readings``.
+        held: From ``holders``.
+        alerted: From ``open_alerts``.
     """
     found: DataFrame = newest.sparkSession.sql(
         NOW,

@@ -1,7 +1,7 @@
-"""Table ``custody``: the chain of custody of every log, as intervals. Made of ``custody_entries``.
+"""Table ``custody``: the chain of custody of every log, as intervals, computed from ``custody_entries``.
 
-The entries of a log are judged (``topologies.ledger_trust``: which are believed) and chained
-(``fairlead.custody.history``) by one call of Python for each log, on executors. Neither needs entries of other logs.
+For each log, one Python call on executors decides which entries are believed (``topologies.ledger_trust``) and chains
+them (``fairlead.custody.history``). Neither step needs entries of other logs.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ CUSTODY = Table(
 
 
 def custody(custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
-    """The intervals of the logs that entries are about.
+    """Compute the custody intervals of the logs that the entries are about.
 
     Args:
         custody_entries: All entries of each of its logs.
-        sites: All sites of the topology: which of them are ships decides who is believed.
-        owners: All owner codes: which logs are those of containers.
+        sites: All sites of the topology: which of them are ships decides which entries are believed.
+        owners: All owner codes: they tell which logs are those of containers.
 
     Until the topology is written (there are no sites), every entry is believed.
     """
@@ -85,26 +85,26 @@ def custody(custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> 
 
 
 def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
-    """The intervals of every log that the entries name; all entries of a log must be there."""
+    """Return the intervals of every log that the entries name. All entries of a log must be there."""
     rows = [row for chain in chains(entries) for row in _rows(chain)]
     return pa.Table.from_pylist(rows, schema=CUSTODY.plain_schema)
 
 
 def rows_of_entries(entries: pa.Table, rules: Rules | None) -> pa.Table:
-    """The same, from rows of ``custody_entries``: ``log``, ``log_offset`` and ``payload`` are needed. Entries that are
-    not believed are left out; all are believed where there are no ``rules``."""
+    """Return the intervals from rows of ``custody_entries`` (``log``, ``log_offset`` and ``payload``), without entries
+    that are not believed. Without ``rules`` all entries are believed."""
     return rows_of(each.entry for each in believed_of(entries, rules))
 
 
 def believed_of(entries: pa.Table, rules: Rules | None) -> list[Told]:
-    """The entries in rows of ``custody_entries`` that are believed; all entries of a log must be there."""
+    """Return the believed entries in rows of ``custody_entries``. All entries of a log must be there."""
     told = list(_told(entries))
     return sift(rules, told)[0] if rules is not None else told
 
 
 def _told(entries: pa.Table) -> Iterator[Told]:
     for ledger, offset, payload in zip(*(entries[name].to_pylist() for name in _NEEDED), strict=True):
-        with contextlib.suppress(*UNREADABLE):  # their row says so
+        with contextlib.suppress(*UNREADABLE):  # their row has the column ``problem``
             yield Told(ledger, offset, ledger_entries.decode(payload))
 
 

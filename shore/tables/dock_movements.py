@@ -1,7 +1,7 @@
-"""Table ``dock_movements``: what came to a dock, was loaded, unloaded and left, and which ships; for port authorities.
+"""Table ``dock_movements``: arrivals, loads, unloads and departures of boxes and ships at docks, for port authorities.
 
-Made of ``events``: one row per DCSA eventID, however often and by however many sites it was published. It says of which
-line a box is and never what is inside, for whom, or under which booking: a port authority may be given all of it.
+Computed from ``events``: one row per DCSA eventID, however many copies were published and by however many sites. It
+names a box's line, but never its contents, customer or booking, so a port authority may be given all of it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ where e.copy = 1
 
 
 def dock_movements(events: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
-    """What events say, one row each.
+    """Return one row per event.
 
     Args:
         events: All copies of each of its events.

@@ -1,12 +1,12 @@
 """Tables ``excursions`` and ``excursion_parts``: when a container was out of band, as sessions.
 
-What is judged, and against what, is in ``shore.tables.bands``: temperature, humidity and power. A session begins with
-the first reading out of band. It is over when the container has been back in band for 30 minutes, or has said nothing
-that can be judged for six hours; a reading out of band after that begins another one. Readings that cannot be judged
-(defrosting, an inspection before a trip, no set point) neither begin nor end anything.
+``shore.tables.bands`` defines the bands of temperature, humidity and power. A session begins with the first reading out
+of band. It is over when the container has been back in band for 30 minutes, or has sent nothing that can be judged for
+six hours; a later reading out of band begins another session. Readings that cannot be judged (defrosting, an inspection
+before a trip, no set point) neither begin nor end anything.
 
-``excursion_parts`` holds the same half hour by half hour. Within a half hour readings out of band are always of one
-session, so sessions follow from the parts alone, and a late reading makes some half hours again and not a voyage.
+``excursion_parts`` holds the same by half hour. Readings out of band within a half hour are always of one session. So
+sessions follow from the parts alone, and a late reading recomputes some half hours instead of a voyage.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from shore.tables.bands import (
 )
 from shore.tables.model import TIME, Column, Table
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
-SLOT: Final = dt.timedelta(minutes=30)  # of a part, and how long a box must be back in band
+SLOT: Final = dt.timedelta(minutes=30)  # length of a part; also how long a box must be back in band
 SILENCE: Final = dt.timedelta(hours=6)
 _SLOT, _SILENCE = (int(time.total_seconds()) * 1_000_000 for time in (SLOT, SILENCE))
 
@@ -179,9 +179,9 @@ group by equipment_reference, quantity, part_start
 
 
 def excursion_parts(readings: DataFrame) -> DataFrame:
-    """The half hours out of band that follow from ``readings`` (at least the columns ``bands.USED``).
+    """Compute the half hours out of band from ``readings`` (at least the columns ``bands.USED``).
 
-    A half hour comes out right if the readings hold what was measured in it, ``SLOT`` before and ``SILENCE`` after.
+    A half hour is correct if the readings hold what was measured in it, ``SLOT`` before and ``SILENCE`` after.
     """
     return readings.sparkSession.sql(_PARTS, readings=readings)
 
@@ -228,5 +228,5 @@ group by equipment_reference, quantity, session
 
 
 def excursions(excursion_parts: DataFrame) -> DataFrame:
-    """The sessions that half hours out of band make up."""
+    """Join half hours out of band into sessions."""
     return excursion_parts.sparkSession.sql(_SESSIONS, parts=excursion_parts)

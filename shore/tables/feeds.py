@@ -1,10 +1,9 @@
-"""Table ``feeds``: what each customer was given, as a copy of the feed logs' origins.
+"""Table ``feeds``: which record each customer was given, with the log and offset it was copied from.
 
-Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Of the rows of one
-(``customer``, ``log``, ``log_offset``), in the order of the feed, the first gives the record, the next (if any) takes
-it back, the one after that gives it again: that is what "exactly once" means here. The table is only ever filled with
-what stands in the feed logs (``shore.sink.exactly_once``): it can be deleted and will be filled again. Late data: see
-``shore.feeds``.
+Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Rows of one (``customer``,
+``log``, ``log_offset``), in the order of the feed, alternate: the first delivers the record, the next takes it back,
+the one after that delivers it again. That is what "exactly once" means here. The table is filled only from the feed
+logs (``shore.sink.exactly_once``), so it can be deleted and is filled again. Late data: see ``shore.feeds``.
 """
 
 from __future__ import annotations

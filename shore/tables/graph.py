@@ -1,7 +1,7 @@
-"""The graph of tables: what each derived table follows from, and the function of DataFrames that makes it.
+"""The graph of tables: the inputs of each derived table, and the DataFrame function that computes it.
 
 The same function serves the job that keeps the table (over what new rows touch) and ``fairlead shore backfill``,
-``rebuild`` and ``verify`` (over everything). A table that no line names cannot be proven.
+``rebuild`` and ``verify`` (over everything). A derived table that is missing here cannot be verified.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """A table that follows from other tables.
+    """A table that is computed from other tables.
 
     Args:
-        inputs: The tables it follows from.
+        inputs: The tables it is computed from.
         compute: Makes all of its rows from all rows of its inputs.
-        time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
+        time: The column by which a backfill limits what it recomputes; None: it recomputes the whole table.
     """
 
     table: Table
@@ -98,4 +98,4 @@ DERIVED: tuple[Derived, ...] = (
     ),
     Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"])),
 )
-"""In an order in which each table comes after its inputs."""
+"""Each table comes after its inputs."""

@@ -1,8 +1,8 @@
-"""What one hour of a box's readings comes to: the one pass over ``readings`` for ``conditions`` and ``mkt``.
+"""Aggregate a box's readings by hour: the one pass over ``readings`` for ``conditions`` and ``mkt``.
 
-``hours`` gives a row per container and hour with at least one reading of its own, with the columns of both tables and a
-count by which ``excursions`` know where to look. A reading counts in the hour it was measured in; the time it stands
-for counts in the hours that time is in, so that no minute is lost where hours meet.
+``hours`` returns a row per container and hour with at least one reading of its own. It has the columns of both tables,
+and a count that shows ``excursions`` where to look. A reading counts in the hour it was measured in. The time it stands
+for is split among the hours it falls into, so no minute is lost where hours meet.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from shore.tables.bands import (
     USED,
 )
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 GAS_CONSTANT: Final = 8.3144e-3  # kJ/(K mol), as USP <1160> rounds it
-ACTIVATION_ENERGY: Final = 83.144  # kJ/mol, USP's value for want of the product's own
+ACTIVATION_ENERGY: Final = 83.144  # kJ/mol, USP's value where the product's own is unknown
 
 _COLUMNS = ", ".join(USED)
 
@@ -46,11 +46,11 @@ _TOUCHED = f"select distinct equipment_reference, window_start from ({_PLACED}) 
 
 
 def hours(readings: DataFrame, activation_energy: float = ACTIVATION_ENERGY) -> DataFrame:
-    """The hours of boxes that have a reading of their own.
+    """Aggregate the hours of boxes that have a reading of their own.
 
     Args:
-        readings: At least the columns ``bands.USED``. An hour comes out right if they hold what was measured in it and
-            in the 30 minutes before.
+        readings: At least the columns ``bands.USED``. An hour is correct if they hold what was measured in it and in
+            the 30 minutes before.
         activation_energy: kJ/mol.
 
     Returns:
@@ -61,13 +61,13 @@ def hours(readings: DataFrame, activation_energy: float = ACTIVATION_ENERGY) -> 
 
 
 def hours_of(touched: DataFrame, readings: DataFrame, activation_energy: float = ACTIVATION_ENERGY) -> DataFrame:
-    """The same of some hours only, as ``touched_hours`` names them."""
+    """Aggregate only some hours, as ``touched_hours`` names them."""
     statement = hours_sql(activation_energy, touched=True)
     return readings.sparkSession.sql(statement, readings=readings, touched=touched)
 
 
 def touched_hours(readings: DataFrame) -> DataFrame:
-    """The hours (equipment_reference, window_start) that readings count in, or may stand in for a while."""
+    """Return the hours (equipment_reference, window_start) that the readings count in or may extend into."""
     return readings.sparkSession.sql(_TOUCHED, readings=readings)
 
 
@@ -76,7 +76,7 @@ def _time(condition: str) -> str:
 
 
 def _probe(prefix: str, value: str, kelvin: str) -> str:
-    """Columns of one probe; a value that no container has is none (and would make the exponential vanish)."""
+    """Columns of one probe. A value that no container can have is ignored (it would make the exponential vanish)."""
     there = f"{value} between -100.0 and 150.0" + (f" and not {DISTURBED}" if prefix == "air" else "")
     part = f"filter (where {there} and (own or held_micros > 0))"
     time = f"nullif(sum(held_micros) {part}, 0)"
@@ -91,7 +91,7 @@ def _probe(prefix: str, value: str, kelvin: str) -> str:
 
 
 def hours_sql(activation_energy: float, *, touched: bool) -> str:
-    """The statement over ``{readings}``, for Spark and DuckDB: of all hours, or of those in ``{touched}``."""
+    """Return the statement over ``{readings}``, for Spark and DuckDB: of all hours, or of those in ``{touched}``."""
     kelvin = f"{activation_energy / GAS_CONSTANT:.17e}"
     chosen = "where (equipment_reference, window_start) in (select equipment_reference, window_start from {touched})"
     return f"""

@@ -1,8 +1,7 @@
-"""Where every ship called and how it sailed: tables ``port_calls`` and ``voyages`` from ``dock_movements`` and
-``positions``.
+"""Compute tables ``port_calls`` and ``voyages`` from ``dock_movements`` and ``positions``.
 
-Each ship's events and positions meet in one call of ``shore.sailing.sail``, on executors. Both tables come out of it:
-whoever wants both persists ``itineraries`` and takes each from there.
+One call of ``shore.sailing.sail`` per ship, on executors, takes its events and positions and returns rows of both
+tables. A caller that needs both tables persists ``itineraries`` and selects each from it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _ORDER: Final = ("device_date_time", "log", "log_offset")
 _POSITION: Final = (_SHIP, *_ORDER, "latitude", "longitude", "speed_over_ground", "navigation_status")
 
 CALL, LEG = "call", "leg"
-"""Columns of ``itineraries``: each row has one of them."""
+"""Columns of ``itineraries``: exactly one of them is set in each row."""
 _SCHEMA: Final = pa.schema(
     [
         pa.field(name, pa.struct([field for field in table.plain_schema if field.name != "vessel"]))
@@ -41,12 +40,12 @@ _SCHEMA: Final = pa.schema(
 
 
 def port_calls(dock_movements: DataFrame, positions: DataFrame, sites: DataFrame) -> DataFrame:
-    """Table ``port_calls`` from all rows of its inputs."""
+    """Compute table ``port_calls`` from all rows of its inputs."""
     return named(itineraries(dock_movements, positions, sites), CALL, sites)
 
 
 def voyages(dock_movements: DataFrame, positions: DataFrame, sites: DataFrame) -> DataFrame:
-    """Table ``voyages`` from all rows of its inputs."""
+    """Compute table ``voyages`` from all rows of its inputs."""
     return named(itineraries(dock_movements, positions, sites), LEG, sites)
 
 
@@ -56,17 +55,17 @@ def itineraries(
     sites: DataFrame,
     bounds: Mapping[str, TimeBounds] | None = None,
 ) -> DataFrame:
-    """The calls and legs of ships.
+    """Compute the calls and legs of ships.
 
     Args:
         dock_movements: All movements of each ship (``ship_events``).
         positions: All positions of each ship, at least those that ``bounds`` needs (``shore.sailing.TimeBounds``).
         sites: All sites of the topology: the places of ports.
-        bounds: The part of each ship's history that is made, by IMO number; None: all of all ships.
+        bounds: The part of each ship's history to compute, by IMO number; None: all of all ships.
 
     Returns:
-        A row for each call and each leg: columns ``CALL`` and ``LEG``, structs of the columns of ``port_calls`` and
-        ``voyages`` but for the ship's name; one of them is null.
+        One row per call and per leg, with the struct columns ``CALL`` and ``LEG``, one of which is null. The structs
+        have the columns of ``port_calls`` and ``voyages`` without the ship's name.
     """
     known = sites.where("latitude is not null").select("un_location_code", "latitude", "longitude").distinct()
     ports = sorted(Port(*row) for row in known.collect())
@@ -85,35 +84,35 @@ def itineraries(
 
 
 def named(found: DataFrame, what: str, sites: DataFrame) -> DataFrame:
-    """The calls or the legs (``CALL``, ``LEG``) of ``itineraries``, with the names of their ships."""
+    """Return the calls or the legs (``CALL``, ``LEG``) of ``itineraries``, with the names of their ships."""
     ships = sites.where("kind = 'ship'").selectExpr(_SHIP, "title as vessel")
     return found.where(f"`{what}` is not null").select(f"{what}.*").join(ships, _SHIP, "left")
 
 
 def ship_events(dock_movements: DataFrame) -> DataFrame:
-    """The movements that say where a ship was."""
+    """Return the movements that place a ship at a port."""
     said = f"movement in ('ARRI', 'DEPA') and {_SHIP} is not null and un_location_code is not null"
     return dock_movements.where(said).select(*_EVENT)
 
 
 def events_of(rows: pa.Table) -> list[ShipEvent]:
-    """Rows of ``ship_events`` for ``shore.sailing``."""
+    """Convert rows of ``ship_events`` to events for ``shore.sailing``."""
     columns = [rows["event_date_time"].cast(pa.int64()), *(rows[name] for name in _EVENT[2:])]
     return [ShipEvent(*each) for each in zip(*(column.to_pylist() for column in columns), strict=True)]
 
 
 def micros(time: dt.datetime) -> int:
-    """Microseconds since 1970."""
+    """Convert a time to microseconds since 1970."""
     return (time - _EPOCH) // _MICROSECOND
 
 
 def instant(since_1970: int) -> dt.datetime:
-    """The time so many microseconds after the beginning of 1970."""
+    """Convert microseconds since 1970 to a time."""
     return _EPOCH + since_1970 * _MICROSECOND
 
 
 def _track(positions: pa.Table) -> Track:
-    """The positions of one ship, in order; of several at one moment the one that was written first."""
+    """The positions of one ship in order of time. Of several at one moment, the one written first counts."""
     ordered = positions.sort_by([(name, "ascending") for name in _ORDER])
     time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
     first = np.ones(len(time), bool)

@@ -21,7 +21,7 @@ from shore.tables.hours import GAS_CONSTANT, hours
 from shore.tables.model import TIME, Column, Table
 from shore.tables.sliding import DAY, HOUR, windows
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 _DOUBLE, _LONG = pa.float64(), pa.int64()
@@ -64,10 +64,10 @@ def _of_units(prefix: str, over: str) -> dict[str, str]:
     minutes = f"{prefix}_minutes_observed"
     mean, kinetic = f"{prefix}_temperature_mean", f"{prefix}_mean_kinetic_temperature"
     kelvin = f"(activation_energy / {GAS_CONSTANT})"
-    # The mean kinetic temperature of an hour stands for its exponentials: weighted by minutes they add up to those of
-    # the readings.
+    # An hour's mean kinetic temperature gives back the mean of its exponentials. Weighted by minutes these add up to
+    # those of the readings.
     harm = f"sum({minutes} * exp(-{kelvin} / ({kinetic} + 273.15))) {over}"
-    # What was seen for no time at all has no mean, and no weight.
+    # A unit that was observed for no time has no mean and no weight.
     time = f"nullif(sum(case when {kinetic} is not null then {minutes} end) {over}, 0)"
     return {
         f"{prefix}_readings": f"sum({prefix}_readings) {over}",
@@ -80,31 +80,31 @@ def _of_units(prefix: str, over: str) -> dict[str, str]:
 
 
 def aggregates_of_units(over: str = "over frame") -> dict[str, str]:
-    """The columns of a longer window as aggregates over its hours or days, each aggregate function followed by
+    """Return the columns of a longer window as aggregates over its hours or days, each aggregate function followed by
     ``over``."""
     energy = {"activation_energy": f"max(activation_energy) {over}"}
     return energy | _of_units("air", over) | _of_units("cargo", over)
 
 
 def mkt(readings: DataFrame, activation_energy: float) -> DataFrame:
-    """All rows of the table, from all of ``readings``; the activation energy in kJ/mol."""
+    """Compute all rows of the table from all of ``readings``. The activation energy is in kJ/mol."""
     units = hour_rows(hours(readings, activation_energy), activation_energy)
     days = day_rows(units)
     return units.unionByName(days).unionByName(month_rows(days.where("whole_day")))
 
 
 def hour_rows(hours: DataFrame, activation_energy: float) -> DataFrame:
-    """The rows of one hour, from what ``shore.tables.hours`` makes with this activation energy (kJ/mol)."""
+    """Return the rows of one hour, from rows that ``shore.tables.hours`` makes with this activation energy (kJ/mol)."""
     fixed = {"window_hours": "1", "whole_day": "false", "activation_energy": f"cast({activation_energy!r} as double)"}
     return hours.selectExpr(*(f"{fixed[c]} as {c}" if c in fixed else c for c in MKT.plain_schema.names))
 
 
 def day_rows(units: DataFrame) -> DataFrame:
-    """The rows of 24 hours, from those of one hour."""
+    """Return the rows of 24 hours, from those of one hour."""
     whole = "date_trunc('day', window_end) = window_end"
     return windows(units, MKT, aggregates_of_units(), unit=HOUR, count=24, whole_day=whole)
 
 
 def month_rows(days: DataFrame) -> DataFrame:
-    """The rows of 30 days, from those of whole days."""
+    """Return the rows of 30 days, from those of whole days."""
     return windows(days, MKT, aggregates_of_units(), unit=DAY, count=30, whole_day="false")

@@ -1,4 +1,4 @@
-"""What a table is made of: documented columns, and the statements every table owes its readers."""
+"""Describe a table: its documented columns, and the schemas and properties that follow from them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql.types import StructType
 
 _STATISTICS = "delta.dataSkippingStatsColumns"
@@ -19,7 +19,7 @@ TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseco
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``path`` is where its value stands in a record's JSON (``device.deviceDateTime``), if it does."""
+    """One column. ``path`` is its place in a record's JSON (``device.deviceDateTime``); empty if it has none."""
 
     name: str
     type: pa.DataType
@@ -37,15 +37,14 @@ class Table:
     """One Delta table and its promises.
 
     Args:
-        key: Columns that name a row for ever.
+        key: Columns that identify a row permanently.
         grain: What one row stands for.
         late: What happens when a record comes late or out of order, and on a re-run.
         layout: Partitioning or clustering, and why.
         retention: How long rows are kept, and who deletes them.
-        cluster_by: Columns by which OPTIMIZE puts rows together (liquid clustering), four at most; none for small
-            tables.
+        cluster_by: Columns by which OPTIMIZE clusters rows (liquid clustering), at most four; none for small tables.
         change_feed: Whether other tables follow its changes (Delta's change data feed).
-        partition_by: Columns by whose values files are kept apart; none for most tables.
+        partition_by: Partition columns; none for most tables.
     """
 
     name: str
@@ -62,24 +61,24 @@ class Table:
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema; each field's metadata carries its description as ``comment``, which Delta keeps."""
+        """The Arrow schema. Each field's metadata carries its description as ``comment``, which Delta keeps."""
         return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.description}) for c in self.columns])
 
     @property
     def plain_schema(self) -> pa.Schema:
-        """The same without metadata: what record batches are made with."""
+        """The Arrow schema without metadata, for making record batches."""
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
 
     @property
     def pruned_by(self) -> tuple[str, ...]:
-        """Columns that each file has statistics of, so that readers can leave it out: what names things, and times.
-        Delta's usual ones, the first 32, cost a writer as much as the rows do."""
+        """The columns whose statistics let readers skip files: keys, clustering columns, box and ship, and all times.
+        Delta's default, statistics on the first 32 columns, costs a writer as much as the rows do."""
         named = {*self.key, *self.cluster_by, "equipment_reference", "vessel_imo_number"} - {*self.partition_by}
         return tuple(c.name for c in self.columns if c.name in named or c.type == TIME)
 
     @property
     def spark_schema(self) -> StructType:
-        """Spark's schema; each field's metadata carries its description as ``comment``."""
+        """The Spark schema. Each field's metadata carries its description as ``comment``."""
         from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import StructField, StructType
 
@@ -88,12 +87,12 @@ class Table:
 
     @property
     def properties(self) -> dict[str, str]:
-        """The table's properties in Delta's words."""
+        """The table's properties by their Delta names."""
         found = {"delta.checkpointInterval": CHECKPOINT_INTERVAL, _STATISTICS: ",".join(self.pruned_by)}
         if self.change_feed:
             found[CHANGE_FEED] = "true"
         return found
 
     def sorted(self, rows: pa.Table) -> pa.Table:
-        """Rows in the order of the key."""
+        """Return the rows in the order of the key."""
         return rows.sort_by([(name, "ascending") for name in self.key])

@@ -1,25 +1,26 @@
 """Table ``outlook``: how long the cargo of a box that is not kept cool stays in its band, if nothing is done.
 
-Per box, as of its newest reading. The cargo's band is ``BAND_KELVIN`` around the box's usual set point: the one that
-most of its readings of the last three days have. A box is
+One row per box, as of its newest reading. The cargo's band is ``BAND_KELVIN`` around the box's usual set point: the one
+that most of its readings of the last three days have. A box is
 
 - ``UNPLUGGED``: not plugged in or switched off;
-- ``WRONG_SETPOINT``: its set point is further from the usual one than the band is wide;
-- ``FAILING``: powered, and the controlling air is out of band, half an hour after a defrost included;
+- ``WRONG_SETPOINT``: its set point is more than ``BAND_KELVIN`` from the usual one;
+- ``FAILING``: powered, and the controlling air is out of band; readings within half an hour after a defrost do not
+  count;
 - ``RUNNING``: none of these. A box whose newest reading has no set point has no state.
 
 Cargo follows Newton's law of cooling: it moves towards a temperature (the mean ambient temperature of the last 24
-hours, or the wrong set point) in proportion to its distance from it. The proportion is that of the box's own cargo
-probe since the state began, without its first hour, in which the air changes faster than the cargo:
+hours, or the wrong set point) in proportion to its distance from it. The factor is fitted to the box's own cargo probe
+since the state began, without the first hour, in which the air changes faster than the cargo:
 
     slope = k (T_towards - T_cargo)        minutes = 60 / k ln( (T_towards - T_now) / (T_towards - T_limit) )
 
-``slope`` is that of a straight line through the readings. Where the cargo moves otherwise than towards that
-temperature (fruit that breathes warms by itself), or is close to it, it is taken to go on at the same slope.
+``slope`` is that of a straight line through the readings. The slope is assumed constant where the cargo moves away from
+that temperature (fruit that breathes warms by itself) or is close to it.
 
 There are no minutes without enough data: ``LEAST_READINGS`` over an hour, whose slope is ``SIGNIFICANCE`` times its
-standard error. The spread joins that error and what the law leaves out (sun, day and night, breathing).
-``benchmarks/shore/outlook.py`` judges all of it against the simulator's physics.
+standard error. The spread combines that error and what the law leaves out (sun, day and night, breathing).
+``benchmarks/shore/outlook.py`` tests all of it against the simulator's physics.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ from shore.tables.bands import (
 )
 from shore.tables.model import TIME, Column, Table
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 LOOKBACK: Final = dt.timedelta(hours=72)  # before a box's newest reading; older ones do not count
 LEAST_READINGS: Final = 5
 SIGNIFICANCE: Final = 4.0
-_SETTLING: Final = 1.0  # hours until the air has found its new temperature
+_SETTLING: Final = 1.0  # hours until the air has settled at its new temperature
 _FITTED: Final = 24.0  # hours
-_NEAR: Final = 3.0  # K; closer to where it goes the law says nothing about the slope
-_NOISE: Final = 0.03  # K, of a probe: fewer than a dozen readings may lie on a line by chance
-_LAW: Final = 0.3  # relative error of the minutes by what the law leaves out, in nine of ten boxes
+_NEAR: Final = 3.0  # K; closer to T_towards the law says nothing about the slope
+_NOISE: Final = 0.03  # K, the least noise of a probe: fewer than a dozen readings may lie on a line by chance
+_LAW: Final = 0.3  # relative error of the minutes from what the law leaves out, in nine of ten boxes
 _Z: Final = 1.645  # standard errors on each side, in nine of ten
-_LONGEST: Final = 14.0 * 24 * 60  # minutes; beyond that nobody can say
+_LONGEST: Final = 14.0 * 24 * 60  # minutes; a longer prediction means nothing
 
 USED_BY_OUTLOOK: Final = (*USED, "received_date_time")
 """The columns of ``readings`` that the table is made from."""
@@ -86,7 +87,7 @@ OUTLOOK = Table(
 
 CREDIBLE: Final = f"""{IN_TIME}
         and coalesce(device_date_time <= received_date_time + interval {CLOCK_AHEAD_MS // 60_000} minutes, true)"""
-"""Readings that count: not those of a clock that is ahead, which would stay the newest."""
+"""Readings that count. A reading whose clock is ahead does not: it would stay the newest."""
 
 _OUTLOOK: Final = f"""
 with seen as (
@@ -195,6 +196,6 @@ from bounded
 
 
 def outlook(readings: DataFrame) -> DataFrame:
-    """All rows of the table, from ``readings`` (at least ``USED_BY_OUTLOOK``) of the 72 hours before each box's newest
-    one, or more."""
+    """Compute all rows from ``readings`` (at least ``USED_BY_OUTLOOK``) of at least the 72 hours before each box's
+    newest one."""
     return readings.sparkSession.sql(_OUTLOOK, readings=readings)

@@ -1,4 +1,4 @@
-"""Table ``quality``: how well each device reports, day by day of its own clock."""
+"""Table ``quality``: how well each device reports, by day of its own clock; rejected records by day of receipt."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ group by equipment_reference, day
 
 
 def quality(readings: DataFrame, readings_rejected: DataFrame) -> DataFrame:
-    """How well each device reported on each day. All rows of a container's day must be there."""
+    """Compute how well each device reported on each day. All rows of a container's day must be there."""
     session = readings.sparkSession
     reported = session.sql(REPORTS, readings=readings)
     refused = session.sql(REFUSED, readings_rejected=readings_rejected)

@@ -1,11 +1,11 @@
 """Tables ``readings`` and ``readings_rejected``: together every data record of every container's log.
 
-Grain: each data record of a container log is one row in exactly one of the two: in ``readings`` when it can be read, in
-``readings_rejected`` as it stands in the log when not. Markers and fillers are no rows, so that rows and records can be
-counted against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a
-row too; (``device_id``, ``boot_id``, ``sequence``) tells it. Units: degrees Celsius, per cent, g; times in UTC.
-Late data: a row is appended when its record is read, whatever its device time; nothing is dropped and nothing updated.
-Exactly once: every commit carries the query's id and the batch's number. Not partitioned: see ``layout``.
+Grain: each data record of a container log is one row in exactly one of the two: in ``readings`` when it can be parsed,
+else unchanged in ``readings_rejected``. Markers and fillers have no rows, so rows and data records can be counted
+against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a row too;
+(``device_id``, ``boot_id``, ``sequence``) identifies it. Units: degrees Celsius, per cent, g; times in UTC. Late data:
+a row is appended when its record is read, whatever its device time; nothing is dropped or updated. Exactly once: every
+commit carries the query's id and the batch's number. Not partitioned: see ``layout``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Table ``ships_now``: where every ship was last heard of."""
+"""Table ``ships_now``: the last known position of every ship."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SHIPS_NOW = Table(
 )
 
 USED: Final = tuple(name for name in SHIPS_NOW.plain_schema.names if name != "vessel")
-"""The columns of ``positions`` that count."""
+"""The columns of ``positions`` that the table is made from."""
 
 NEWEST: Final = f"""
 with ranked as (
@@ -55,10 +55,10 @@ where p.age = 1
 
 
 def ships_now(positions: DataFrame, sites: DataFrame) -> DataFrame:
-    """The newest of these positions of each ship.
+    """Return the newest of these positions of each ship.
 
     Args:
-        positions: Columns ``USED``: all positions, or the new ones and the rows that the table has of their ships.
+        positions: Columns ``USED``: all positions, or the new ones and the table's rows of the same ships.
         sites: All sites of the topology: the names of ships.
     """
     found: DataFrame = positions.sparkSession.sql(NEWEST, positions=positions, sites=sites)

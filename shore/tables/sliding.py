@@ -1,7 +1,7 @@
-"""Sliding windows over rows that follow each other in time, as DataFrames.
+"""Compute sliding windows over rows in order of time, as DataFrames.
 
-A window of ``count`` units ends with each unit that has a row and, of hours, with each day of UTC that has one. All
-windows of a box come from one pass over its rows in the order of time; there is no join.
+A window of ``count`` units ends with each unit that has a row and, for hours, with each day of UTC that has one. One
+pass over a box's rows in order of time gives all of its windows; there is no join.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from shore.tables.model import Table
 
-if TYPE_CHECKING:  # whoever only reads tables needs no Spark
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
     from pyspark.sql import DataFrame
 
 _PLACES: Final = ("equipment_reference", "window_hours", "window_start", "window_end", "whole_day")
@@ -20,7 +20,7 @@ _PLACES: Final = ("equipment_reference", "window_hours", "window_start", "window
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What windows are made of.
+    """The unit that windows are made of.
 
     Args:
         hours: Its length.
@@ -34,7 +34,7 @@ class Unit:
 HOUR: Final = Unit(1, of_days=True)
 DAY: Final = Unit(24, of_days=False)
 
-# Behind the last unit of a day comes a row without values for the day's own window, where no unit ends with the day.
+# A row without values follows the last unit of a day if no unit ends with the day: it makes the day's own window.
 _PLACED: Final = """
     select {values}, if(is_unit, window_end, midnight) as ended
     from (
@@ -50,15 +50,15 @@ _PLACED: Final = """
 
 
 def windows_sql(columns: Iterable[str], aggregates: Mapping[str, str], *, unit: Unit, count: int) -> str:
-    """A statement for Spark over ``{units}``: rows of one unit each, at most one for a box and ``window_end``.
+    """Return a Spark statement over ``{units}``: rows of one unit each, at most one for a box and ``window_end``.
 
     Args:
         columns: The columns of ``{units}`` that the aggregates use.
         aggregates: Aggregates over a window's rows, by name; each aggregate function is followed by ``over frame``.
 
     Returns:
-        The statement of equipment_reference, window_start, window_end and the aggregates. A window comes out right
-        where ``{units}`` hold all of its units.
+        The statement for equipment_reference, window_start, window_end and the aggregates. A window is correct where
+        ``{units}`` hold all of its units.
     """
     values = ", ".join(["equipment_reference", *(f"if(is_unit, {name}, null) as {name}" for name in columns)])
     chosen = ",\n    ".join(f"{sql} as {name}" for name, sql in aggregates.items())
@@ -82,11 +82,11 @@ window frame as (
 def windows(
     units: DataFrame, table: Table, aggregates: Mapping[str, str], *, unit: Unit, count: int, **constants: str
 ) -> DataFrame:
-    """The longer windows that units make up, as rows of a table.
+    """Return the longer windows made of these units, as rows of a table.
 
     Args:
         units: Rows of the table, of one unit each; at most one for a box and ``window_end``.
-        constants: Expressions for the columns that are no aggregates, besides those of box and time.
+        constants: SQL expressions for the columns that are no aggregates, besides those of box and time.
     """
     columns = [name for name in table.plain_schema.names if name not in _PLACES]
     made = units.sparkSession.sql(windows_sql(columns, aggregates, unit=unit, count=count), units=units)

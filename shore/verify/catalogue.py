@@ -1,7 +1,7 @@
-"""The tables that can be verified: what each is made from, and how it is made anew.
+"""List the tables that can be verified: what each is made from, and how to compute it anew.
 
-Log tables are named here, derived ones in ``shore.tables.graph``. A table that neither names cannot be proven; a test
-sees to it that every table that a job keeps has one way.
+Log tables are listed here, derived ones in ``shore.tables.graph``. A table in neither cannot be verified; a test checks
+that every table that a job keeps has exactly one way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class FromLogs:
 
     Args:
         tables: Each has the columns log and log_offset.
-        operation: Which operation fills the only table; None: they are ``readings`` and ``readings_rejected``.
+        operation: The operation that fills the only table; None: they are ``readings`` and ``readings_rejected``.
     """
 
     tables: tuple[str, ...]
@@ -40,18 +40,18 @@ class FromLogs:
 
     @property
     def job(self) -> str:
-        """Whose checkpoint says how far the logs are read."""
+        """The job whose checkpoint says how far the logs are read."""
         return job_of(self.tables[0])
 
     def options(self, topology: Topology) -> dict[str, str]:
-        """The options of source ``fairlead`` that select its logs; none where the topology has no such logs."""
+        """Return the options of source ``fairlead`` that select its logs; none where the topology has no such logs."""
         if self.operation is not None:
             return {"pattern": self.operation.pattern, "rows": "raw"}
         streams = ",".join(topology.moving_streams)
         return {"streams": streams, "rows": "readings"} if streams else {}
 
     def takes(self, topology: Topology) -> Callable[[str], bool]:
-        """Whether a topic is one of the logs."""
+        """Return a function that tells whether a topic is one of the logs."""
         options = self.options(topology)
         return parse_options(options).takes if options else lambda topic: False
 
@@ -67,19 +67,19 @@ DERIVED: Final = graph.DERIVED
 
 
 def expected_rows(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int] = {}) -> DataFrame:
-    """What a derived table must hold by its inputs, in their newest versions or in these."""
+    """Compute the rows that a derived table must hold, from its inputs in these versions, else in their newest."""
     shore = topology.shore
     settings = Settings(shore.activation_energy) if shore is not None else Settings()
     return derived.compute(lake.inputs(derived.inputs, versions), settings)
 
 
 BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"alerts_ashore": alerts_ashore.comparable}
-"""Tables of jobs with a state of their own, which their inputs do not give as a whole: from the table and ``readings``,
-those rows that can be compared and what they must be, told apart by a column ``stored``. ``backfill`` leaves them to
-``rebuild``."""
+"""Tables of jobs with a state of their own, which their inputs do not give as a whole. The function takes the table and
+``readings`` and returns the rows that can be compared and the expected ones, told apart by a column ``stored``.
+``backfill`` leaves these tables to ``rebuild``."""
 
 REFERENCE: Final = _TOPOLOGY
-"""Tables that say what the topology says; ``shore run`` makes them anew when it starts and they differ."""
+"""Tables made from the topology; ``shore run`` rewrites them at start if they differ."""
 
 FEEDS_FOLLOW_FROM: Final = (
     "readings",
@@ -93,19 +93,19 @@ FEEDS_FOLLOW_FROM: Final = (
     "sites",
     "owners",
 )
-"""What decides which records a customer is entitled to."""
+"""The tables that decide which records a customer is entitled to."""
 
 OWN_WAY: Final = frozenset({"feeds"})
-"""Checked in ways of their own (``shore.verify.feeds``)."""
+"""Tables with checks of their own (``shore.verify.feeds``)."""
 
 
 def derived_table(name: str) -> Derived | None:
-    """The line of a derived table; None for others."""
+    """Return the entry of a derived table; None for other tables."""
     return next((each for each in DERIVED if each.table.name == name), None)
 
 
 def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
-    """These tables and all that they follow from, those first that others follow from."""
+    """Return these tables and all that they follow from, inputs first."""
     found: dict[str, None] = {}
     for name in tables:
         derived = derived_table(name)
@@ -114,8 +114,8 @@ def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
 
 
 def mended_by(table: str) -> str:
-    """What puts rows right that somebody changed or deleted: of a table, or of tables that hold logs together
-    (``FromLogs.name``)."""
+    """Return the command or action that repairs changed or deleted rows of a table, or of tables that hold logs
+    together (``FromLogs.name``)."""
     if table.startswith(CUSTOMERS):
         return f"remove the folder of {table}"
     if table in REFERENCE:

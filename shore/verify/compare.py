@@ -1,8 +1,8 @@
-"""How tables are compared, and what ``shore verify`` reports of it.
+"""Compare tables row by row, and define what ``shore verify`` reports.
 
-Two DataFrames are compared row by row by their key in one action of Spark (``compare``). ``odd_rows`` are the rows that
-differ, as ``shore.delta.diff`` defines it, and the keys that are there more than once, which no derived row or record
-may be. ``Difference``, ``TableCheck`` and ``Verification`` are what is reported.
+``compare`` compares two DataFrames by their key in one action of Spark. ``odd_rows`` are the rows that differ, as
+``shore.delta.diff`` defines it, and the keys that occur more than once, which is wrong for every table. ``Difference``,
+``TableCheck`` and ``Verification`` are the report.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from shore.delta.lake import computed
 What = Literal["missing", "extra", "doubled", "changed"]
 DOUBLED: Final = "doubled"
 SHOWN: Final = 10
-"""Differences of one table that are reported."""
+"""How many differences of one table are reported."""
 LONGEST_SHOWN: Final = 100
-"""Characters of a value that are reported."""
+"""How many characters of a value are reported."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One row that is not as it must be.
+    """One row that is wrong.
 
     Args:
         key: Its key: column to value.
         what: ``missing``: it should be there; ``extra``: it should not; ``doubled``: it is there more than once;
-            ``changed``: it holds something else, in ``columns``.
-        found: What the table has in these columns.
-        expected: What it must have there.
+            ``changed``: it differs in ``columns``.
+        found: The values in the table, by column.
+        expected: The correct values, by column.
     """
 
     table: str
@@ -47,19 +47,19 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """One table, or the tables that hold a log's records together, against what it must hold.
+    """The check of one table, or of the tables that hold a log's records together.
 
     Args:
         kind: ``logs``: compared with the logs; ``derived``: with what its inputs give.
         same: Whether they are equal; None where nothing could be compared (``notes`` say why).
         rows: Rows that were compared.
         expected: Rows that there must be.
-        behind: Records of the logs, or rows of its inputs, that the job has not read yet; no difference.
-        gone: Rows whose records the logs have no more (retention, a deleted topic); no difference.
-        differing: Logs (``logs``) or rows (``derived``) that differ.
+        behind: Records of the logs, or rows of the inputs, that the job has not read yet; no difference.
+        gone: Rows whose records are no longer in the logs (retention, a deleted topic); no difference.
+        differing: Logs (``logs``) or rows (``derived``) that differ; for table ``feeds`` the sum of feeds and rows.
         differences: The first few of them, row by row.
-        unreadable: Its files, or those of a table that it is made from, are damaged: ``same`` is False, and nothing
-            was counted.
+        unreadable: Whether its files, or those of a table that it is made from, are damaged: then ``same`` is False,
+            and nothing was counted.
     """
 
     table: str
@@ -92,12 +92,12 @@ class Verification(msgspec.Struct, frozen=True, kw_only=True):
         return all(check.same is not None for check in self.tables)
 
     def of(self, table: str) -> TableCheck | None:
-        """The check that a table is part of."""
+        """Return the check that covers a table; None where there is none."""
         return next((check for check in self.tables if table in check.table.split(" + ")), None)
 
 
 class Compared(NamedTuple):
-    """How many rows differ, and the first few that do (``odd_rows`` as dictionaries, in the order of the key)."""
+    """How many rows differ, and the first few of them (``odd_rows`` as dictionaries, in the order of the key)."""
 
     rows: int
     expected: int
@@ -105,7 +105,7 @@ class Compared(NamedTuple):
     odd: tuple[Mapping[str, Any], ...]
 
     def differences(self, table: str) -> tuple[Difference, ...]:
-        """The first few rows as they are reported."""
+        """Return the first few rows as they are reported."""
         return tuple(as_difference(table, row) for row in self.odd)
 
 
@@ -117,13 +117,13 @@ def odd_rows(
     tolerance: float = TOLERANCE,
     twice: DataFrame | None = None,
 ) -> DataFrame:
-    """The rows that differ, and the keys that are there more than once.
+    """Return the rows that differ, and the keys that occur more than once.
 
     Args:
-        twice: Where keys must be there once, if that is another DataFrame than ``stored``.
+        twice: The DataFrame whose keys must be unique, if it is not ``stored``.
 
     Returns:
-        The columns of ``shore.delta.diff.differences`` and ``key``, a struct of the key's columns. A key that is there
+        The columns of ``shore.delta.diff.differences`` and ``key``, a struct of the key's columns. A key that occurs
         more than once has a row ``doubled``, without ``found`` and ``expected``.
     """
     named = F.struct(*(F.coalesce(f"expected.{name}", f"found.{name}").alias(name) for name in key))
@@ -135,7 +135,7 @@ def odd_rows(
 
 
 def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE) -> Compared:
-    """Compare rows with those that there must be, as ``shore.delta.diff.differences`` does; each is read once."""
+    """Compare stored with expected rows as ``shore.delta.diff.differences`` does."""
     rows, wanted = Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
@@ -146,12 +146,12 @@ def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, toler
 def _observed(observation: Observation) -> int:
     try:
         return int(observation.get["rows"])
-    except Py4JJavaError:  # Spark leaves out a side that it knows to be empty, and the observation with it
+    except Py4JJavaError:  # Spark drops a side that it knows to be empty, and the observation with it
         return 0
 
 
 def first_rows(odd: DataFrame) -> list[dict[str, Any]]:
-    """The first few of ``odd_rows`` as dictionaries, in the order of the key; times are UTC."""
+    """Return the first few of ``odd_rows`` as dictionaries, in the order of the key; times are UTC."""
     found = [row.asDict(recursive=True) for row in odd.orderBy("key", "what").limit(SHOWN).collect()]
     for row in found:
         for values in filter(None, (row["key"], row["found"], row["expected"])):
@@ -160,7 +160,7 @@ def first_rows(odd: DataFrame) -> list[dict[str, Any]]:
 
 
 def as_difference(table: str, row: Mapping[str, Any], columns: Sequence[str] | None = None) -> Difference:
-    """A row of ``odd_rows`` as it is reported, with all columns that differ or only these."""
+    """Return a row of ``odd_rows`` as it is reported, with all columns that differ or only these."""
     named = tuple(columns if columns is not None else row["columns"] or ())
     values = {name: shown(row["found"][name], row["expected"][name]) for name in named}
     return Difference(
@@ -174,7 +174,7 @@ def as_difference(table: str, row: Mapping[str, Any], columns: Sequence[str] | N
 
 
 def shown(found: Any, expected: Any) -> tuple[Any, Any]:
-    """Two values of one column as they are reported: JSON-ready, and of long texts the part where they differ."""
+    """Return two values of one column as they are reported: JSON-ready, and of long texts the part that differs."""
     one, other = _plain(found), _plain(expected)
     if not (isinstance(one, str) and isinstance(other, str)):
         return _part(one, 0), _part(other, 0)

@@ -1,4 +1,4 @@
-"""Derived tables against what their inputs give. They can be compared when their job has read all of its inputs."""
+"""Compare derived tables with what their inputs give. This is possible when their job has read all of its inputs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def compare_derived(derived: Derived, lake: Lake, topology: Topology, versions: 
 
 
 def check_reference(table: str, lake: Lake, topology: Topology) -> TableCheck:
-    """Compare a table that says what the topology says (``shore.jobs.reference``)."""
+    """Compare a table made from the topology with the topology (``shore.jobs.reference``)."""
     if versions_of(lake.paths, (table,)) is None:
         return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
     expected = lake.spark.createDataFrame(rows_of_topology(topology)[table])
@@ -96,13 +96,13 @@ def _lag(derived: Derived, paths: TablePaths) -> tuple[int, str]:
     job = job_of(derived.table.name)
     checkpoint = read_checkpoint(paths, job)
     if checkpoint is None:
-        return 0, ""  # there may be nothing for it to do
+        return 0, ""  # the job may have nothing to do
     if checkpoint.under_way:
         return 0, f"job {job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
     backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
     if backlog.rows:
         return backlog.rows, f"job {job} has {backlog.rows:,} rows still to read"
-    for source in FROM_LOGS:  # a job that reads the logs itself must have read what its inputs have
+    for source in FROM_LOGS:  # a job that reads logs itself must have read as far as its inputs
         if source.job != job and checkpoint.positions and not set(source.tables).isdisjoint(derived.inputs):
             other = read_checkpoint(paths, source.job)
             apart = _apart(checkpoint.positions, other.positions if other is not None else {})

@@ -1,4 +1,4 @@
-"""Counts and digests of the rows of feeds and of customers' tables, feed by feed, by DuckDB on the driver.
+"""Count and hash the rows of feeds and of customers' tables, feed by feed, with DuckDB on the driver.
 
 A digest is the sum of a 64-bit hash over all columns of a log's rows. A sum does not depend on order, so rows are
 streamed as they come and nothing is sorted or held. Only ``shore.verify.feeds`` uses this.
@@ -26,7 +26,7 @@ from shore.verify.logs import Limits
 
 
 class LogRange(NamedTuple):
-    """Offsets of one log, by the name that ``shore.source.offsets`` gives it: ``start`` to before ``stop``."""
+    """Offsets of one log, by the name that ``shore.source.offsets`` gives it: from ``start`` to before ``stop``."""
 
     log: str
     start: int
@@ -34,7 +34,8 @@ class LogRange(NamedTuple):
 
 
 async def data_records(cluster: Cluster, ranges: Iterable[LogRange]) -> AsyncIterator[tuple[str, list[Record]]]:
-    """The data records of these ranges, each log's in order; raises as ``fairlead.kafka.client.reader``."""
+    """Yield the data records of these ranges, each log's in order. Raises the errors of
+    ``fairlead.kafka.client.reader``."""
     wanted: Mapping[TP, OffsetRange] = {
         TP(*parse_partition_id(log)): OffsetRange(start, stop) for log, start, stop in ranges if start < stop
     }
@@ -46,12 +47,12 @@ async def data_records(cluster: Cluster, ranges: Iterable[LogRange]) -> AsyncIte
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What of a table is compared with logs.
+    """The part of a table that is compared with logs.
 
     Args:
-        table: Its name. It is hashed, too: a row counts only in the table that it belongs to.
-        columns: All columns that must be as the log gives them; those that the table on disk lacks count as null.
-        log: SQL for the log that a row is of.
+        table: Its name. The name is hashed too: a row counts only in the table that it belongs to.
+        columns: All columns that must be as the log gives them; those that the stored table lacks count as null.
+        log: SQL for the log of a row.
         offset: SQL for its offset there.
         nulls: What a null in a column stands for, as SQL.
     """
@@ -63,7 +64,7 @@ class Shape:
     nulls: Mapping[str, str] = field(default_factory=dict)
 
     def hash_of(self, present: Sequence[str]) -> str:
-        """SQL for the hash of a row of a table that has these columns."""
+        """Return SQL for the hash of a row of a table that has these columns."""
         values = [
             f"coalesce({name}, {self.nulls[column]})" if column in self.nulls else name
             for column in self.columns
@@ -73,12 +74,12 @@ class Shape:
 
 
 def quoted(column: str) -> str:
-    """The name of a column in SQL."""
+    """Quote the name of a column for SQL."""
     return '"' + column.replace('"', '""') + '"'
 
 
 class Digest(NamedTuple):
-    """Of the records of one log within some offsets."""
+    """The digest of the records of one log within some offsets."""
 
     records: int = 0
     sum: int = 0
@@ -90,7 +91,7 @@ class Digest(NamedTuple):
 
 
 class RowsDigest(NamedTuple):
-    """The rows of one log: those within the limits, and how many are before and beyond."""
+    """The rows of one log: the digest of those within the limits, and the counts before and beyond."""
 
     inside: Digest = Digest()
     before: int = 0
@@ -104,7 +105,7 @@ class RowsDigest(NamedTuple):
 
 @contextmanager
 def connection(memory: str = "1GB") -> Iterator[duckdb.DuckDBPyConnection]:
-    """DuckDB with bounded memory; what does not fit goes to a temporary folder."""
+    """Open DuckDB with bounded memory; the rest goes to a temporary folder."""
     with duckdb.connect(":memory:") as opened:
         opened.execute("set timezone = 'UTC'")
         opened.execute(f"set memory_limit = '{memory}'")
@@ -133,8 +134,8 @@ class ExpectedDigests:
 
 
 def reader(rows: pads.Dataset, shape: Shape, log: str | None = None) -> pa.RecordBatchReader:
-    """The columns of a table's rows that are compared; with ``log`` Arrow leaves out what cannot be of this log."""
-    # Small batches, little read ahead: payloads are some hundred bytes each, and all of the table passes through here.
+    """Read the columns of a table that are compared. With ``log``, Arrow skips what cannot be of this log."""
+    # Small batches, little readahead: payloads are some hundred bytes each, and the whole table passes through here.
     scanner = rows.scanner(
         columns=[name for name in shape.columns if name in rows.schema.names],
         filter=None if log is None else pads.field(shape.log) == log,
@@ -148,7 +149,7 @@ def reader(rows: pads.Dataset, shape: Shape, log: str | None = None) -> pa.Recor
 def rows_digests(
     opened: duckdb.DuckDBPyConnection, rows: pa.RecordBatchReader, shape: Shape, limits: Mapping[str, Limits]
 ) -> dict[str, RowsDigest]:
-    """The digests of a table's rows, log by log.
+    """Return the digests of a table's rows, log by log.
 
     A log without limits may have no rows: they are all ``beyond``.
     """
@@ -204,9 +205,9 @@ order by 1
 
 
 class OddRow(NamedTuple):
-    """One offset of a log that is not as it must be, and the table it is about.
+    """One wrong offset of a log, and the table it is about.
 
-    ``found`` and ``expected`` are the values of the columns that differ; empty where nobody asked for them.
+    ``found`` and ``expected`` are the values of the columns that differ; empty where they were not requested.
     """
 
     log_offset: int
@@ -217,7 +218,8 @@ class OddRow(NamedTuple):
 
 
 class LogRows:
-    """Compares the rows of one log with those that it gives: ``add`` all of these within the limits, then ``odd``."""
+    """Compares the stored rows of one log with those that it gives: ``add`` the latter within the limits, then call
+    ``odd``."""
 
     def __init__(self, opened: duckdb.DuckDBPyConnection, shapes: Mapping[str, Shape]) -> None:
         self._connection = opened
@@ -226,13 +228,13 @@ class LogRows:
         opened.execute("create or replace temp table in_log (place bigint, digest ubigint, name text)")
 
     def add(self, table: str, rows: pa.Table) -> None:
-        """Take rows that belong into this table."""
+        """Add expected rows of this table."""
         if rows.num_rows:
             self._insert("in_log", table, rows)
             self._kept[table].append(rows)
 
     def odd(self, tables: Mapping[str, pads.Dataset], log: str, limits: Limits, *, explained: int = 0) -> list[OddRow]:
-        """What differs, by offset; for the first few that are changed with the values."""
+        """Return what differs, by offset. The first ``explained`` changed rows have the values that differ."""
         self._connection.execute("create or replace temp table in_tables (place bigint, digest ubigint, name text)")
         for name, rows in tables.items():
             self._insert("in_tables", name, self._of_log(rows, name, log), log)
@@ -261,7 +263,7 @@ class LogRows:
         if shape.log not in rows.schema.names:
             return reader(rows, shape)
         try:
-            # Files that delta-rs's own delete writes have strings as views, over which Arrow cannot filter.
+            # Files written by delta-rs's own delete have string views, which Arrow cannot filter.
             return pa.RecordBatchReader.from_batches(
                 (filtered := reader(rows, shape, log)).schema, iter(list(filtered))
             )
@@ -277,7 +279,7 @@ class LogRows:
         given = [one for kept in self._kept[rightly] if (one := self._one(kept, right, log, place))]
         expected = given[0] if given else {}
         names = [name for name in dict.fromkeys((*shape.columns, *right.columns)) if name in (*found, *expected)]
-        if table != rightly:  # what only one of the two tables has is no difference, but for the reason
+        if table != rightly:  # a column that only one table has is no difference, except ``reason``
             names = [name for name in names if (name in found and name in expected) or name == "reason"]
         alike = {name for name in shape.nulls if found.get(name) is None}
         differing = [name for name in names if found.get(name) != expected.get(name) and name not in alike]

@@ -1,10 +1,10 @@
-"""Log tables against the logs, by Spark: every column of every row, by digests of each log; and the rows that differ.
+"""Compare log tables with the logs, by Spark: digests of each log over every column, then the rows that differ.
 
-The expected rows are read and parsed again by the source's batch reader, up to where the job's checkpoint stands. Of
-each log the rows on both sides are counted, and a 64-bit hash over all of their columns is summed up. A sum does not
-depend on order, and unlike an exclusive or it changes when a row is there twice. Two different sets of rows have the
-same sum with a chance of 1 in 2^64, and their counts must agree besides: enough against crashes, bugs and hands, which
-is what it is for; whoever could forge it could change the logs, too. Only the logs that differ are compared row by row.
+The source's batch reader reads and parses the expected rows again, up to where the job's checkpoint stands. For each
+log, both sides are counted, and a 64-bit hash over all columns is summed up. A sum does not depend on order, and unlike
+an exclusive or it changes when a row is there twice. Two different sets of rows have the same sum with a chance of 1 in
+2^64, and their counts must also agree. That is enough against crashes, bugs and manual changes; whoever could forge it
+could change the logs too. Only the logs that differ are compared row by row.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ from topologies.model import Topology
 CLIENT_ID: Final = "fairlead-verify"
 KEY: Final = ("log", "log_offset")
 TABLE: Final = "in_table"
-"""The column that says which of several tables a row is of."""
-LOGS_SHOWN: Final = 5  # logs whose rows are looked at one by one, of those that differ
+"""The column that names the table of a row, where several tables are compared together."""
+LOGS_SHOWN: Final = 5  # how many of the logs that differ are compared row by row
 _ATTEMPTS: Final = 3  # retention may overtake the reading
-_NAMED: Final = 100  # logs: so few are named in a filter, which lets Delta skip files
+_NAMED: Final = 100  # logs: at most so many are named in a filter, which lets Delta skip files
 _LIMITS: Final = pa.schema([("log", pa.string()), ("start", pa.int64()), ("stop", pa.int64()), ("ahead", pa.int64())])
 
 
 class Limits(NamedTuple):
-    """Of one log: the offsets to be compared are from ``start`` to before ``stop``; before them the log has nothing
-    any more; at ``ahead`` and beyond no row may be; between ``stop`` and ``ahead`` a batch may be under way."""
+    """The offsets of one log that are compared: from ``start`` to before ``stop``. The log no longer has any before
+    ``start``. A batch may be under way between ``stop`` and ``ahead``; no row may be at ``ahead`` or beyond."""
 
     start: int
     stop: int
@@ -62,8 +62,8 @@ class Limits(NamedTuple):
 
 
 class LogDigest(NamedTuple):
-    """One log: its rows within the limits, those that there must be, how far apart the sums of their hashes are, and
-    the rows before and beyond the limits."""
+    """One log: its rows within the limits, the expected rows, the difference of their hash sums, and the rows before
+    and beyond the limits."""
 
     rows: int
     expected: int
@@ -73,14 +73,14 @@ class LogDigest(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        """Whether what can be compared is not the same, or a row is there that cannot be."""
+        """Whether the comparable rows differ, or a row is beyond the limits."""
         return self.rows != self.expected or self.apart != 0 or self.beyond > 0
 
 
 async def extents_of(
     cluster: Cluster, takes: Callable[[str], bool], known: Iterable[str]
 ) -> tuple[dict[str, OffsetRange], dict[str, str]]:
-    """What the logs have now: all that ``takes`` names or that are ``known``, as far as they are there.
+    """Return the offsets that the logs have now: of all logs that ``takes`` names or that are ``known``, if they exist.
 
     Returns:
         The extents, and the logs that could not be asked, with the reason.
@@ -104,7 +104,7 @@ async def extents_of(
 def extents_at(
     endpoint: KafkaEndpoint, takes: Callable[[str], bool], known: Iterable[str] = ()
 ) -> tuple[dict[str, OffsetRange], dict[str, str]]:
-    """``extents_of`` at one site."""
+    """Call ``extents_of`` at one site."""
 
     async def ask() -> tuple[dict[str, OffsetRange], dict[str, str]]:
         async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
@@ -115,7 +115,7 @@ def extents_at(
 
 @dataclass(frozen=True, slots=True)
 class LogScope:
-    """What is to be compared: limits by log, and what cannot or need not be, in words."""
+    """What is compared: limits by log, the number of records not read yet, and notes on what is not compared."""
 
     limits: Mapping[str, Limits]
     behind: int
@@ -125,13 +125,13 @@ class LogScope:
 def scope_of(
     positions: Positions, ahead: Positions, takes: Mapping[str, OffsetRange], unreadable: Mapping[str, str]
 ) -> LogScope:
-    """From where the job stands and what the logs have now. Pure.
+    """Return the scope that follows from the job's positions and the extents of the logs. Pure.
 
     Args:
-        positions: How far the logs are read, by the last batch that is done.
-        ahead: The same by the last one that was begun.
-        takes: The logs that the job reads, as far as they are there.
-        unreadable: Those that could not be asked.
+        positions: How far the logs are read, by the last completed batch.
+        ahead: The same by the last batch that was begun.
+        takes: The extents of the logs that the job reads, if they exist.
+        unreadable: Logs that could not be asked.
     """
     limits: dict[str, Limits] = {}
     vanished, shorter = [], []
@@ -157,7 +157,7 @@ def scope_of(
 
 
 def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaEndpoint) -> TableCheck:
-    """Compare the tables of one line of the catalogue with the logs.
+    """Compare the tables of one entry of the catalogue with the logs.
 
     Args:
         endpoint: Kafka of the site where shore runs, for which the source is registered.
@@ -167,7 +167,7 @@ def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaE
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
         PySparkException: the tables or the logs cannot be read.
     """
-    checkpoint = read_checkpoint(lake.paths, entry.job)  # before the tables: they hold at least so much then
+    checkpoint = read_checkpoint(lake.paths, entry.job)  # read before the tables: they hold at least as much
     versions = versions_of(lake.paths, entry.tables)
     if versions is None:
         note = f"job {entry.job} has not run yet"
@@ -175,8 +175,8 @@ def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaE
     if checkpoint is None and (count := sum(lake.read(*each).count() for each in versions.items())):
         note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
-    checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
-    if (later := read_checkpoint(lake.paths, entry.job)) is not None:  # after them: they hold at most so much
+    checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, the tables are empty
+    if (later := read_checkpoint(lake.paths, entry.job)) is not None:  # read after them: they hold at most as much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)
     for attempt in range(_ATTEMPTS):
         try:
@@ -225,12 +225,12 @@ def _check(
 
 
 def own_positions(positions: Positions, takes: Callable[[str], bool]) -> Positions:
-    """Those of the logs of one line of the catalogue: a job may read the logs of several."""
+    """Return the positions of the logs of one entry of the catalogue; a job may read the logs of several."""
     return {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
 
 
 def versions_of(paths: TablePaths, tables: Iterable[str]) -> dict[str, int] | None:
-    """The tables' newest versions; None when one of them is not there."""
+    """Return the tables' newest versions; None when one of them does not exist."""
     try:
         return {name: DeltaTable(paths.table(name)).version() for name in tables}
     except TableNotFoundError:
@@ -239,11 +239,11 @@ def versions_of(paths: TablePaths, tables: Iterable[str]) -> dict[str, int] | No
 
 @dataclass(frozen=True, slots=True)
 class LogComparison:
-    """The tables of one line of the catalogue, at one version each, and the logs, within limits.
+    """The tables of one entry of the catalogue, at one version each, and the logs, within limits.
 
     Args:
-        site: The site of the source ``fairlead``, for which it is registered.
-        extents: What the logs have, at least those with limits.
+        site: The site for which the source ``fairlead`` is registered.
+        extents: What the logs have, at least for those with limits.
     """
 
     entry: FromLogs
@@ -262,9 +262,9 @@ class LogComparison:
 
     @property
     def expected(self) -> DataFrame:
-        """The rows that the logs give within the limits, with the columns of ``stored``: parsed as the job does it.
+        """The rows that the logs give within the limits, with the columns of ``stored``, parsed as the job does it.
 
-        To read it fails with ``DataLossError`` when records are gone.
+        Reading it fails with ``DataLossError`` when records are gone.
         """
         spark, entry = self.lake.spark, self.entry
         ranges = {log: each for log, each in self.limits.items() if log in self.extents and each.start < each.stop}
@@ -282,15 +282,15 @@ class LogComparison:
         return self._aligned(rows, F.when(F.col("reason").isNull(), good).otherwise(rejected))
 
     def within(self, logs: Collection[str]) -> LogComparison:
-        """Only these logs. No row may be of those that have no limits."""
+        """Return the comparison of only these logs. A log without limits may have no rows."""
         return replace(self, limits={log: self.limits.get(log, Limits(0, 0, 0)) for log in logs})
 
     def digests(self) -> dict[str, LogDigest]:
-        """Both sides of each log, in one action."""
+        """Compute both sides of each log, in one action."""
         limits = F.broadcast(self._limits())
         place, inside = F.col("log_offset"), _inside()
         values = [F.col(name) for name in self._columns]
-        # Spark's hash passes over nulls, so which of the values are null is hashed, too.
+        # Spark's hash skips nulls, so which of the values are null is hashed too.
         digest = F.xxhash64(*values, F.array(*(value.isNull() for value in values))).cast("decimal(20,0)")
         zero = F.lit(0).cast("decimal(20,0)")
         one = [
@@ -308,8 +308,8 @@ class LogComparison:
         return {row.pop("log"): LogDigest(**{name: int(value) for name, value in row.items()}) for row in found}
 
     def odd(self) -> DataFrame:
-        """The rows that differ (``shore.verify.compare.odd_rows``), of logs that have limits. Numbers have no
-        tolerance, and a row in the wrong one of several tables is one that is changed."""
+        """Return the rows that differ (``shore.verify.compare.odd_rows``), of logs that have limits. Numbers have no
+        tolerance. A row in the wrong one of several tables counts as changed."""
         limits = F.broadcast(self._limits())
         stored = self.stored
         if len(self.limits) <= _NAMED:
@@ -319,11 +319,11 @@ class LogComparison:
         return odd_rows(stored.select(*self._columns), expected.select(*self._columns), KEY, tolerance=0.0)
 
     def differences(self) -> tuple[Difference, ...]:
-        """The first few of ``odd``, as they are reported."""
+        """Return the first few of ``odd``, as they are reported."""
         return tuple(self._difference(row) for row in first_rows(self.odd()))
 
     def doubled_before(self) -> tuple[Difference, ...]:
-        """Rows whose records are gone cannot be compared, but must not be there twice: the first few that are."""
+        """Return the first few doubled rows whose records are gone: these cannot be compared, but must be unique."""
         rows = self.stored.join(F.broadcast(self._limits()), on="log").where("log_offset < start")
         twice = rows.groupBy(TABLE, *KEY).count().where("count > 1").orderBy(*KEY).limit(SHOWN)
         return tuple(
@@ -339,13 +339,13 @@ class LogComparison:
         found, expected = row["found"], row["expected"]
         names = [name for name in row["columns"] if name != TABLE]
         if found and expected and found[TABLE] != expected[TABLE]:
-            # What only one of the two tables has is no difference, but for the reason.
+            # A column that only one of the two tables has is no difference, except ``reason``.
             known = [set(TABLES[side[TABLE]].plain_schema.names) for side in (found, expected)]
             names = [name for name in names if name in known[0] & known[1] or name == "reason"]
         return as_difference((found or expected)[TABLE], row, names)
 
     def _aligned(self, rows: DataFrame, table: Column) -> DataFrame:
-        """Rows with the columns of all tables; those that the row's own table does not have are null."""
+        """Rows with the columns of all tables; columns that the row's own table does not have are null."""
         there, found = set(rows.columns), [table.alias(TABLE)]
         for field in _schema(self.entry.tables).fields:
             owners = [name for name in self.entry.tables if field.name in TABLES[name].plain_schema.names]
@@ -365,7 +365,7 @@ class LogComparison:
 
 
 def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:
-    """The rows of one table out of the source's raw rows."""
+    """Parse the source's raw rows into the rows of one table."""
 
     def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

@@ -1,4 +1,4 @@
-"""``verify``: every check of the catalogue, one after the other."""
+"""Run every check of the catalogue, one after the other."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def verify(
     *,
     tell: Tell = lambda what: None,
 ) -> Verification:
-    """Prove that tables equal logs. Writes nothing; shore may run meanwhile.
+    """Prove that tables equal logs. Write nothing; shore may run meanwhile.
 
-    A table that differs is accused of it only where the tables that it is made from are right; else those are, and it
-    is not compared. A table that cannot be read (somebody changed or deleted its files) is one that differs; what is
-    made from it is not compared, the others are.
+    A table that differs is reported only where the tables that it is made from are right; else those are reported, and
+    it is not compared. A table that cannot be read (somebody changed or deleted its files) counts as differing; tables
+    made from it are not compared, the others are.
 
     Args:
-        spark: A session, in which source ``fairlead`` is registered for this endpoint.
+        spark: A session; source ``fairlead`` is registered in it for this endpoint.
         endpoint: Kafka of the site where shore runs.
         folder: The topology's state folder.
-        tables: Only the checks that these tables are part of; all when None.
-        tell: Told what is being compared.
+        tables: Only the checks that cover these tables; all when None.
+        tell: Called with what is being compared.
 
     Raises:
         UnknownNameError: there is no such table.
@@ -67,7 +67,7 @@ def verify(
 
 
 class _Verifier:
-    """The checks of one run; each is made once, whoever asks for it."""
+    """The checks of one run. Each check of a table is made once."""
 
     def __init__(self, lake: Lake, topology: Topology, endpoint: KafkaEndpoint, tell: Tell) -> None:
         self._lake, self._topology, self._endpoint, self._tell = lake, topology, endpoint, tell
@@ -122,12 +122,12 @@ class _Verifier:
         return self._made[name]
 
     def _wrong(self, tables: Collection[str]) -> tuple[str, ...]:
-        """Those of these tables, and of those that they follow from, that are themselves not as they must be."""
+        """Those of these tables, and of those that they follow from, that are wrong themselves."""
         return tuple(name for name in sources_of(tables) if self._is_wrong(name))
 
     def _is_wrong(self, table: str) -> bool:
         for entry in FROM_LOGS:
-            if table in entry.tables:  # it may be one of several that hold logs together
+            if table in entry.tables:  # several tables may hold logs together
                 check = self._of_logs(entry)
                 told = {each.table for each in check.differences}
                 return check.same is False and (not told or table in told)
@@ -138,7 +138,7 @@ class _Verifier:
 
 
 def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
-    """A table that differs from what wrong tables give may be right: it is compared when they are put right."""
+    """A table that differs from what wrong tables give may be right. It is compared once they are repaired."""
     note = (
         f"{found.differing:,} rows are not what the tables that it is made from give now, but {', '.join(wrong)} "
         f"{'differs' if len(wrong) == 1 else 'differ'} themselves: put that right first, then verify again"
@@ -155,7 +155,7 @@ def _read(
     check: Callable[[], TableCheck],
     todo: str = "",
 ) -> TableCheck:
-    """One check; ``todo`` is what is to be done when something cannot be read that is no table of shore's own."""
+    """Run one check. ``todo`` is the advice when something unreadable is not a table of shore's own."""
     try:
         return check()
     except (*READ_ERRORS, *SPARK_ERRORS) as error:

@@ -1,5 +1,7 @@
-"""Many reefers of all cargoes and climates that lose their power, their machinery or their set point at random: what
-their sensors show, and when the cargo really leaves its band. What outlooks are judged by."""
+"""Simulate reefers of all cargoes and climates that lose power, machinery or set point at random, to judge outlooks.
+
+In: a number of boxes, a seed, a kind of trouble. Out: the sensors' readings, and when the cargo really leaves its band.
+"""
 
 from __future__ import annotations
 
@@ -22,18 +24,18 @@ Trouble = Literal["UNPLUGGED", "FAILING", "WRONG_SETPOINT"]
 BAND: Final = 2.0  # K either side of the set point
 INTERVAL: Final = dt.timedelta(minutes=15)  # of readings
 _START: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-_FIRST, _LAST = 36.0, 60.0  # hours in which the trouble comes
+_FIRST, _LAST = 36.0, 60.0  # hours after the start between which the trouble begins
 _HOUR: Final = dt.timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Outages:
-    """A fleet's troubles.
+    """A fleet's troubles. Hours count from the start of the simulation.
 
     Args:
         trouble: The hour in which each box's trouble begins.
-        leaves: The hour in which the cargo of each box leaves its band; infinite where it never does.
-        samples: What the probes showed every quarter of an hour, by column of ``readings``: readings by boxes.
+        leaves: The hour in which the cargo of each box leaves its band; infinite if it never does.
+        samples: By column of ``readings``, an array (reading, box) of what the probes showed every ``INTERVAL``.
     """
 
     kind: Trouble
@@ -42,7 +44,7 @@ class Outages:
     samples: dict[str, npt.NDArray[Any]]
 
     def readings(self, hours: float) -> pa.Table:
-        """The readings of each box until so many hours after its trouble began, with columns of ``readings``."""
+        """Return each box's readings until so many hours after its trouble began, with the columns of ``readings``."""
         count = next(iter(self.samples.values())).shape[0]
         interval = INTERVAL / _HOUR
         ends = (np.arange(count) + 1) * interval
@@ -64,19 +66,19 @@ class Outages:
         )
 
     def left(self, hours: float) -> dict[str, float]:
-        """The minutes that each box's cargo still has when the last of these readings is taken; 0 where it is out."""
+        """Return, by box, the minutes from the last of these readings until the cargo leaves its band; 0 if it has."""
         interval = INTERVAL / _HOUR
         now = np.floor((self.trouble + hours) / interval) * interval
         return {name_of(box): 60 * max(0.0, float(self.leaves[box] - now[box])) for box in range(len(now))}
 
 
 def name_of(box: int) -> str:
-    """The container number of a box."""
+    """Return the container number of a box."""
     return f"BOXU{box:07d}"
 
 
 def play(boxes: int, seed: int, kind: Trouble, *, days: float = 8) -> Outages:
-    """Play ``boxes`` reefers until ``days`` after the last of them got into trouble."""
+    """Simulate ``boxes`` reefers until ``days`` after the latest hour in which trouble begins."""
     chance = np.random.default_rng(seed)
     goods = list(COMMODITIES.values())
     units, places, ashore, changes = [], [], [], []
@@ -146,10 +148,10 @@ class Judgement(NamedTuple):
     """How good outlooks are.
 
     Args:
-        boxes: Boxes whose cargo was in its band then.
-        shown: Those of them with an outlook, and an end within the time that was played.
-        median_error, nine_of_ten: Relative errors of the time; nan without any outlook.
-        covered: Share of the times that are within the spread.
+        boxes: How many boxes had their cargo still in its band.
+        shown: How many of these had an outlook, and left the band in the simulated time.
+        median_error, nine_of_ten: Relative error of the minutes, median and ninth decile; nan without any outlook.
+        covered: Share of the true minutes that are between the outlook's low and high.
     """
 
     boxes: int

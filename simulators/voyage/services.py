@@ -1,8 +1,8 @@
-"""What runs beside a voyage: bridges and replicators, the proxies under the links, and shore's jobs.
+"""Start what a voyage needs beside its sites: bridges and replicators, proxies for the links, and shore's jobs.
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
-own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it needs
-a minute before the first row of each table.
+own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it takes
+a minute until each table has its first row.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
     from shore.verify import Verification
 
-READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
-FRESH = 15.0  # seconds; they write their files each second
+READY_TIMEOUT = 120.0  # seconds to wait for bridges and replicators that others start
+FRESH = 15.0  # seconds for which a status file counts; workers write theirs each second
 NICE: Final = 5
-"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards. Lower still, and
-on a busy machine its Python workers do not start within Spark's ten seconds."""
+"""How much higher the nice value of Spark is than that of the sites, while a voyage sails and afterwards. With a higher
+one, on a busy machine, its Python workers do not start within Spark's ten seconds."""
 
 Phases = dict[str, float]
 """Seconds that each phase of a run took."""
@@ -51,13 +51,13 @@ Phases = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class SailSettings:
-    """How a voyage is sailed.
+    """How to sail a voyage.
 
     Args:
         speed: Simulated seconds per second; None is as fast as possible.
         patience: Seconds without progress after which a barrier fails.
         calm: Links have no outages and delays.
-        elsewhere: Others run the bridges and replicators, in containers for example, with this state folder.
+        elsewhere: Bridges and replicators run elsewhere, in containers for example, with this state folder.
     """
 
     speed: float | None
@@ -68,12 +68,13 @@ class SailSettings:
 
 @dataclass(frozen=True, slots=True)
 class VoyageServices:
-    """What runs beside a voyage.
+    """The services that run beside a voyage.
 
     Args:
-        network: The proxies under the links; None without weather.
-        check: Call it while the voyage waits; it raises when a worker is gone for good.
-        shore: Runs shore's jobs; None where the topology has no shore.
+        network: Controls the proxies of the links; None without weather.
+        check: Call it while the voyage waits; it raises if a worker was given up.
+        shore: Runs shore's jobs; None if the topology has no shore.
+        phases: The seconds of each phase so far.
     """
 
     network: NetworkController | None
@@ -108,10 +109,10 @@ def voyage_services(
 def link_network(
     context: Context, trip: VoyageSource, settings: SailSettings, tell: Tell = silent
 ) -> Iterator[NetworkController | None]:
-    """Return the controller of the proxies between replicators and their sources; None without weather.
+    """Yield the controller of the proxies between replicators and their sources; None without weather.
 
-    The proxies are in this process, and ``background_workers`` starts replicators that use them. Where replicators run
-    elsewhere, the proxies are in a process of their own.
+    The proxies are in this process, and ``background_workers`` starts replicators that use them. If replicators run
+    elsewhere, the proxies are in a process of their own. Raises the ``ConfigurationError`` of ``voyage_services``.
     """
     if settings.calm:
         yield None
@@ -148,7 +149,7 @@ def _address_overrides(context: Context) -> Path:
 
 @contextmanager
 def timed(phases: Phases, name: str) -> Iterator[None]:
-    """Note the seconds that the block takes under its name."""
+    """Store in ``phases`` the seconds that the block takes."""
     began = time.monotonic()
     yield
     phases[name] = round(time.monotonic() - began, 1)
@@ -158,15 +159,15 @@ def timed(phases: Phases, name: str) -> Iterator[None]:
 def background_workers(
     context: Context, settings: SailSettings, phases: Phases, *, proxied: bool, tell: Tell = silent
 ) -> Iterator[Callable[[], None]]:
-    """One bridge and one replicator process for all sites, unless they run already; stopped at the end.
+    """Start one bridge and one replicator process for all sites, unless they run already, and stop them at the end.
 
-    A worker that ends early is started again. Yields ``VoyageServices.check``.
+    Start a worker again if it ends early. Yield ``VoyageServices.check``.
 
     Args:
-        proxied: Replicators go over the proxies of ``link_network``.
+        proxied: Replicators use the proxies of ``link_network``.
 
     Raises:
-        UnavailableError: they run elsewhere, and one of them is not ready within ``READY_TIMEOUT`` seconds.
+        UnavailableError: a worker does not start; or they run elsewhere, and one is not ready in ``READY_TIMEOUT``.
     """
     background = Workers(context.folder)
     if settings.elsewhere:
@@ -189,7 +190,7 @@ def background_workers(
                     continue
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
-                    file.unlink(missing_ok=True)  # of an earlier run, so its "ready" does not count
+                    file.unlink(missing_ok=True)  # an earlier run may have left it, and its "ready" does not count
                 name = f"{command}.all"
                 supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
                 started[name] = wanted
@@ -217,7 +218,7 @@ def _await_ready(context: Context) -> None:
                 hint="--no-workers uses those that run elsewhere with this state folder; are they up?",
                 late=[file.stem for file in late],
             )
-        time.sleep(0.2)  # files of other machines tell of no events
+        time.sleep(0.2)  # there are no file events for other machines
 
 
 def _running(context: Context, command: str) -> bool:
@@ -239,7 +240,7 @@ def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterato
     """Yield ``VoyageServices.shore``.
 
     Args:
-        early: Start Spark now, in a thread, and fill the tables with what is there already.
+        early: Start Spark now, in a thread, and fill the tables with the records that the logs have already.
     """
     where = context.topology.shore
     if where is None:
@@ -256,7 +257,7 @@ def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterato
 
 
 class ShoreJobs:
-    """Runs of shore's jobs in one Spark session, the first of them in a thread."""
+    """Runs shore's jobs in one Spark session, the first time in a thread."""
 
     def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
         self._context = context
@@ -270,7 +271,7 @@ class ShoreJobs:
         self._failure: Exception | None = None
 
     def begin(self) -> None:
-        """Start Spark and the first run in a thread."""
+        """Start Spark and the first run of the jobs in a thread."""
         self._thread = threading.Thread(target=self._first, name="shore", daemon=True)
         self._thread.start()
 
@@ -285,7 +286,7 @@ class ShoreJobs:
             if not (isinstance(self._failure, FairleadError) and self._failure.retriable):
                 raise self._failure
             self._tell(f"the tables will be filled later: {self._failure.what}")
-            self._stack.close()  # a session whose query was broken off may be left with a broken connection to Python
+            self._stack.close()  # after a query that failed, the session's connection to Python may be broken
             self._session = None
         self._run(threading.Event())
 

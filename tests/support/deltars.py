@@ -32,14 +32,14 @@ def create(table: Table, location: str) -> None:
 
 
 def last_version(location: str, app: str) -> int | None:
-    """The last version that application ``app`` committed to a table; None when it never did."""
+    """Return the last version that application ``app`` committed to a table; None when it never did."""
     return DeltaTable(location).transaction_version(app)
 
 
 def append_once(
     location: str, rows: pa.Table, *, app: str, version: int, noted: Mapping[str, int] | None = None
 ) -> bool:
-    """Append rows in one commit; False when (``app``, ``version``) was committed before.
+    """Append rows in one commit; return False when (``app``, ``version``) was committed before.
 
     Args:
         noted: Further transactions of the commit.

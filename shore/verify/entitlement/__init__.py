@@ -1,4 +1,4 @@
-"""What customers are entitled to, by DuckDB over tables that delta-rs opens: what ``shore.verify.feeds`` compares with.
+"""What customers are entitled to, by DuckDB over tables that delta-rs opens, for ``shore.verify.feeds``.
 
-``shore.feeds`` has the same as DataFrames. This package goes when ``fairlead shore verify`` has a Spark session.
+``shore.feeds`` computes the same with DataFrames. This package can go once ``shore.verify.feeds`` uses Spark.
 """

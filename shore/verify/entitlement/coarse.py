@@ -1,11 +1,11 @@
-"""The recipient's coarse feed: milestones and hourly conditions, made of records that the recipient may see.
+"""The recipient's coarse feed: milestones and hourly conditions, made from records that the recipient may see.
 
-They are no copies of records, so each has a name of its own in the place of an origin: ``hours/<container>@<hour>``,
-hours counted since 1970, and ``milestones/<container>/<event>@0``. SQL for the connection of ``due``.
+They are not copies of records, so each has a name in place of an origin: ``hours/<container>@<hour>``, with hours
+counted since 1970, and ``milestones/<container>/<event>@0``. SQL for the connection of ``due``.
 
-An hour is due as soon as the container has a reading of a later hour, and is made of those of its readings that the
-recipient's bookings cover; so late readings, and corrected bookings, change an hour that was delivered. All hours from
-the one before the first new reading on are made again.
+An hour is due as soon as the container has a reading of a later hour. It is made from those of its readings that the
+recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
+remake all hours, starting with the last one that has readings before the hour of the first new reading.
 """
 
 from __future__ import annotations
@@ -169,11 +169,11 @@ where s.kind = 'milestones' and s.customer in (select customer from customers wh
 
 
 def derive(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add what recipients are due of hours and milestones to ``derived``, and what was looked at to ``scope``."""
+    """Add the hours and milestones that are due to recipients to ``derived``, and what was compared to ``scope``."""
     row = connection.execute(NEEDED).fetchone()
     if row is None or not row[0]:
         return
-    # One thread adds up in the order of the readings: the same readings give the same mean, to the last bit.
+    # One thread sums in the order of the readings: the same readings give the same mean, to the last bit.
     connection.execute("set threads = 1")
     connection.execute("create or replace macro unix_micros(t) as epoch_us(t)")
     for statement in (_BOUNDS, _NEAR, "create temp table turn (customer varchar)", _MINE, _SCOPE_OF_HOURS):

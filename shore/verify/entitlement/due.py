@@ -1,9 +1,9 @@
-"""What feeds lack and what they have too much, as SQL by DuckDB over relations of the tables' rows. No tables opened.
+"""What feeds lack and what they have too much, as DuckDB SQL over relations of the tables' rows. Opens no tables.
 
-What belongs in a feed and what stands in it are compared record by record: a record is named by its origin (``log``,
-``log_offset``), and the newest row that table ``feeds`` has of it says whether the customer has it. What is made for a
-feed (``coarse``, ``movements``) has a name with a slash in the place of a log; table
-``feeds`` has a digest of it, and another digest is another revision.
+What belongs in a feed and what stands in it are compared record by record. The origin (``log``, ``log_offset``)
+identifies a record, and the newest row of it in table ``feeds`` says whether the customer has it. A record that is made
+for a feed (``coarse``, ``movements``) has a name with a slash in place of a log. Table ``feeds`` has a digest of it;
+another digest is another revision.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DUE: Final = pa.schema(
         pa.field("late", pa.bool_()),
         pa.field("payload", pa.binary()),
         pa.field("retracts", pa.int64()),  # the offset in the feed of the record that is taken back; null: a delivery
-        pa.field("revision", pa.int32()),  # of what was made for the feed: counts from 0; null: a copied record
+        pa.field("revision", pa.int32()),  # of a record made for the feed: counts from 0; null: a copied record
     ]
 )
 
@@ -54,7 +54,7 @@ BOXES: Final = "select distinct equipment_reference from states semi join touche
 
 
 def _reached(row: str) -> str:
-    """Whether a row with box, log and offset is among what was touched."""
+    """SQL for whether a row with box, log and offset is among what was touched."""
     return f"""exists (
         select 1 from touched t
         where t.equipment_reference = {row}.equipment_reference
@@ -199,8 +199,8 @@ limit {limit}
 
 
 class Due:
-    """One look at what is due. The relations are registered as they become needed: which boxes are asked about follows
-    from the bookings. ``everything``: whether all movements are looked at, which a look at everything does."""
+    """One comparison of feeds with what is due. Relations are registered as they become needed: the bookings decide
+    which boxes are compared. ``everything``: whether the feeds of movements are compared as a whole."""
 
     def __init__(
         self, connection: duckdb.DuckDBPyConnection, readers: Collection[FeedReader], touched: pa.Table
@@ -213,7 +213,7 @@ class Due:
         connection.register("customers", reader_rows(readers))
 
     def boxes(self, booking_changes: Any) -> set[str]:
-        """The touched containers that bookings speak of, from all changes of the bookings of touched containers."""
+        """Return the touched containers that have a booking, from all changes of the bookings of touched containers."""
         self._connection.register("booking_changes", booking_changes)
         for statement in _PREPARED:
             self._connection.execute(statement)
@@ -221,16 +221,16 @@ class Due:
 
     @property
     def first_reading(self) -> int | None:
-        """No reading before this offset, of whichever log, is needed; None where older ones may be: bookings changed,
-        or hours are to be made."""
+        """The offset before which no reading, of any log, is needed; None where older ones may be: bookings changed, or
+        hours are to be made."""
         hours = self._connection.execute("select 1 from boxes where grain = 'coarse' limit 1").fetchall()
         if self._all or hours:
             return None
         return _first_reading(self._touched)
 
     def rows(self, relations: Mapping[str, Any], *, limit: int) -> pa.Table:
-        """At most ``limit`` rows of ``DUE``: of copied records what is to be taken back, then what is to be delivered;
-        then the same of what is made for feeds.
+        """Return at most ``limit`` rows of ``DUE``: copied records to take back, then copied records to deliver, then
+        the same for records made for feeds.
 
         Args:
             relations: ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``feeds``, with all rows of
@@ -258,14 +258,14 @@ class Due:
 
 @contextmanager
 def look(readers: Collection[FeedReader], touched: pa.Table) -> Iterator[Due]:
-    """A look at what is due to these customers, among what was touched (rows of ``TOUCHED``)."""
+    """Open a comparison of what is due to these customers, among what was touched (rows of ``TOUCHED``)."""
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         yield Due(connection, readers, touched)
 
 
 def _first_reading(touched: pa.Table) -> int:
-    """The lowest offset among the logs of containers that were touched; 0 where there are none."""
+    """The lowest offset among the touched logs of containers; 0 where there are none."""
     first = [
         row["first_offset"]
         for row in touched.select(["log", "first_offset"]).to_pylist()
@@ -275,5 +275,5 @@ def _first_reading(touched: pa.Table) -> int:
 
 
 def touched_boxes(touched: pa.Table) -> set[str]:
-    """The containers that rows of ``TOUCHED`` name."""
+    """Return the containers that rows of ``TOUCHED`` name."""
     return set(pc.unique(touched[BOX]).to_pylist()) - {None}

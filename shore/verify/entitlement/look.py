@@ -1,4 +1,4 @@
-"""Who may see which record, from the tables: delta-rs opens them, ``due`` compares."""
+"""Open the tables with delta-rs and let ``due`` compare who may see which record."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from topologies.ledger_trust import Rules, history_rules
 
 
 def all_touched(paths: TablePaths) -> pa.Table:
-    """Rows of ``TOUCHED`` that have everything looked at: all containers that were ever booked, and all movements."""
+    """Return rows of ``TOUCHED`` for comparing everything: all containers that were ever booked, and all movements."""
     changes = open_dataset(paths, "booking_changes").to_table(columns=[BOX])
     boxes = pc.unique(pa.chunked_array([*changes[BOX].chunks, pa.nulls(1, pa.string())]))
     return pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names).cast(TOUCHED)
 
 
 def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Table, *, limit: int) -> pa.Table:
-    """Records that customers may see and do not have, or have and may not see any more, among those touched.
+    """Return records that customers may see and lack, or have and may no longer see, among those touched.
 
     Args:
-        readers: Of these feeds.
+        readers: The customers whose feeds are compared.
         touched: Rows of schema ``TOUCHED``.
-        limit: At most so many rows, the first: what is to be taken back, then what is to be delivered, each by
-            customer, log and offset.
+        limit: At most so many rows: first what to take back, then what to deliver, each by customer, log and offset.
 
     Returns:
-        Rows of schema ``shore.feeds.due.DUE``.
+        Rows of schema ``shore.verify.entitlement.due.DUE``.
     """
     if any(reader.grain == "coarse" for reader in readers):
         touched = _with_cargo(paths, touched)
@@ -46,10 +45,10 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
         wanted = is_in(BOX, boxes)
         movers = [reader.customer for reader in readers if reader.grain == "movements"]
         relations = {name: open_dataset(paths, name).filter(wanted) for name in ("readings", "alerts")}
-        if (first := due.first_reading) is not None:  # in steady state most files are left out by it
+        if (first := due.first_reading) is not None:  # in steady state this skips most files
             relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
         given = wanted | is_in("customer", movers)
-        if due.everything:  # some may have been given movements before
+        if due.everything:  # customers may have had a feed of movements before
             given |= pc.starts_with(pc.field("log"), "movements/")
         relations["feeds"] = open_dataset(paths, "feeds").filter(given)
         relations["custody_entries"] = believed(paths, logs_of(paths, boxes))
@@ -61,7 +60,7 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
 
 
 def _with_cargo(paths: TablePaths, touched: pa.Table) -> pa.Table:
-    """What was touched, and with a ship's event the events of all boxes that were ever loaded on that ship."""
+    """What was touched and, for a ship's event, the events of all boxes that were ever loaded on that ship."""
     ships = {name for name in touched_boxes(touched) if name.isdecimal()}
     if not ships:
         return touched
@@ -72,7 +71,7 @@ def _with_cargo(paths: TablePaths, touched: pa.Table) -> pa.Table:
 
 
 def logs_of(paths: TablePaths, boxes: Collection[str]) -> list[str]:
-    """The logs of these containers that the ledgers speak of."""
+    """Return the logs of these containers that the ledgers name."""
     known = pc.unique(
         open_dataset(paths, CUSTODY_ENTRIES.name).to_table(columns=["entry_log"])["entry_log"]
     ).to_pylist()
@@ -80,7 +79,7 @@ def logs_of(paths: TablePaths, boxes: Collection[str]) -> list[str]:
 
 
 def believed(paths: TablePaths, logs: Collection[str]) -> pa.Table:
-    """The rows of ``custody_entries`` about these logs, without those that are not believed."""
+    """Return the believed rows of ``custody_entries`` about these logs."""
     rows = open_dataset(paths, CUSTODY_ENTRIES.name).to_table(filter=is_in("entry_log", logs))
     rules = rules_of(paths)
     if rules is None:
@@ -91,7 +90,7 @@ def believed(paths: TablePaths, logs: Collection[str]) -> pa.Table:
 
 
 def rules_of(paths: TablePaths) -> Rules | None:
-    """Who is believed, by tables ``sites`` and ``owners``; None where shore has not written it yet."""
+    """Return which ledgers are believed, by tables ``sites`` and ``owners``; None before shore has written them."""
     if not all(DeltaTable.is_deltatable(paths.table(table.name)) for table in (SITES, OWNERS)):
         return None
     kinds = {row["site"]: row["kind"] for row in stored(paths, SITES).to_pylist()}

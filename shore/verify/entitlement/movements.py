@@ -1,7 +1,7 @@
-"""A port authority's feed: what ships and boxes of all lines did at its port, and nothing of the cargo.
+"""A port authority's feed: the movements of ships and boxes of all lines at its port, and nothing about the cargo.
 
-One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``; it has neither
-the booking that the event may name, nor anything of the container but its number and line. SQL for the connection of
+One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. It has neither
+the booking that the event may name, nor anything of the container except its number and line. SQL for the connection of
 ``due``.
 """
 
@@ -15,7 +15,7 @@ from shore.tables.dock_movements import MOVEMENTS
 
 NEEDED: Final = "select exists (select 1 from customers where grain = 'movements')"
 
-_NAME: Final = "replace(event_id, '/', '_')"  # as a part of a name that has slashes of its own
+_NAME: Final = "replace(event_id, '/', '_')"  # as a part of a name in which slashes separate the parts
 
 _HEARD: Final = """
 create temp table heard as
@@ -40,7 +40,7 @@ select distinct f.customer, 'movements', split_part(f.log, '/', 2), 0
 from feeds f join customers c on c.customer = f.customer
 where c.grain <> 'movements' and f.log like 'movements/%'
 """
-"""Of customers that got movements once and now get something else: nothing of it is due, so it is taken back."""
+"""Customers that had a feed of movements and now have another kind: nothing of it is due, so it is taken back."""
 
 _MOVEMENTS: Final = f"""
 insert into derived
@@ -65,8 +65,9 @@ where m.event_date_time is not null
 
 
 def derive(connection: duckdb.DuckDBPyConnection, *, everything: bool) -> None:
-    """Add what port authorities are due to ``derived``, and what was looked at to ``scope``: with ``everything`` also
-    what others were given once. Needs relations ``sites`` and ``owners`` where there are port authorities."""
+    """Add the movements that are due to port authorities to ``derived``, and what was compared to ``scope``; with
+    ``everything`` also movements that others once got. Needs relations ``sites`` and ``owners`` for port
+    authorities."""
     row = connection.execute(NEEDED).fetchone()
     if row is not None and row[0]:
         for statement in (_HEARD, _SCOPE, _MOVEMENTS):

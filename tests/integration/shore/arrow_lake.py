@@ -1,7 +1,7 @@
-"""Tables that Spark computes and delta-rs reads and writes: a batch takes a quarter of the time.
+"""Tables that Spark computes and that delta-rs reads and writes, so that a batch takes a quarter of the time.
 
-For tests of what jobs compute, in whatever order and division their inputs come. How Spark's Delta reads, appends and
-merges is the subject of ``test_commit``, and of tests that run queries.
+For tests of what jobs compute, however their inputs are ordered and divided. ``test_commit`` and the tests that run
+queries cover how Spark's Delta reads, appends and merges.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from shore.tables.model import Table
 
 
 class ArrowLake(Lake):
-    """A lake whose tables delta-rs has made (``tests.support.deltars.create``)."""
+    """A lake of tables that delta-rs created (``tests.support.deltars.create``)."""
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         stored = DeltaTable(self.paths.table(table), version=version).to_pyarrow_table()
         schema = TABLES[table].plain_schema
         rows = stored.select(schema.names).cast(schema).combine_chunks()
-        content = rows if rows.num_rows else []  # PySpark 4.2 fails at columns that have no chunk
+        content = rows if rows.num_rows else []  # PySpark 4.2 fails on columns without a chunk
         return self.spark.createDataFrame(content, TABLES[table].spark_schema)
 
     def append(self, table: str, rows: DataFrame) -> None:
@@ -41,7 +41,7 @@ class ArrowLake(Lake):
 
         stored = self.read(table.name).alias("t").withColumn("reached", F.coalesce(where, F.lit(False)))
         rows = stored.toArrow().to_pylist()
-        skipped = [row for row in rows if not row["reached"]]  # as Delta skips files, whatever keys are in them
+        skipped = [row for row in rows if not row["reached"]]  # as Delta skips files without looking at their keys
         found = {key(row): row for row in rows if row["reached"]}
         extra = F.col("what") == EXTRA
         for row in odd.where(extra).select("found.*").toArrow().to_pylist():

@@ -22,9 +22,9 @@ from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology
 
-# Batches of tests have a few rows: to compile a plan, or to plan it again between stages, takes longer than to run it
-# as it stands (1.3 CPU-s instead of 1.9 to append to a table and read it). Batches of jobs run like this too; voyages,
-# tests of the cluster and benchmarks have Spark's own settings.
+# Test batches have few rows: compiling a plan, or planning again between stages, takes longer than running it as it
+# stands (1.3 CPU-s instead of 1.9 to append to a table and read it). Jobs' batches run like this, too; voyages, tests
+# of the cluster and benchmarks use Spark's own settings.
 _AS_THEY_STAND: Final = {**AS_THEY_STAND, "spark.sql.adaptive.enabled": "false"}
 
 
@@ -42,13 +42,13 @@ def world(kafka: Callable[..., KafkaEndpoint]) -> World:
 
 @pytest.fixture
 def source(spark: SparkSession, world: World) -> SparkSession:
-    """The session with source ``fairlead`` registered for this test's site."""
+    """Register source ``fairlead`` for this test's site and return the session."""
     register(spark, world.endpoint)
     return spark
 
 
 class Shore:
-    """Shore of one test's topology: runs jobs once, and looks at the tables without Spark."""
+    """Shore for one test's topology: runs jobs once, and reads the tables without Spark."""
 
     def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
         self.world = world

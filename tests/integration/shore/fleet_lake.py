@@ -1,4 +1,4 @@
-"""Tables of a fleet that one job keeps (``ArrowLake``)."""
+"""Tables of a fleet that one job keeps up to date, on an ``ArrowLake``."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def create_lake(folder: Path, tables: Sequence[str]) -> None:
 
 
 class FleetLake:
-    """Tables in a folder that one job keeps. ``add`` is what the job does with one batch of records.
+    """Tables in a folder that one job keeps up to date. ``add`` appends rows and runs the job on them as one batch.
 
     Args:
-        job: Its module: ``INPUTS``, ``changes`` and ``update``.
-        empty: What ``create_lake`` made.
+        job: The job's module, with ``INPUTS``, ``changes`` and ``update``.
+        empty: The folder that ``create_lake`` filled.
     """
 
     def __init__(self, spark: SparkSession, job: ModuleType, folder: Path, empty: Path) -> None:
@@ -48,12 +48,12 @@ class FleetLake:
         self.lake = ArrowLake(spark, self.paths)
 
     def append(self, rows: Rows) -> None:
-        """What job ``operations`` does."""
+        """Append rows as job ``operations`` does."""
         for name, found in rows.items():
             write_deltalake(self.paths.table(name), _arrow(name, found), mode="append")
 
     def update(self, rows: Rows) -> None:
-        """Hand the job rows that are in the tables."""
+        """Run the job on rows that are in the tables already."""
         self.job.update(self.lake, self.job.changes(*(self._frame(name, rows.get(name, ())) for name in self._inputs)))
 
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
@@ -61,12 +61,12 @@ class FleetLake:
         self.update(rows)
 
     def follow(self, changed: Topology) -> None:
-        """What a run does that begins with another topology."""
+        """Change the topology as a run does that begins with another one."""
         reference.write(self.lake, changed)
         self.update({name: self.rows(name) for name in ("sites", "owners")})
 
     def rows(self, table: str, *columns: str) -> list[Any]:
-        """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
+        """Return rows by key: values of one column, tuples of several, or whole rows as dictionaries."""
         stored = DeltaTable(self.paths.table(table)).to_pyarrow_dataset().to_table()
         found: list[Any] = TABLES[table].sorted(stored).to_pylist()
         if not columns:
@@ -74,7 +74,7 @@ class FleetLake:
         return [row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns) for row in found]
 
     def computed(self, table: str) -> pa.Table:
-        """The table as its function makes it of all rows of its inputs."""
+        """Return the table as its function computes it from all rows of its inputs."""
         entry = FOLLOWS_FROM[table]
         made = entry.compute(self.lake.inputs(entry.inputs), Settings()).toArrow()
         return same_shape(table, made)
@@ -95,7 +95,7 @@ class FleetLake:
 
 
 def same_shape(table: str, rows: pa.Table) -> pa.Table:
-    """Rows with the table's columns and types, by key."""
+    """Return the rows with the table's columns and types, sorted by key."""
     schema = TABLES[table].plain_schema
     return TABLES[table].sorted(rows.select(schema.names).cast(schema)).combine_chunks()
 

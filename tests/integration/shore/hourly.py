@@ -1,4 +1,4 @@
-"""Readings in Spark, and the tables per hour that job ``conditions`` keeps, batch by batch."""
+"""Readings in Spark, and the hourly tables that job ``conditions`` updates batch by batch."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ KEPT = ("conditions", "mkt", "excursion_parts", "excursions", "outlook")
 
 
 def in_spark(spark: SparkSession, rows: Sequence[Row]) -> DataFrame:
-    """Rows of ``readings``."""
+    """Return rows of ``readings`` as a data frame."""
     return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema))
 
 
 def computed(readings: DataFrame, energy: float = ACTIVATION_ENERGY) -> Mapping[str, DataFrame]:
-    """The tables as the graph makes them from all readings."""
+    """Return the tables as ``shore.tables.graph`` computes them from all readings."""
     made = {"readings": readings}
     for entry in DERIVED:
         if entry.table.name in KEPT:
@@ -37,12 +37,12 @@ def computed(readings: DataFrame, energy: float = ACTIVATION_ENERGY) -> Mapping[
 
 
 def rows_of(frame: DataFrame, table: str) -> list[Row]:
-    """Rows in the order of the table's key; times are UTC."""
+    """Return rows in the order of the table's key; times are UTC."""
     return hours.by_key(table, frame.toArrow().select(TABLES[table].plain_schema.names))
 
 
 class Shore:
-    """Tables in a folder, and what the job does with a batch."""
+    """Tables in a folder, and job ``conditions`` that updates them."""
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self.lake = ArrowLake(spark, TablePaths(folder))
@@ -50,7 +50,7 @@ class Shore:
             create(TABLES[name], self.lake.paths.table(name))
 
     def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
-        """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
+        """Run the job on a batch. ``stored``: the rows are in the table already, as in a repeated batch."""
         batch = in_spark(self.lake.spark, rows)
         if not stored:
             self.lake.append("readings", batch)
@@ -60,7 +60,7 @@ class Shore:
         return hours.stored_rows(self.lake.paths, name)
 
     def check(self, energy: float = ACTIVATION_ENERGY) -> None:
-        """Every table is what follows from all readings, by the functions of the graph and by DuckDB."""
+        """Check every table against all readings, by the functions of the graph and by DuckDB."""
         for name, expected in computed(self.lake.read("readings"), energy).items():
             if name in KEPT:
                 stored = self.lake.read(name)

@@ -1,4 +1,4 @@
-"""Tables of one test in a folder, kept by the queries of jobs that follow tables: no broker."""
+"""Tables of one test in a folder, kept up to date by the queries of jobs that read tables, without a broker."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from topologies.model import Topology
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
 LOGS = ("readings", "readings_rejected", "alerts", "alerts_ashore", "positions", "booking_changes", "custody_entries")
-"""Tables that ``Tables.append`` fills. What the jobs ``histories`` and ``ships`` make of them follows at once."""
+"""Tables that ``Tables.append`` fills. It also updates what the jobs ``histories`` and ``ships`` derive from them."""
 FOLLOWING = ("bookings", "custody", "ships_now", "sites", "owners")
 
 
 class Context(JobContext):
-    """What jobs run with here: their batches use an ``ArrowLake``."""
+    """A job context whose batches use an ``ArrowLake``."""
 
     @property
     def lake(self) -> ArrowLake:
@@ -46,8 +46,8 @@ class Tables:
     """One folder of tables.
 
     Args:
-        empty: What ``empty_tables`` made.
-        names: The tables that the queries of the test keep.
+        empty: The folder that ``empty_tables`` filled.
+        names: The tables that the queries of the test keep up to date.
     """
 
     def __init__(self, spark: SparkSession, folder: Path, empty: Path, names: Sequence[str]) -> None:
@@ -67,7 +67,7 @@ class Tables:
             self._replace(name, rows)
 
     def append(self, rows: Rows) -> None:
-        """Append to log tables; the tables that other jobs make of them follow."""
+        """Append to log tables and update the tables that other jobs derive from them."""
         for name, found in rows.items():
             if name in LOGS:
                 write_deltalake(DeltaTable(self.paths.table(name)), self._content(name, found), mode="append")
@@ -82,17 +82,16 @@ class Tables:
     # -- queries
 
     def start(self, *jobs: str) -> None:
-        """From now on ``settle`` runs the queries of these jobs; they go on from where they were."""
+        """Choose the jobs whose queries ``settle`` runs; each resumes from its checkpoint."""
         self._jobs = jobs
 
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
-        """Append, and wait until the queries have followed."""
+        """Append rows and run the queries on them."""
         self.append(rows)
         self.settle()
 
     def settle(self) -> None:
-        """Run the queries until they have all that is there: one batch for all inputs, where a query that runs on makes
-        one for each commit."""
+        """Run the queries on everything new, in one batch; a continuous query makes one for each commit."""
         context = Context(self._topology, cast(Any, None), self.paths, self.spark, 1000)
         queries = []
         for job in self._jobs:
@@ -101,31 +100,31 @@ class Tables:
         for query in queries:
             query.awaitTermination()
 
-    # -- what is there
+    # -- contents
 
     def arrow(self, table: str) -> pa.Table:
         stored = DeltaTable(self.paths.table(table)).to_pyarrow_table()
         return stored.select(TABLES[table].plain_schema.names).cast(TABLES[table].plain_schema)
 
     def rows(self, table: str, *columns: str) -> list[Any]:
-        """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
+        """Return rows by key: values of one column, tuples of several, or whole rows as dictionaries."""
         found: list[Any] = TABLES[table].sorted(self.arrow(table)).to_pylist()
         if not columns:
             return found
         return [row[columns[0]] if len(columns) == 1 else tuple(row[name] for name in columns) for row in found]
 
     def versions(self) -> dict[str, int]:
-        """The newest versions of the tables that are kept."""
+        """Return the newest versions of the tables that the queries keep."""
         return {name: DeltaTable(self.paths.table(name)).version() for name in self.names}
 
     def computed(self, table: str) -> DataFrame:
-        """The table as its function makes it of all of its inputs."""
+        """Return the table as its function computes it from all of its inputs."""
         derived = next(each for each in DERIVED if each.table.name == table)
         return derived.compute(self.lake.inputs(derived.inputs), Settings())
 
     def differing(self, oracles: Mapping[str, Callable[[TablePaths], pa.Table]] | None = None) -> dict[str, list[Any]]:
-        """What differs between the tables that are kept and their functions over everything, and between these and
-        other ways to make them."""
+        """Return by table the rows that differ between the stored table and its function over all inputs, or between
+        that function and the oracle."""
         found = {}
         for name in self.names:
             stored, computed = self.lake.read(name), self.computed(name).select(*TABLES[name].plain_schema.names)
@@ -137,7 +136,7 @@ class Tables:
                 found[name] = odd
         return found
 
-    # -- inside
+    # -- helpers
 
     @staticmethod
     def _content(table: str, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
@@ -152,7 +151,7 @@ class Tables:
 
 
 def empty_tables(folder: Path, names: Sequence[str]) -> Path:
-    """A folder with the empty inputs and these tables."""
+    """Create the empty inputs and these tables in a folder and return it."""
     paths = TablePaths.of(folder)
     for name in (*LOGS, *FOLLOWING, *names):
         create(TABLES[name], paths.table(name))

@@ -1,5 +1,5 @@
-"""Shore on a standalone cluster of two workers, with tables and checkpoints on a real S3 server: a worker and then the
-driver are killed on the way, and every table equals the one that ``local[2]`` makes in a folder."""
+"""A standalone cluster of two workers, with tables and checkpoints on a real S3 server, makes the same tables as
+``local[2]`` in a folder, although a worker and then the driver are killed on the way."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(300
 
 BOXES, READINGS, PER_BATCH = 6, 120, 200
 PACKAGES = ["org.apache.hadoop:hadoop-aws:3.5.0"]
-ALL_BUT_FEEDS = [name for name in JOBS if name != "feeds"]  # two shores would write one feed
+ALL_BUT_FEEDS = [name for name in JOBS if name != "feeds"]  # both runs would write one feed
 SETTINGS = EXECUTOR_SETTINGS | {"spark.executor.memory": "1g"}
 _PATIENCE = 900.0
 
 
 @pytest.fixture
 def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A place of this test's own in a bucket; the environment says how to reach it, and nothing else does."""
+    """Yield a prefix of the test's own in a bucket; only environment variables say how to reach the server."""
     if "s3" not in kinds():
         pytest.skip("the S3 server is a Go program, and there is no Go here")
     with s3_server(tmp_path / "s3") as environment:
@@ -78,7 +78,7 @@ def test_a_cluster_on_s3_makes_the_tables_of_one_machine(world: World, tmp_path:
 
 
 def fill(world: World) -> None:
-    """Readings, bookings, alerts, custody and a ship's call."""
+    """Write readings, bookings, alerts, custody and a ship's call."""
     boxes = [world.box(index) for index in range(BOXES)]
     end = T0 + 60 * dt.timedelta(days=1)
     logs = {
@@ -96,12 +96,12 @@ def fill(world: World) -> None:
 
 
 def batches(base: str, kind: str) -> int:
-    """How many batches of the readings' job have such a file in the checkpoint."""
+    """Return how many batches of job ``readings`` have a file of this kind in the checkpoint."""
     return sum(name.isdecimal() for name in Storage(base).names(f"checkpoints/readings/{kind}"))
 
 
 def same(name: str, folder: Path, base: str) -> bool:
-    """Whether a table has the same rows at both places; floating point numbers to 1e-9."""
+    """Return whether a table has the same rows in both places; floating point numbers to 1e-9."""
     keys = [(column, "ascending") for column in TABLES[name].key]
     here, there = (table(folder, name, storage=storage).to_table().sort_by(keys) for storage in (None, base))
     if (here.num_rows, here.schema.names) != (there.num_rows, there.schema.names):
@@ -119,8 +119,8 @@ def same_column(left: pa.ChunkedArray, right: pa.ChunkedArray) -> bool:
 
 
 def test_one_environment_serves_spark_and_readers(tmp_path: Path, s3: str) -> None:
-    """A process of its own, as its session has the classes of S3, writes, merges, follows and looks after a table by
-    Spark; this process reads it."""
+    """Another process, whose session has the classes of S3, writes, merges, follows and maintains a table by Spark;
+    this process reads it."""
     done = subprocess.run(  # noqa: S603  # this very interpreter
         [sys.executable, "-m", __name__, str(tmp_path), s3], capture_output=True, text=True, check=False
     )
@@ -131,7 +131,7 @@ def test_one_environment_serves_spark_and_readers(tmp_path: Path, s3: str) -> No
 
 
 def main(folder: Path, base: str) -> None:
-    """Use table ``events`` at ``base``."""
+    """Write, merge, compact, vacuum and follow table ``events`` at ``base`` by Spark."""
     shore = Shore(at="alpha", master="local[1]", tables=base, packages=tuple(PACKAGES))
     paths, events = TablePaths.of(folder, base), TABLES["events"]
     seen: list[int] = []

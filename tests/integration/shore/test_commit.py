@@ -62,7 +62,7 @@ def stored(lake: Lake) -> list[Row]:
 
 
 def history(lake: Lake) -> list[str]:
-    """The operations of all commits, the oldest first."""
+    """Return the operations of all commits, the oldest first."""
     return [each["operation"] for each in reversed(DeltaTable(lake.paths.table(HOURS.name)).history())]
 
 
@@ -125,7 +125,7 @@ def test_replacing_writes_only_what_differs(lake: Lake) -> None:
 
     assert replace_rows(lake, HOURS, frame(lake.spark, [])) == 0
     assert replace_rows(lake, HOURS, frame(lake.spark, day)) == 6  # the first rows
-    assert replace_box("a", day[:3], 0, 2) == 0  # no news
+    assert replace_box("a", day[:3], 0, 2) == 0  # nothing differs
     assert replace_box("c", [("c", 1, 1.0, None)], 0, 9) == 1  # all of it new
     assert history(lake)[1:] == ["WRITE", "WRITE"]
     fresh: list[Row] = [("a", 1, 5.0, "changed"), ("a", 9, 9.0, "new")]
@@ -172,7 +172,7 @@ def test_tables_gain_columns_and_keep_their_rows(lake: Lake, tmp_path: Path) -> 
 
 
 def test_new_and_changed_rows_are_followed(lake: Lake, tmp_path: Path) -> None:
-    """New rows are those that are appended; the change feed has updates and deletions, too."""
+    """``new_rows`` follows appended rows; ``changed_rows`` also follows updates and deletions."""
     seen: dict[str, list[tuple[Any, ...]]] = {"new": [], "changed": []}
 
     def follow() -> None:

@@ -1,4 +1,4 @@
-"""Tables ``conditions``, ``mkt``, ``excursion_parts`` and ``excursions``, made by Spark and kept by the job."""
+"""Tables ``conditions``, ``mkt``, ``excursion_parts`` and ``excursions``, computed by Spark, updated by the job."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def versions(shore: Shore) -> dict[str, int]:
 
 
 def history(seed: int, boxes: int, readings: int) -> list[Row]:
-    """Readings of boxes in clusters of minutes, hours and days, in no order; some stand in the log twice."""
+    """Return readings of boxes in clusters of minutes, hours and days, in no order; one in ten is in its log twice."""
     chance = random.Random(seed)  # noqa: S311  # the same readings in every run
     found: dict[tuple[str, int], Row] = {}
     for box in range(boxes):
@@ -120,7 +120,7 @@ def test_a_session_that_began_hours_before_a_batch_stays_whole(spark: SparkSessi
     shore.take([reading("A", 910, 9.0)])
     (row,) = shore.rows("excursions")
     assert (row["start_date_time"], row["readings"], row["minutes"]) == (T0, 47, 940)
-    shore.take([reading("A", 1, 4.0), reading("A", 45, 4.0), reading("A", 75, 4.0)])  # never for half an hour
+    shore.take([reading("A", 1, 4.0), reading("A", 45, 4.0), reading("A", 75, 4.0)])  # in band, never for half an hour
     (row,) = shore.rows("excursions")
     assert (row["readings"], row["minutes"]) == (47, 940)
     shore.check()
@@ -133,7 +133,7 @@ def test_a_container_that_recovers_after_hours_of_silence(spark: SparkSession, t
     assert {row["recovered_date_time"] for row in shore.rows("excursions")} == {None}
     shore.take([reading("A", 5.5 * 60), reading("B", 6 * 60 + 1), reading("C", 330, 9.0)])
     recovered = {row["equipment_reference"]: row["recovered_date_time"] for row in shore.rows("excursions")}
-    assert recovered == {"A": T0 + 5.5 * HOUR, "B": None, "C": None}  # nobody knows what B did for six hours
+    assert recovered == {"A": T0 + 5.5 * HOUR, "B": None, "C": None}  # B was silent for more than six hours
     shore.check()
 
 
@@ -147,8 +147,8 @@ def test_a_late_reading_leaves_other_sessions_and_hours_alone(spark: SparkSessio
     before = files()
     shore.take([reading("A", -365 * 24 * 60, 9.0)])
     after = files()
-    assert before.pop("outlook") == after["outlook"]  # it looks at the newest hours
-    assert all(found < after[name] for name, found in before.items())  # files were added, none was written again
+    assert before.pop("outlook") == after["outlook"]  # it covers only the newest hours
+    assert all(found < after[name] for name, found in before.items())  # files were added, none was rewritten
     shore.check()
 
 

@@ -36,7 +36,7 @@ POINTS: tuple[tuple[int, Side], ...] = ((2, "after"), (8, "before"))
 
 
 def more(world: World, round_: int) -> None:
-    """New records in logs of every kind: in order, late, repeated, of a new box, and one that cannot be read."""
+    """Write records to logs of every kind: in order, late, repeated, of a new box, and one that cannot be read."""
     start = T0 + round_ * 30 * MINUTE
     old, new = world.box(0), world.box(round_ + 1)
     ledger = f"custody.{world.tag}"
@@ -57,7 +57,7 @@ def more(world: World, round_: int) -> None:
     )
 
 
-FEW = ("readings", "operations", "histories", "conditions", "feeds")  # each way of writing; all jobs in the long runs
+FEW = ("readings", "operations", "histories", "conditions", "feeds")  # all ways of writing; the long runs take all jobs
 
 
 def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verification:
@@ -72,7 +72,7 @@ def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verific
 
 
 def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> Plan:
-    """Run jobs until the planned crash, if they come so far."""
+    """Run jobs until the planned crash, or to their end if they make fewer writes."""
     with planted(Plan(at, side)) as plan:
         try:
             shore_of.run(*jobs)
@@ -83,7 +83,7 @@ def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> P
 
 @pytest.mark.chaos
 def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
-    """Two points and a compaction; ``test_after_a_crash_at_every_write`` has all of them."""
+    """Crash at two writes, with compactions between; ``test_after_a_crash_at_every_write`` crashes at all."""
     for round_, (at, side) in enumerate(POINTS):
         more(world, round_)
         plan = crash(shore_of, at, side, FEW)
@@ -96,7 +96,7 @@ def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
     assert readings.rows == readings.expected == len(POINTS) * 10
 
 
-PARTS = 6  # of the sweep, so that each ends in minutes; together they have every write
+PARTS = 6  # parts of the sweep over all writes, so that each ends in minutes
 
 
 @pytest.mark.chaos
@@ -117,7 +117,7 @@ def test_after_a_crash_at_every_write(shore_of: Shore, world: World, part: int) 
             print(at, side, plan.seen[-1:], plan.crashed)  # noqa: T201  # of a long run
         if writes <= at:
             break
-    assert at > 10  # fewer writes than there are tables: the plan saw nothing
+    assert at > 10  # with fewer writes the plan would have missed most tables
 
 
 @pytest.mark.chaos
@@ -126,7 +126,7 @@ def test_after_a_crash_at_every_write(shore_of: Shore, world: World, part: int) 
     ("jobs", "at"),
     [
         *(([], at) for at in range(0, 24, 3)),  # of all jobs
-        *((["readings"], at) for at in range(4)),  # before and after its commits of rejected records and of readings
+        *((["readings"], at) for at in range(4)),  # before and after its first two writes, of sites and owners
     ],
 )
 def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: int) -> None:
@@ -176,7 +176,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     write_deltalake(paths.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
     assert not verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
-    shore_of.run(*FEW)  # goes on all the same
+    shore_of.run(*FEW)  # the jobs run despite the missing row
     todo = plan_backfill(lake, world.topology(), world.endpoint, Span(T0 - dt.timedelta(days=3), None))
     assert apply_backfill(todo, lake, world.topology())["readings + readings_rejected"] == 1
     shore_of.run(*FEW)

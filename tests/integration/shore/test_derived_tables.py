@@ -1,4 +1,4 @@
-"""Derived tables against what their inputs give: when they can be compared, and made again by a backfill. No Kafka."""
+"""Derived tables are compared with their inputs, if these can be read, and recomputed by a backfill. No Kafka."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def topology() -> Topology:
 
 @pytest.fixture(scope="module")
 def story(spark: SparkSession, topology: Topology, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables of ``tests.support.port_story``, the derived ones made by Spark; their jobs have done all."""
+    """Create the tables of ``tests.support.port_story``, the derived ones by Spark; their jobs are up to date."""
     folder = tmp_path_factory.mktemp("story")
     lake = Lake(spark, TablePaths.of(folder))
     fill(folder, port_story.rows())
@@ -66,7 +66,7 @@ def story(spark: SparkSession, topology: Topology, tmp_path_factory: pytest.Temp
 
 @pytest.fixture
 def lake(story: Path, spark: SparkSession, tmp_path: Path) -> Lake:
-    """A copy of the story's tables."""
+    """Return a copy of the story's tables."""
     shutil.copytree(story, tmp_path, dirs_exist_ok=True)
     return Lake(spark, TablePaths.of(tmp_path))
 
@@ -107,7 +107,7 @@ def test_every_table_is_what_its_inputs_give(lake: Lake, topology: Topology) -> 
 
 
 def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: Lake, topology: Topology) -> None:
-    """Derived tables with a time and without one."""
+    """This holds for derived tables with a time column and without one."""
     for name, column, value in (("conditions", "readings", 777), ("custody", "holder", "nobody")):
         derived, right = line(name), rows(lake, name)
         wrong = changed(right.slice(1), column, 0, value)
@@ -136,10 +136,10 @@ def test_a_span_bounds_what_is_made_again(lake: Lake, topology: Topology) -> Non
     assert count_odd_rows(derived, lake, topology, span) == 1
     assert recompute(derived, lake, topology, span) == 1
     assert count_odd_rows(derived, lake, topology, ALWAYS) == 1
-    assert count_odd_rows(derived, lake, topology, Span(None, max(times))) == 1  # the end is not part of it
+    assert count_odd_rows(derived, lake, topology, Span(None, max(times))) == 1  # a span excludes its end
     assert rows(lake, "conditions")["readings"].to_pylist().count(777) == 1
     put(lake, "custody", changed(rows(lake, "custody"), "holder", 0, "nobody"))
-    assert count_odd_rows(line("custody"), lake, topology, span) == 1  # without a time of its own: all of it
+    assert count_odd_rows(line("custody"), lake, topology, span) == 1  # no time column: the span is ignored
 
 
 def test_what_a_job_has_not_done_cannot_be_compared(lake: Lake, topology: Topology) -> None:
@@ -169,7 +169,7 @@ def test_tables_that_change_all_the_time_are_not_compared(
 def test_inputs_may_grow_while_they_are_compared(
     lake: Lake, topology: Topology, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The versions of one moment are compared."""
+    """The comparison reads the versions of one moment."""
     alerts = line("alerts_ashore")
     real = module.compare_derived
 

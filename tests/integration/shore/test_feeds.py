@@ -1,4 +1,4 @@
-"""Customers' feeds on a real broker: the records they are entitled to, in order, once, whatever arrives first or
+"""Customers' feeds on a real broker have the records they are entitled to, in order, once, whatever arrives first or
 fails."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIRST = ("readings", "operations", next(job.name for job in JOBS.values() if "bo
 
 
 def run_jobs(shore_of: Shore, **more: Any) -> None:
-    """All that is in the logs now goes to tables and feeds."""
+    """Bring everything that is in the logs now to tables and feeds."""
     shore_of.run(*FIRST, **more)
     shore_of.run("feeds", **more)
 
@@ -44,7 +44,7 @@ def at(minutes: int) -> dt.datetime:
 
 
 def write(world: World, *boxes: int, first: int = 0, count: int = 60) -> None:
-    """A reading a minute: the record at offset ``n + 1`` is of minute ``n``."""
+    """Write a reading a minute: the record at offset ``n + 1`` is of minute ``n``."""
     world.append(
         {world.log(world.box(b)): [reading(world.box(b), i, at(i)) for i in range(first, first + count)] for b in boxes}
     )
@@ -64,13 +64,13 @@ def offsets(world: World, box: int, customer: str | None = None) -> list[int]:
 
 
 def own_table(shore_of: Shore, customer: str) -> list[tuple[int, bytes]]:
-    """A customer's own table: what stands at which offset of the feed."""
+    """Return the customer's own table: offset in the feed and value."""
     rows = DeltaTable(TablePaths.of(shore_of.folder).customer(customer)).to_pyarrow_table().sort_by("feed_offset")
     return [(row["feed_offset"], row["value"].encode()) for row in rows.to_pylist()]
 
 
 def movements(world: World) -> list[tuple[str, str, int]]:
-    """What the port's authority was told of this test's events, in the order of its feed."""
+    """Return what the port's authority got of this test's events, in the order of its feed."""
     told = [value_of(record) for record in feed(world, world.authority)]
     mine = [value for value in told if value["eventID"].endswith(world.tag)]
     return [(value["eventID"][:1], value["eventDateTime"][11:16], value["revision"]) for value in mine]
@@ -88,7 +88,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     assert origins(feed(world))[0] == (world.alerts, 1)
     assert len(feed(world)) == 11
 
-    # The second box's booking comes after its readings, runs on, and gets what arrives later.
+    # The second box's booking comes after its readings and has no end, so it also gives what arrives later.
     world.append({world.bookings: [booking(second, world.customer, world.box(1), at(40), None)]})
     run_jobs(shore_of)
     assert offsets(world, 1) == list(range(41, 61))
@@ -96,7 +96,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     run_jobs(shore_of)
     assert offsets(world, 1) == list(range(41, 91))
 
-    # It ends; a correction of the first one backwards adds what was missing and repeats nothing.
+    # It ends. The first one is corrected to begin earlier, which adds what was missing and repeats nothing.
     ended = booking(second, world.customer, world.box(1), at(40), at(100), status="COMPLETED")
     widened = booking(first, world.customer, world.box(0), at(5), at(20))
     world.append({world.bookings: [ended, widened]})
@@ -115,7 +115,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     assert (copy.value, copy.key, copy.timestamp_ms) == (original.value, original.key, original.timestamp_ms)
     assert dict(copy.headers)[headers.RECEIVED] == dict(original.headers)[headers.RECEIVED]
 
-    # A cancellation that names the times from minute 80 on takes back what was given of them, and nothing else.
+    # A cancellation from minute 80 on retracts what was delivered of these times, and nothing else.
     cancelled = booking(second, world.customer, world.box(1), at(80), None, status="CANCELLED")
     world.append({world.bookings: [cancelled]})
     given = len(feed(world))
@@ -146,18 +146,18 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
         patch.setattr(FeedSink, "append", part_way)
         with pytest.raises(JobFailedError, match="killed between two appends"):
             run_jobs(shore_of, topology=topology)
-    assert len(feed(world)) == 50  # delivered, and nobody wrote that down
+    assert len(feed(world)) == 50  # delivered, but not in table feeds yet
     assert shore_of.count("feeds") == 0
     run_jobs(shore_of, topology=topology)
     assert offsets(world, 0) == offsets(world, 1) == list(range(1, 61))
     ours = f"customer = '{world.customer}'"
     assert shore_of.sql(f"select count(*) as n from feeds where {ours}") == [{"n": 120}]  # noqa: S608
     assert len(feed(world)) == 120
-    # So is what was behind it: the customer's own table, and another customer's feed with its table.
+    # The customer's own table and the other customer's feed and table are complete, too.
     assert own_table(shore_of, world.customer) == [(record.offset, record.value) for record in feed(world)]
     assert movements(world) == [("a", "00:05", 0)]
 
-    # Events that come again are told once, as what they say in the end; others in their order.
+    # An event that comes again is delivered once; new ones follow in the order of their times.
     again = [docked(f"a-{world.tag}", "ARRI", at(5), created=7), docked(f"d-{world.tag}", "DEPA", at(30))]
     elsewhere = docked(f"b-{world.tag}", "ARRI", at(20), port="SGSIN")
     world.append({world.events: [*again, elsewhere, docked(f"c-{world.tag}", "ARRI", at(4))]})
@@ -178,7 +178,7 @@ def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypa
     real = FeedSink.append
 
     def overtaken(sink: FeedSink, due: DataFrame) -> int:
-        """The other process appends what this one appends, and more."""
+        """Append the same records and one more as another process, then append as this one."""
         feed = TP(f"feeds.{world.customer}")
         list(appending(sink.endpoint, sink.ends, ())(iter(due.orderBy(*order_of_feeds()).toArrow().to_batches())))
         world.append({feed.topic: [NewRecord(b"theirs", timestamp_ms=1)]})

@@ -41,7 +41,7 @@ pytestmark = [
     pytest.mark.integration,
     pytest.mark.spark,
     pytest.mark.timeout(900),
-]  # the jobs run once for all
+]  # the jobs run once for all tests
 
 IMO: Final = "9811000"  # no other test of this Kafka has events of this ship
 OWN: Final = "customers/own"  # stands for the table of this world's customer, whose name is made up
@@ -49,7 +49,7 @@ ALL: Final[dict[str, Table]] = {**TABLES, OWN: CUSTOMER_FEED}
 
 
 def _level(name: str) -> int:
-    """How many steps a table is away from tables that follow from no other."""
+    """Return how many derivations a table is away from tables that follow from no other."""
     if name in ("feeds", OWN):
         return len(DERIVED) + (name == OWN)
     derived = derived_table(name)
@@ -57,13 +57,13 @@ def _level(name: str) -> int:
 
 
 LEVELS: Final = [tuple(names) for _, names in itertools.groupby(sorted(ALL, key=_level), key=_level)]
-"""All tables, in groups. None of a group follows from another of it, so each is accused although all are wrong."""
+"""All tables, in groups in which none follows from another: ``verify`` reports each although all are wrong."""
 COLUMNS: Final = [(name, column) for name, table in ALL.items() for column in table.plain_schema.names]
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Tables of one world with a row in each, as the jobs have made them; all of them verified."""
+    """Tables of one world as the jobs made them, verified, with at least one row in each."""
 
     world: World
     folder: Path
@@ -91,7 +91,7 @@ class Proven:
     def forge(
         self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool, row: int = 0
     ) -> dict[str, Any]:
-        """Change values of the first row that is ``wanted``, or of another one of those; return the row as it was."""
+        """Change values of row number ``row`` of those that are ``wanted``; return the row as it was."""
         table = DeltaTable(self.paths.table(self.table(name)))
         rows = ALL[name].sorted(table.to_pyarrow_table().select(ALL[name].plain_schema.names))
         row = [number for number, each in enumerate(rows.to_pylist()) if wanted(each)][row]
@@ -109,7 +109,7 @@ class Proven:
 
 
 def other(value: Any, kind: pa.DataType) -> Any:
-    """Another value of this type."""
+    """Return another value of this type."""
     if pa.types.is_boolean(kind):
         return not value
     if pa.types.is_integer(kind):
@@ -153,7 +153,7 @@ def tables(proven: Proven, tmp_path: Path) -> Iterator[Proven]:
 
 
 def fill(world: World) -> None:
-    """Records that give every table a row: readings out of band, without power, with a gap, and one that is broken;
+    """Write what gives every table a row: readings out of band, without power, with a gap, and one that is broken;
     bookings, alerts, ledgers, a ship's positions and weather, its call at a port and what happened to the box there."""
     box, other_box = world.box(0), world.box(1)
     hot = [reading(box, n, T0 + n * 10 * MINUTE, 4.0 if n < 6 else 11.0, is_powered=n < 20) for n in range(30)]
@@ -220,14 +220,14 @@ def _ms(at: dt.datetime) -> int:
 
 
 def named(found: Verification, name: str) -> tuple[Difference, ...]:
-    """The differences that are told of a table, which must be accused."""
+    """Return the differences reported for a table; fail unless it is reported as wrong."""
     (check,) = [each for each in found.tables if name in each.table.split(" + ")]
     assert check.same is False, check.notes
     return tuple(each for each in check.differences if each.table == name)
 
 
 def is_told(told: Sequence[Difference], key: Mapping[str, Any]) -> bool:
-    """Whether a row with this key is told of as missing or extra."""
+    """Return whether a row with this key is reported as missing or extra."""
     odd = [each.key for each in told if each.what in ("missing", "extra")]
     return any(all(found.get(k) in (v, str(v)) for k, v in key.items()) for found in odd)
 
@@ -238,7 +238,7 @@ def key_of(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "column"), COLUMNS, ids=[f"{name}.{column}" for name, column in COLUMNS])
 def test_a_value_changed_by_hand_is_found(tables: Proven, name: str, column: str) -> None:
-    """One value is changed: the table, the row and the column are named."""
+    """``verify`` names the table, the row and the column of one changed value."""
     row = tables.forge(name, column)
     told, key = named(tables.verify(name), tables.table(name)), key_of(name, row)
     if column in key:
@@ -252,7 +252,7 @@ def test_a_value_changed_by_hand_is_found(tables: Proven, name: str, column: str
 
 @pytest.mark.parametrize("names", LEVELS, ids=lambda names: names[0])
 def test_every_column_of_every_table_that_was_changed_is_named(tables: Proven, names: tuple[str, ...]) -> None:
-    """In each table, all values of one row but its key are changed, and the key of another row where there is one."""
+    """``verify`` names every changed column of one row and, where there is another row, the change of its key."""
     plain = {name: [each for each in ALL[name].plain_schema.names if each not in ALL[name].key] for name in names}
     keys: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -284,7 +284,7 @@ def test_a_derived_table_alone_is_not_accused_either(tables: Proven) -> None:
 
 
 def test_checkpoints_have_the_inputs_that_jobs_name(proven: Proven) -> None:
-    """Spark takes the positions of a checkpoint in the order of the query."""
+    """The order matters: Spark assigns the positions of a checkpoint in the order of the query's inputs."""
     names = table_ids(proven.paths, TABLES)
     for job in JOBS.values():
         checkpoint = read_checkpoint(proven.paths, job.name)

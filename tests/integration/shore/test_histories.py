@@ -1,4 +1,4 @@
-"""Job ``histories``: what ``bookings`` and ``custody`` say, and that batches make no difference. No broker."""
+"""Job ``histories``: what ``bookings`` and ``custody`` contain, however the input is batched. No broker."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fleet(spark: SparkSession, empty: Path, tmp_path: Path) -> FleetLake:
 
 
 def check(fleet: FleetLake, *, by_function: bool = False) -> None:
-    """The tables are what DuckDB makes of all rows of their inputs, and what their functions make of them."""
+    """Check the tables against DuckDB over all input rows and, with ``by_function``, against their functions."""
     for table in TABLES:
         stored = fleet.stored(table)
         assert stored.equals(same_shape(table, ORACLES[table](fleet.paths))), table
@@ -96,8 +96,8 @@ def test_intervals_grow_with_the_ledgers_in_whatever_order_they_come(fleet: Flee
         (LOG, 1, "tokyo", 1, None, False),
         (other, 1, "tokyo", 1, None, False),
     ]
-    fleet.add(custody_entries=[ledger(1, VOYAGE[2])])  # a ship's, before the entry that gives it the box
-    assert fleet.rows("custody", "log", "term")[:2] == [(LOG, 1), (other, 1)]  # not believed yet
+    fleet.add(custody_entries=[ledger(1, VOYAGE[2])])  # the ship's entry, before the one that gives it the box
+    assert fleet.rows("custody", "log", "term")[:2] == [(LOG, 1), (other, 1)]  # does not count yet
     fleet.add(custody_entries=[ledger(3, VOYAGE[1]), ledger(4, refused("o1"))])
     assert fleet.rows("custody", *INTERVAL)[:3] == [
         (1, "tokyo", 1, 10, False),
@@ -135,7 +135,7 @@ def test_the_topology_decides_who_is_believed(fleet: FleetLake) -> None:
 
 
 def story() -> list[tuple[str, dict[str, Any]]]:
-    """Bookings of two offices with ties and repeats; logs that are seized, split, forged and come back."""
+    """Return bookings of two offices with ties and repeats, and logs that are seized, split, forged and come back."""
     told: list[tuple[str, dict[str, Any]]] = []
     for number, (name, box) in enumerate((("B1", BOX), ("B1", OTHER), ("B2", BOX), ("B3", "BIGU0000037"))):
         about = {"booking_reference": name, "equipment_reference": box}

@@ -47,7 +47,7 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert [(r["readings"], r["out"]) for r in shore_of.sql(mine)] == [(12, 0.0)] * 3
 
     late = [reading(box, 900 + i, T0 + dt.timedelta(hours=1, minutes=2 + 5 * i), 9.0) for i in range(3)]
-    early = reading(box, 910, T0 - dt.timedelta(days=3), 4.0)  # days late, an hour of its own
+    early = reading(box, 910, T0 - dt.timedelta(days=3), 4.0)  # days late, in an hour of its own
     repeat = reading(box, 0, T0, 4.0)
     world.append({world.log(box): [*late, early, repeat]})
     shore_of.run("readings", "conditions")
@@ -88,8 +88,8 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
     assert everything() == before
 
 
-# Planted crashes are always run (test_crashes, unit/shore/test_crash_points), and what is said of a run that is gone
-# (unit/shore/test_status); with a JVM of its own it takes a minute.
+# A JVM of its own takes a minute. test_log_tables and test_rejected always plant crashes, and
+# unit/shore/jobs/test_status covers the status of a dead run.
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, world: World) -> None:

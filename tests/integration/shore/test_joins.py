@@ -56,10 +56,10 @@ def test_both_engines_give_the_same_rows(spark: SparkSession, tmp_path: Path) ->
     booked = "select count(*) filter (where {}) from readings_with_bookings where booking_reference is not null"
     for left in ("valid_from = timestamptz '2026-03-01 13:00Z'", "valid_to = timestamptz '2026-03-01 16:00Z'"):
         (row,) = sql(tmp_path, booked.format(left)).to_pylist()
-        assert min(row.values()) > 0, left  # around what was cancelled
+        assert min(row.values()) > 0, left  # on either side of the cancelled times
 
 
 def ordered(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
-    """Sums of floats are in one order in both; what is left is rounding in the last digit."""
+    """Return sorted rows with floats rounded, as the engines may differ in the last digit."""
     plain = [tuple(round(v, 9) if isinstance(v, float) else v for v in row.values()) for row in rows]
     return sorted(plain, key=repr)

@@ -56,7 +56,7 @@ BAD = {
 
 @pytest.fixture
 def of_a_query(spark: SparkSession) -> Iterator[SparkSession]:
-    """The session as a batch of a streaming query has it."""
+    """Yield the session as a batch of a streaming query has it."""
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", QUERY)
     yield spark
     spark.sparkContext.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]  # takes it away
@@ -81,7 +81,7 @@ def commits(paths: TablePaths, table: str) -> int:
 
 
 def batch_of(spark: SparkSession, *rows: dict[str, Any]) -> Any:
-    """Rows as the source gives them, at the offsets 0, 1, ..."""
+    """Return rows as the source gives them, at the offsets 0, 1, ..."""
     numbered = [{**row, "log_offset": row.get("log_offset", n)} for n, row in enumerate(rows)]
     return spark.createDataFrame(pa.Table.from_pylist(numbered, schema=READINGS_SCHEMA))
 
@@ -101,7 +101,7 @@ def test_a_batch_without_rejected_records_is_one_commit(of_a_query: SparkSession
     for _ in range(2):
         readings.store(batch_of(of_a_query, GOOD), 0, paths)
     assert (commits(paths, "readings"), commits(paths, "readings_rejected")) == (before[0] + 1, before[1] + 1)
-    assert len(stored(paths, "readings")) == 1  # the repeated batch cannot know that none was rejected
+    assert len(stored(paths, "readings")) == 1  # a repeat cannot know that none was rejected and commits
     for _ in range(2):
         readings.store(batch_of(of_a_query, GOOD), 0, paths)
     assert (commits(paths, "readings"), commits(paths, "readings_rejected")) == (before[0] + 1, before[1] + 1)
@@ -126,8 +126,8 @@ def test_a_crash_at_every_append_of_readings(of_a_query: SparkSession, paths: Ta
 
 
 def test_a_batch_that_an_older_version_began_is_not_repeated(of_a_query: SparkSession, tmp_path: Path) -> None:
-    """It made its tables by delta-rs and committed by it, to ``readings_rejected`` first; a crash may have come after
-    either commit."""
+    """The older version created tables and committed by delta-rs, to ``readings_rejected`` first; it may have crashed
+    after either commit."""
     paths = TablePaths.of(tmp_path)
     for table in (READINGS, READINGS_REJECTED):
         create(table, paths.table(table.name))

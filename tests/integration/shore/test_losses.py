@@ -1,4 +1,4 @@
-"""A job that finds records gone stops, names them, and goes on when somebody has acknowledged it."""
+"""A job stops at records that were deleted before it read them, and continues once somebody acknowledges that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_job_stops_at_lost_records_and_goes_on_when_told(shore_of: Shore, worl
     assert shore_of.count("readings") == 20
     world.append({world.log(one): [reading(one, i, T0 + i * MINUTE) for i in range(10, 20)] for one in (box, other)})
     world.delete_before(log, 14)  # offsets 11 to 13 had not been read
-    for _ in range(2):  # and again: nothing is passed over by trying twice
+    for _ in range(2):  # a second try does not skip them either
         with pytest.raises(JobFailedError, match=f"{log} has lost records 11 to 13 before this job read them") as error:
             shore_of.run("readings")
         assert "fairlead shore losses --acknowledge" in error.value.hint
@@ -30,7 +30,7 @@ def test_a_job_stops_at_lost_records_and_goes_on_when_told(shore_of: Shore, worl
     (lost,) = read_losses(paths)
     assert (lost.job, lost.log, lost.first, lost.records) == ("readings", log, 11, 3)
     acknowledge_losses(paths)
-    world.delete_before(log, 16)  # retention does not wait
+    world.delete_before(log, 16)  # retention deletes more meanwhile
     shore_of.run("readings")
     assert shore_of.count("readings") == 20 + 10 + 5
     (more,) = read_losses(paths)

@@ -67,7 +67,7 @@ def session(spark: SparkSession) -> SparkSession:
 
 
 def content_of(table: str, number: int, *, boxes: int = 50, at: dt.datetime = NOW) -> pa.Table:
-    """A row a box."""
+    """Return one row for each box."""
     rows = [
         {
             "log": f"c.{box:03d}",
@@ -115,7 +115,7 @@ def test_compaction_moves_rows_and_changes_none(paths: TablePaths, session: Spar
 
 
 def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: SparkSession) -> None:
-    """One value of the first column is in few of many files; what comes later is clustered by itself."""
+    """A query for one container opens 10 files or more before the compaction, and at most 2 after it."""
     paths = TablePaths.of(tmp_path)
     clustered = replace(READINGS, cluster_by=("equipment_reference", "device_date_time"))
     create_table(session, clustered, paths.table("readings"))
@@ -147,7 +147,7 @@ def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: Spar
 def test_files_that_cannot_be_filtered_are_written_again(
     paths: TablePaths, tmp_path: Path, session: SparkSession
 ) -> None:
-    """delta-rs's own delete writes strings as views, for which Arrow has no comparison."""
+    """The delete of delta-rs writes strings as views, which Arrow cannot compare."""
     fill(paths, 2, table="events")
     DeltaTable(paths.table("events")).delete("log_offset = 1 and log > 'c.001'")
     query = "select count(*) as n from events where log = 'c.001'"
@@ -183,7 +183,7 @@ def test_a_writer_that_is_faster(paths: TablePaths, session: SparkSession, monke
     lost = 2
 
     def raced(builder: DeltaOptimizeBuilder) -> DataFrame:
-        """The first times, another writer commits before this one."""
+        """Lose ``lost`` times against another writer that commits first, then compact."""
         nonlocal lost
         if lost > 0:
             lost -= 1
@@ -228,7 +228,7 @@ def test_vacuum_keeps_what_the_last_days_need(paths: TablePaths, session: SparkS
     before, version = rows_of(paths, "events"), DeltaTable(paths.table("events")).version()
     assert vacuum(session, paths, plan) == 10
     assert rows_of(paths, "events") == before
-    assert DeltaTable(paths.table("events")).version() == version  # no job has to read its log again
+    assert DeltaTable(paths.table("events")).version() == version  # no new version for jobs to read
     assert len(list(Path(paths.table("events")).glob("*.parquet"))) == 2
     assert plan_vacuum(paths, ["events"], now=NOW)[0].files == 0
 
@@ -259,7 +259,7 @@ def test_vacuum_leaves_a_table_alone_that_a_job_has_to_read(paths: TablePaths, s
 
 
 def test_rows_past_their_retention_are_deleted(paths: TablePaths, session: SparkSession) -> None:
-    """A row goes when the box measured it and a bridge received it before the limit; a late one stays."""
+    """A row is deleted if it was both measured and received before the limit; a late one stays."""
     limit = (NOW - 100 * DAY).replace(hour=0, minute=0, second=0, microsecond=0)
     old, kept = (
         content_of("readings", 0, boxes=3, at=limit - dt.timedelta(seconds=1)),
@@ -282,9 +282,9 @@ def test_rows_past_their_retention_are_deleted(paths: TablePaths, session: Spark
     (step,) = plan_expiry(paths, {"readings": 200 * DAY}, now=NOW)
     assert (step.files, expire(session, paths, step)) == (0, 0)
     (step,) = plan_expiry(paths, retention, now=NOW)
-    assert expire(session, paths, step) == 0  # the late rows are in a file that may have old ones
+    assert expire(session, paths, step) == 0  # the file of the late rows might have had old ones
     assert DeltaTable(paths.table("readings")).version() == version
-    assert kept_since(paths, "readings") == limit  # and it never goes back
+    assert kept_since(paths, "readings") == limit  # a longer retention does not move it back
 
 
 def topology_of(*customers: str, **shore: object) -> Topology:
@@ -312,7 +312,7 @@ def upkeep(tmp_path: Path, paths: TablePaths) -> Callable[..., Maintenance]:
 def test_each_verb_has_its_time(upkeep: Callable[..., Maintenance]) -> None:
     retention = {"readings": "100d"}
     assert upkeep(retention=retention).due(NOW) == []
-    assert upkeep(retention=retention).due(NOW + dt.timedelta(minutes=59)) == []  # noted, also for the next run
+    assert upkeep(retention=retention).due(NOW + dt.timedelta(minutes=59)) == []  # the first run noted its time
     assert upkeep(retention=retention).due(NOW + dt.timedelta(hours=1)) == ["compact"]
     assert upkeep(retention=retention).due(NOW + DAY) == ["expire", "compact", "vacuum"]
     assert upkeep().due(NOW + DAY) == ["compact", "vacuum"]
@@ -352,7 +352,7 @@ def test_plan_then_do(
 ) -> None:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
-    monkeypatch.setattr("shore.jobs.runner.close_session", lambda session: None)  # it is that of all tests
+    monkeypatch.setattr("shore.jobs.runner.close_session", lambda session: None)  # all tests share the session
     paths = TablePaths.of(tmp_path / "minimal")
     create(TABLES["events"], paths.table("events"))
     fill(paths, 9, table="events")

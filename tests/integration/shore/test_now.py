@@ -1,4 +1,4 @@
-"""Jobs ``containers_now``, ``alerts_now`` and ``quality``: what their tables say; batches make no difference."""
+"""Jobs ``containers_now``, ``alerts_now`` and ``quality``: what their tables contain, however the input is batched."""
 
 from __future__ import annotations
 
@@ -329,7 +329,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed == 2:
-        monkeypatch.setattr(scope, "MOST_LITERALS", 1)  # names are joined
+        monkeypatch.setattr(scope, "MOST_LITERALS", 1)  # filter by a join instead of a list of names
     chance = random.Random(seed)  # noqa: S311  # an order of rows
     shuffled = _story()
     chance.shuffle(shuffled)

@@ -1,4 +1,4 @@
-"""Table ``outlook``: what it says of single boxes, and how well, against the simulator's physics."""
+"""Table ``outlook``: its forecast for single boxes, and its accuracy against the simulator's physics."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OFF = {"is_powered": False, "is_connected_to_power_source": False}
 
 
 def box(name: str, hours: float, cargo: Callable[[float], float | None], since: float, trouble: Row) -> list[Row]:
-    """Readings of a day in order and of so many hours of trouble since then; ``cargo`` by the hour since."""
+    """Return readings of ``since`` hours in order and ``hours`` of trouble; ``cargo`` takes the hour of trouble."""
     found = []
     for quarter in range(int((since + hours) * 4) + 1):
         hour = quarter / 4 - since

@@ -1,4 +1,4 @@
-"""Job ``readings``: each data record is a row in exactly one of its two tables, wherever a batch before was cut off."""
+"""Job ``readings`` stores each data record in exactly one of its two tables, wherever it was interrupted before."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
     world.append(readings_of(world, boxes=3, count=12))
     world.append({log: [NewRecord(b"{broken", b"key", (("trace", b"\xff"),), timestamp_ms=1)]})
 
-    # The append to the first of the two tables is made, and the driver dies. Two writes before are of the topology.
+    # The driver dies after the append to the first of the two tables. The two writes before it are of the topology.
     with planted(Plan(2, "after")) as plan, pytest.raises(JobFailedError):
         shore_of.run("readings")
     assert plan.crashed
     assert (len(rows(shore_of)), shore_of.count("readings_rejected")) == (3 * 12, 0)
 
-    # And then to both: Spark does not know that the batch is done.
+    # Complete the batch, then repeat it as if Spark did not know that it is done.
     for _ in range(2):
         done = shore_of.run("readings")["readings"]
         (bad,) = shore_of.sql("select * from readings_rejected")
@@ -50,7 +50,7 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
 
 
 def test_the_rows_of_a_batch_count_once(shore_of: Shore, world: World) -> None:
-    """Its logs are read twice when a record is rejected."""
+    """The job reads the logs of a batch twice when a record is rejected."""
     world.append(readings_of(world, boxes=2, count=5))
     world.append({world.log(world.box(0)): [NewRecord(b"{broken", timestamp_ms=1)]})
     done = shore_of.run("readings")["readings"]
@@ -58,7 +58,7 @@ def test_the_rows_of_a_batch_count_once(shore_of: Shore, world: World) -> None:
 
 
 def test_a_checkpoint_of_an_older_version_goes_on(shore_of: Shore, world: World) -> None:
-    """Its tasks wrote the files themselves and delta-rs committed them; the driver died before Spark's own commit."""
+    """In that version tasks wrote the files and delta-rs committed them; the driver died before Spark's own commit."""
     paths = TablePaths.of(shore_of.folder)
     world.append(readings_of(world, boxes=2, count=10))
     logs = [world.log(world.box(index)) for index in range(2)]

@@ -1,4 +1,4 @@
-"""Job ``ships``: what its tables say of docks and ships, and that batches make no difference. No broker."""
+"""Job ``ships``: what its tables of docks and ships contain, however the input is batched. No broker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def fleet(spark: SparkSession, empty: Path, tmp_path: Path) -> FleetLake:
 
 
 def check(fleet: FleetLake, *, by_function: bool = False) -> None:
-    """The tables are what DuckDB makes of all rows of their inputs, and what their functions make of them."""
+    """Check the tables against oracles over all input rows and, with ``by_function``, against their functions."""
     for table in TABLES:
         stored = fleet.stored(table)
         assert same(stored, same_shape(table, ORACLES[table](fleet.paths))), table
@@ -65,7 +65,7 @@ def check(fleet: FleetLake, *, by_function: bool = False) -> None:
 
 
 def same(one: pa.Table, other: pa.Table) -> bool:
-    """Distances are sums of floats: the last digits may differ."""
+    """Compare tables with rounded floats: distances are sums, whose last digits may differ."""
 
     def plain(rows: pa.Table) -> list[tuple[Any, ...]]:
         found = rows.to_pylist()
@@ -80,7 +80,7 @@ def same(one: pa.Table, other: pa.Table) -> bool:
 def test_movements_say_what_came_and_left_and_of_which_line(fleet: FleetLake) -> None:
     fleet.add(
         events=[
-            event(1, 0, "GTIN", un_location_code=None),  # the port is that of the site that tells it
+            event(1, 0, "GTIN", un_location_code=None),  # its port is that of the publishing site
             event(2, 1, "GTIN", YELLOW),
             event(3, 1.5, "DISC", STRANGER, "star"),
             docked(4, 2, "ARRI"),
@@ -102,7 +102,7 @@ def test_movements_say_what_came_and_left_and_of_which_line(fleet: FleetLake) ->
 def test_an_event_is_one_row_however_often_it_is_told(fleet: FleetLake) -> None:
     first = docked(1, 2, "ARRI")
     fleet.add(events=[first | {"event_created_date_time": at(3)}])
-    fleet.add(events=[first | {"log": "events.star", "log_offset": 9, "publisher": "star"}])  # written down before
+    fleet.add(events=[first | {"log": "events.star", "log_offset": 9, "publisher": "star"}])  # created earlier
     fleet.add(events=[first | {"log_offset": 2, "event_created_date_time": at(4), "event_date_time": at(1)}])
     assert fleet.rows("dock_movements", "copies", "log", "publisher", "event_date_time") == [
         (3, "events.star", "star", at(2))
@@ -156,7 +156,7 @@ def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLak
 
 
 def renamed() -> Topology:
-    """The fleet with another ship, another name of a line, and a port that is known no more."""
+    """Return the fleet with another ship, another name of a line, and a port that is no longer known."""
     before = topology()
     return before.model_copy(
         update={
@@ -191,8 +191,8 @@ def test_another_topology_makes_the_tables_anew(fleet: FleetLake) -> None:
 
 
 def story(choose: random.Random) -> list[tuple[str, dict[str, Any]]]:
-    """Voyages of five ships between two ports: some events are missing, some are told twice and differ, positions have
-    gaps and repeats, one ship is told of by events alone and one by positions alone."""
+    """Return voyages of five ships between two ports: some events are missing, some are repeated, positions have gaps
+    and differing repeats, one ship has only events and one only positions."""
     told: list[tuple[str, dict[str, Any]]] = []
     offset = 0
     ports = (("tokyo", TOKYO), ("singapore", SINGAPORE))
@@ -230,7 +230,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     monkeypatch.setattr(ships, "_RANGES", choose.choice([2, 50]))
     told = sorted(story(choose), key=lambda row: row[1].get("event_date_time") or row[1]["device_date_time"])
     parts: list[list[tuple[str, dict[str, Any]]]] = [[] for _ in range(5)]
-    for i, row in enumerate(told):  # most rows come in order, some whenever
+    for i, row in enumerate(told):  # most rows come in order, some in any batch
         parts[i * 5 // len(told) if choose.random() < 0.75 else choose.randrange(5)].append(row)
     fleet = FleetLake(spark, ships, tmp_path, empty)
     for part in parts:

@@ -1,4 +1,4 @@
-"""A checkpoint that was born on a laptop does not keep a cluster at the laptop's number of shuffle partitions."""
+"""A checkpoint that was made on a laptop does not keep a cluster at the laptop's number of shuffle partitions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def _run(spark: SparkSession, folder: Path, partitions: int) -> list[int]:
-    """Run what there is; gives how many partitions a shuffle in each batch had."""
+    """Run the waiting batches; return how many partitions a shuffle in each of them had."""
     session = spark.newSession()
     session.conf.set(_PARTITIONS, str(partitions))
     session.conf.set("spark.sql.adaptive.enabled", "false")

@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 class Follower:
-    """A streaming query over one test's logs, run to the present end as often as asked; batches land in memory."""
+    """A streaming query over one test's logs: each ``run`` reads to their present ends and keeps the batches."""
 
     def __init__(self, spark: SparkSession, world: World, folder: Path, **options: str) -> None:
         self._spark, self._world, self._folder = spark, world, folder
@@ -100,7 +100,7 @@ def test_admission_bounds_every_batch_and_loses_nothing(source: SparkSession, wo
     assert len(found) == len(set(found)) == 200
     assert len(follower.batches) == -(-(200 + 5) // 60)  # the five markers are offsets, too
     assert all(len(batch) <= 60 for batch in follower.batches)
-    assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # nobody is held up
+    assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # no log waits for another
 
 
 def test_admission_by_bytes_goes_by_the_size_of_what_is_there(
@@ -114,7 +114,7 @@ def test_admission_by_bytes_goes_by_the_size_of_what_is_there(
     found = list(follower.rows())
     assert len(found) == len(set(found)) == 40
     first, second = world.log(world.box(0)), world.log(world.box(1))
-    assert sum(topic == second for topic, _ in follower.batches[0]) == 20  # the small ones are not held up
+    assert sum(topic == second for topic, _ in follower.batches[0]) == 20  # small records do not wait for large ones
     assert all(sum(topic == first for topic, _ in batch) <= 6 for batch in follower.batches)
     assert 4 <= len(follower.batches) <= 6
 
@@ -143,10 +143,7 @@ def test_reading_between_offsets_and_times(source: SparkSession, world: World) -
 def test_a_stream_from_the_latest_offsets_misses_nothing_after_a_crash(
     source: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """A stream from the latest offsets misses nothing after a crash.
-
-    The first batch fails and is tried again when there is more: its start was fixed the first time.
-    """
+    """The first batch fails and is repeated when there are more records; its start was fixed the first time."""
     follower = Follower(source, world, tmp_path, startingOffsets="latest")
     world.append(readings_of(world, boxes=2, count=10))
     follower.run()
@@ -178,7 +175,7 @@ def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
         try:
             wait_until(lambda: sum(map(len, batches)) == 20, query)
             line.cut()
-            world.append(readings_of(world, boxes=2, count=10, first=10))  # goes straight to the broker
+            world.append(readings_of(world, boxes=2, count=10, first=10))  # bypasses the proxy
             wait_until(lambda: any("waiting since" in p.json for p in query.recentProgress), query)
             line.mend()
             wait_until(lambda: sum(map(len, batches)) == 40, query)
@@ -190,7 +187,7 @@ def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
 
 @contextlib.contextmanager
 def line_to(endpoint: KafkaEndpoint) -> Iterator[TcpProxy]:
-    """A TCP proxy before a site's brokers, in a thread of its own: Spark's calls block this one."""
+    """Yield a TCP proxy to a site's brokers; it runs in its own thread because Spark's calls block this one."""
     ready: SimpleQueue[tuple[TcpProxy, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
 
     async def serve() -> None:
@@ -241,7 +238,7 @@ def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, 
     assert len(list(follower.rows())) == 25
     backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
     assert (backlog["vanished"], backlog["examples"], backlog["behind"]) == (1, [gone], 0)
-    world.append({gone: [reading(world.box(2), 0, T0)]})  # made anew, and shorter than what was read
+    world.append({gone: [reading(world.box(2), 0, T0)]})  # recreated, and shorter than what was read
     follower.run()
     assert len(list(follower.rows())) == 25
     backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])

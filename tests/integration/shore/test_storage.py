@@ -1,4 +1,4 @@
-"""Checkpoints, tables and the right to write on a storage URL: a folder as ``file://``, and a real S3 server."""
+"""Checkpoints, tables and the writer's lock at a storage URL: a folder as ``file://``, and a real S3 server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.support.objectstore import kinds, s3_base, s3_server
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
-pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(600)]  # the S3 server is built once
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(600)]  # one test builds the S3 server
 
 LARGE = bytes(range(256)) * 8_000  # more than one buffer, or part of an upload
 ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["readings"].plain_schema)
@@ -43,7 +43,7 @@ ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["rea
 
 @pytest.fixture(scope="module", params=kinds())
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Provide a test's own tables on one kind of storage."""
+    """Yield a function that returns a new base URL on one kind of storage."""
     if request.param == "file":
         yield lambda: tmp_path_factory.mktemp("storage").as_uri()
         return
@@ -116,7 +116,7 @@ def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
 
 @pytest.fixture
 def url(tmp_path: Path, spark: SparkSession) -> TablePaths:
-    """All tables on a URL that Spark knows without further classes."""
+    """Create all tables at a URL that Spark can use without further classes."""
     paths = TablePaths.of(tmp_path, (tmp_path / "storage").as_uri())
     create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
     return paths
@@ -124,7 +124,7 @@ def url(tmp_path: Path, spark: SparkSession) -> TablePaths:
 
 @pytest.fixture
 def alerts(url: TablePaths, spark: SparkSession) -> TablePaths:
-    """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
+    """Add a row to table ``alerts_ashore``, and a checkpoint that is past it."""
     rows = conform(spark.createDataFrame([("x",)], "alert_id string"), TABLES["alerts_ashore"])
     rows.write.format("delta").mode("append").save(url.table("alerts_ashore"))
     write_checkpoint(url, "alerts", {"a.b": 2}, "{}")
@@ -159,7 +159,7 @@ def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
         patch.setattr(module, "empty_table", _broken)
         with pytest.raises(UnavailableError):
             rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
-    with pytest.raises(SplitStateError, match="has no checkpoint"):  # and not: goes on behind an empty table
+    with pytest.raises(SplitStateError, match="has no checkpoint"):  # instead of continuing with an empty table
         check_state(alerts, [JOBS["alerts"]])
     rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     check_state(alerts, [JOBS["alerts"]])
@@ -176,7 +176,7 @@ def topology() -> Topology:
 
 @pytest.fixture
 def nowhere() -> KafkaEndpoint:
-    """Return a storage where no server answers, so that every request fails."""
+    """Return a Kafka endpoint where no server answers, so that every request fails."""
     return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
 
 
@@ -197,7 +197,7 @@ def test_readings_are_rebuilt_and_verified(url: TablePaths, source: SparkSession
 
 
 class Machine(Lease):
-    """One of several machines, each of which considers another dead after a second."""
+    """The lease of one of several machines; it considers another one dead after two seconds."""
 
     def __init__(self, base: str, host: str, on_lost: Callable[[], None] = lambda: None) -> None:
         super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=2.0, host=host)
@@ -216,7 +216,7 @@ def test_one_machine_writes_at_a_time(paths: TablePaths) -> None:
         second.acquire()
     first.check()
     first.release()
-    second.acquire()  # at once: the other has said that it ended
+    second.acquire()  # at once: the other one has released it
     assert second.term == first.term + 1
     second.die()
     again = Machine(paths.base, "two")
@@ -230,7 +230,7 @@ def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     first.acquire()
     place = paths.table("readings")
     check_lease(place)  # as every write of shore does
-    first.die()  # it is held up, and does not know
+    first.die()  # it stands still, and does not know it
     second = Machine(paths.base, "two")
     began = time.monotonic()
     second.acquire()
@@ -238,7 +238,7 @@ def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     with pytest.raises(LeaseLostError, match="of two has taken over"):
         check_lease(place)
     first.release()
-    check_lease(place)  # before the second's own writes
+    check_lease(place)  # the second may write now
     second.release()
 
 

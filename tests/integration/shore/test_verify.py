@@ -45,7 +45,7 @@ ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 
 
 class Tables:
-    """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
+    """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job fills them, without running it."""
 
     def __init__(self, world: World, folder: Path, spark: SparkSession, empty: Path) -> None:
         self.world, self.folder, self.paths, self.spark = world, folder, TablePaths.of(folder), spark
@@ -54,7 +54,7 @@ class Tables:
         shutil.copytree(empty, folder, dirs_exist_ok=True)
 
     def fill(self, positions: dict[str, int]) -> None:
-        """Rows of everything before these positions, and a checkpoint that stands there."""
+        """Store everything before these positions, and write a checkpoint of these positions."""
         repair_logs(self.odd(positions), self.lake)
         write_checkpoint(self.paths, "readings", positions, "{}")
 
@@ -93,7 +93,7 @@ class Tables:
 
 @pytest.fixture(scope="module")
 def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tables without rows: copied, since making them takes far longer."""
+    """Create the tables without rows; tests copy them, because creating takes far longer."""
     folder = tmp_path_factory.mktemp("empty")
     paths = TablePaths.of(folder)
     create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
@@ -102,7 +102,7 @@ def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
 
 @pytest.fixture
 def tables(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> Tables:
-    """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
+    """Fill tables from two logs of 24 records: one record cannot be read, and 20 of the second log are not read yet."""
     one, two = world.box(0), world.box(1)
     world.append(
         {
@@ -124,7 +124,7 @@ def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: W
     good = tables.rows()
 
     tables.delete(one, 7)
-    tables.add(good.slice(2, 1))  # a second time
+    tables.add(good.slice(2, 1))  # the row is there twice
     lied = good.slice(3, 1).set_column(good.schema.names.index("payload"), "payload", pa.array([b"{}"], pa.binary()))
     tables.delete(lied["log"][0].as_py(), lied["log_offset"][0].as_py())
     tables.add(lied)
@@ -223,7 +223,7 @@ def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world
     assert (whole.num_rows, check_whole(paths)) == (8, 8)
 
     given = SparkTable.forPath(tables.spark, paths.table("feeds"))
-    given.update("feed_offset = 8", {"feed_offset": "1000"})  # far behind the end of the feed: nothing is waited for
+    given.update("feed_offset = 8", {"feed_offset": "1000"})  # beyond the end of the feed: verify does not wait
     (wrong,) = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
     assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"missing", "extra"})
     given.update("feed_offset = 1000", {"feed_offset": "8"})
@@ -289,7 +289,7 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
 def test_columns_that_a_release_added_are_filled_for_old_rows(
     world: World, tmp_path: Path, spark: SparkSession, empty: Path
 ) -> None:
-    """Old rows have null in a column that was added after they were written."""
+    """Rows have null in columns that were added after they were written, until a backfill."""
     tables, boxes = Tables(world, tmp_path, spark, empty), [world.box(1), world.box(2)]
     more = [reading(boxes[0], 500 + n, T0 + n * MINUTE) for n in range(30)]
     first = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(250)] for box in boxes})
@@ -321,14 +321,14 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(
 
 
 def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> None:
-    """Rows of no record stay, also those that lie between rows that are put right."""
+    """A repair keeps rows without a record, also between rows that it corrects."""
     tables, box = Tables(world, tmp_path, spark, empty), world.box(1)
     log = world.log(box)
     end = world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[log] + 20
     tables.fill({log: end})
     rows = tables.rows()
     place, field = rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset")
-    strange = rows.slice(0, 1).set_column(place, field, pa.array([0], pa.int64()))  # where the marker stands
+    strange = rows.slice(0, 1).set_column(place, field, pa.array([0], pa.int64()))  # the marker's offset
     supply = rows.schema.get_field_index("supply_temperature")
     odd = pc.is_in(rows["log_offset"], pa.array([1, 2, 5, 6, 7, 12]))
     lied = rows.set_column(supply, rows.schema.field(supply), pc.if_else(odd, 99.0, rows["supply_temperature"]))
@@ -342,7 +342,7 @@ def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark:
 
 @pytest.mark.chaos
 def test_missing_rows_are_new_to_those_who_follow_the_table(tables: Tables, world: World, tmp_path: Path) -> None:
-    """Rows that are added are read by streams; rows that are exchanged are not."""
+    """Streams read rows that a backfill adds, but not rows that it replaces."""
     log, two = world.log(world.box(0)), world.log(world.box(1))
     good = tables.rows()
     tables.delete(log, 7)

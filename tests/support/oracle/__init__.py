@@ -1,4 +1,4 @@
-"""Derived tables a second time, by DuckDB and delta-rs on one machine: what the tables that Spark makes must equal.
+"""Compute derived tables a second time, by DuckDB and delta-rs on one machine: Spark's tables must equal them.
 
-``shore`` once made its tables this way. Each function takes the folder of the tables and gives one table whole.
+``shore`` once made its tables this way. Each function takes the folder of the tables and returns one whole table.
 """

@@ -1,4 +1,4 @@
-"""Table ``bookings`` by DuckDB, for ``fairlead shore verify``, ``backfill`` and ``rebuild``."""
+"""Compute table ``bookings`` by DuckDB."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from shore.tables.bookings import BOOKINGS, STATES
 
 
 def everything(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
+    """Return the table as it must be."""
     return states(open_dataset(paths, "booking_changes"))
 
 
 def states(changes: Any) -> pa.Table:
-    """The states that follow from changes: an Arrow table or dataset, with all changes of each of its bookings."""
+    """Return the states of bookings, from an Arrow table or dataset with all changes of each of them."""
     return select(STATES, BOOKINGS.plain_schema, booking_changes=changes)

@@ -1,7 +1,6 @@
-"""``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` as they must be, from all of ``readings``, by DuckDB.
+"""Compute ``conditions``, ``excursions``, ``excursion_parts`` and ``mkt`` from all of ``readings`` by DuckDB.
 
-``shore.verify`` compares the tables with this until it runs on Spark; then this module goes. Readings are taken some
-hours at a time, so that no more than these are in memory.
+Readings are read some hours at a time, so that memory holds no more than these.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ _NONE = ("window_hours", "whole_day", "activation_energy")
 HOUR_SCHEMA: Final = pa.schema(
     [pa.field(name, kind) for name, kind in _BOTH.items() if name not in _NONE] + [pa.field("readings_out", pa.int64())]
 )
-"""The columns that ``hours_sql`` gives, in any order: of both tables, and how many readings were out of any band."""
+"""The columns of ``hours_sql``, in any order: those of both tables, and how many readings were out of any band."""
 _AT_ONCE: Final = 1_000_000  # readings, or those of one hour: some 500 MB
 _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 _END: Final = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
@@ -61,14 +60,14 @@ _COUNT: Final = pa.schema([("hour", TIME), ("n", pa.int64())])
 
 
 def conditions(paths: TablePaths) -> pa.Table:
-    """Table ``conditions`` as it must be."""
+    """Return table ``conditions`` as it must be."""
     units = as_conditions(hours(paths, ACTIVATION_ENERGY))
     days = windows(CONDITIONS, DAYS_OF_CONDITIONS, units, _BEGIN, _END + DAY, hours=24)
     return pa.concat_tables([units, days])
 
 
 def mkt(paths: TablePaths) -> pa.Table:
-    """Table ``mkt`` as it must be, with the activation energy that its rows have."""
+    """Return table ``mkt`` as it must be, with the activation energy that its stored rows have."""
     energy = stored_energy(paths) or ACTIVATION_ENERGY
     units = as_mkt(hours(paths, energy), energy)
     days = windows(MKT, DAYS_OF_MKT, units, _BEGIN, _END + DAY, hours=24)
@@ -78,7 +77,7 @@ def mkt(paths: TablePaths) -> pa.Table:
 
 
 def excursion_parts(paths: TablePaths) -> pa.Table:
-    """Table ``excursion_parts`` as it must be."""
+    """Return table ``excursion_parts`` as it must be."""
     made = [
         parts_of(_readings(paths, since - SLOT, until + SILENCE + SLOT), since, until) for since, until in _spans(paths)
     ]
@@ -86,12 +85,12 @@ def excursion_parts(paths: TablePaths) -> pa.Table:
 
 
 def excursions(paths: TablePaths) -> pa.Table:
-    """Table ``excursions`` as it must be."""
+    """Return table ``excursions`` as it must be."""
     return sessions_of(excursion_parts(paths))
 
 
 def hours(paths: TablePaths, activation_energy: float) -> pa.Table:
-    """All hours of all boxes (``shore.tables.hours``)."""
+    """Return all hours of all boxes (``shore.tables.hours``)."""
     made = [_hours(paths, since, until, activation_energy) for since, until in _spans(paths)]
     return pa.concat_tables([HOUR_SCHEMA.empty_table(), *made])
 
@@ -103,14 +102,14 @@ def _hours(paths: TablePaths, since: dt.datetime, until: dt.datetime, activation
 
 
 def stored_energy(paths: TablePaths) -> float | None:
-    """The activation energy of the rows of ``mkt``; None where there is none, or where they differ."""
+    """Return the activation energy of the rows of ``mkt``; None if there are no rows, or if they differ."""
     rows = datasets.open_dataset(paths, MKT.name)
     found = pc.unique(rows.to_table(columns=["activation_energy"])["activation_energy"]).to_pylist()
     return found[0] if len(found) == 1 else None
 
 
 def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
-    """Times [since, until) that together hold all readings, in order: whole hours, with no more readings than fit."""
+    """Yield times [since, until) in order that together hold all readings: whole hours, as many as fit in memory."""
     dataset = datasets.open_dataset(paths, "readings")
     hours = datasets.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
     since: dt.datetime | None = None
@@ -130,19 +129,19 @@ def _readings(paths: TablePaths, since: dt.datetime, until: dt.datetime) -> pa.T
 
 
 def as_conditions(hours: pa.Table) -> pa.Table:
-    """Rows of hours as rows of ``conditions``."""
+    """Return rows of hours as rows of ``conditions``."""
     return _with(hours, CONDITIONS, {"window_hours": 1})
 
 
 def as_mkt(hours: pa.Table, activation_energy: float) -> pa.Table:
-    """Rows of hours as rows of ``mkt``."""
+    """Return rows of hours as rows of ``mkt``."""
     return _with(hours, MKT, {"window_hours": 1, "whole_day": False, "activation_energy": activation_energy})
 
 
 def windows(
     table: Table, statement: str, units: pa.Table, low: dt.datetime, high: dt.datetime, *, hours: int
 ) -> pa.Table:
-    """The longer windows that end in [low, high], from the rows of their units."""
+    """Return the longer windows that end in [low, high], from the rows of their units."""
     ends = pa.Table.from_pylist([{"low": low, "high": high}], schema=_ENDS)
     constant = {"window_hours": hours} | ({"whole_day": False} if "whole_day" in table.plain_schema.names else {})
     made = pa.schema([f for f in table.plain_schema if f.name not in constant])
@@ -155,7 +154,7 @@ def windows(
 
 
 def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Table:
-    """The columns of a table, some of them the same in all rows."""
+    """Return rows with the columns of a table, some of which have the same value in all rows."""
     schema = table.plain_schema
     arrays = [
         pa.repeat(pa.scalar(constant[f.name], f.type), rows.num_rows) if f.name in constant else rows[f.name]
@@ -165,18 +164,18 @@ def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Tab
 
 
 def parts_of(readings: pa.Table, since: dt.datetime, until: dt.datetime) -> pa.Table:
-    """The half hours that begin in [since, until) of these readings."""
+    """Return the half hours out of band that begin in [since, until), from these readings."""
     slots = pa.Table.from_pylist([{"low": since, "high": until - SLOT}], schema=_SLOTS)
     return datasets.select(PARTS, EXCURSION_PARTS.plain_schema, readings=readings, slots=slots)
 
 
 def sessions_of(parts: pa.Table) -> pa.Table:
-    """The sessions that these parts make up."""
+    """Return the sessions that these parts make up."""
     return datasets.select(SESSIONS, EXCURSIONS.plain_schema, parts=parts)
 
 
 def _sliding(*, unit: Unit, count: int, columns: Mapping[str, str]) -> str:
-    """A statement over ``{units}`` (rows of one unit each with equipment_reference, window_end and what the columns
+    """Return SQL over ``{units}`` (rows of one unit each with equipment_reference, window_end and what the columns
     need; at most one row a box and unit) and ``{ends}`` (one row with the times low and high).
 
     ``{units}`` must hold all rows of the windows that end in [low, high].
@@ -185,7 +184,7 @@ def _sliding(*, unit: Unit, count: int, columns: Mapping[str, str]) -> str:
         columns: Aggregates over a window's rows, by name.
 
     Returns:
-        equipment_reference, window_start, window_end and the columns.
+        SQL that gives equipment_reference, window_start, window_end and the columns.
     """
     micros = unit.hours * 3_600_000_000
     number = f"{MICROS}(window_end) // {micros}"
@@ -283,9 +282,9 @@ from followed, {{slots}} as slots
 where is_out and part_start between slots.low and slots.high
 group by equipment_reference, quantity, part_start
 """  # noqa: S608  # the tables' own names
-"""The half hours of ``{{readings}}`` that begin in [``{{slots}}``.low, ``{{slots}}``.high], for DuckDB.
+"""SQL for the half hours of ``{readings}`` that begin in [``{slots}``.low, ``{slots}``.high], for DuckDB.
 
-They come out right where ``{{readings}}`` hold what was measured in them, ``SLOT`` before and ``SILENCE`` after.
+They are right if ``{readings}`` has what was measured in them, ``SLOT`` before and ``SILENCE`` after.
 """
 
 SESSIONS = f"""
@@ -325,4 +324,4 @@ select
 from numbered
 group by equipment_reference, quantity, session
 """  # noqa: S608  # the tables' own names
-"""The sessions that ``{parts}`` make up, for DuckDB."""
+"""SQL for the sessions that ``{parts}`` make up, for DuckDB."""

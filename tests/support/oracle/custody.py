@@ -1,4 +1,4 @@
-"""Table ``custody``, from ``custody_entries``."""
+"""Compute table ``custody`` from ``custody_entries``."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from shore.verify.entitlement.look import logs_of, rules_of
 
 
 def of_boxes(paths: TablePaths, boxes: Collection[str]) -> pa.Table:
-    """The intervals of all logs of these containers, from the ledgers: table ``custody`` may be a moment behind."""
+    """Return the intervals of all logs of these containers. Table ``custody`` may be a moment behind the ledgers."""
     if not boxes:
         return CUSTODY.plain_schema.empty_table()
     return _of_logs(paths, logs_of(paths, boxes))
 
 
 def everything(paths: TablePaths) -> pa.Table:
-    """Table ``custody`` as it must be, from all of ``custody_entries``."""
+    """Return table ``custody`` as it must be, from all of ``custody_entries``."""
     return _made(paths, pc.is_valid(pc.field("entry_log")))
 
 

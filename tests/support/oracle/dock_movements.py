@@ -1,4 +1,4 @@
-"""Table ``dock_movements`` by DuckDB, for ``fairlead shore verify``, ``backfill`` and ``rebuild``."""
+"""Compute table ``dock_movements`` by DuckDB."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shore.tables.reference import OWNERS, SITES
 
 
 def everything(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
+    """Return the table as it must be."""
     return _rows(paths, open_dataset(paths, "events"))
 
 

@@ -1,7 +1,4 @@
-"""Tables ``containers_now``, ``alerts_now`` and ``quality`` made anew by DuckDB.
-
-``fairlead shore verify`` compares with them until it makes tables by the functions in ``shore.tables.graph``.
-"""
+"""Compute tables ``containers_now``, ``alerts_now``, ``ships_now`` and ``quality`` by DuckDB."""
 
 from __future__ import annotations
 
@@ -40,7 +37,7 @@ _ALERTED = pa.schema([_BOX, pa.field("open_alerts", pa.int64()), pa.field("worst
 
 
 def containers_now(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
+    """Return the table as it must be."""
     sites = open_dataset(paths, "sites").to_table()
     held = select(HOLDERS, _HELD, custody=custody.everything(paths))
     alerts, ashore = open_dataset(paths, "alerts"), open_dataset(paths, "alerts_ashore")
@@ -59,7 +56,7 @@ def containers_now(paths: TablePaths) -> pa.Table:
 
 
 def alerts_now(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
+    """Return the table as it must be."""
     return select(
         _ALERTS,
         ALERTS_NOW.plain_schema,
@@ -72,13 +69,13 @@ def alerts_now(paths: TablePaths) -> pa.Table:
 
 
 def ships_now(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
+    """Return the table as it must be."""
     sites = open_dataset(paths, "sites").to_table()
     return select(NEWEST_POSITIONS, SHIPS_NOW.plain_schema, positions=open_dataset(paths, "positions"), sites=sites)
 
 
 def quality(paths: TablePaths) -> pa.Table:
-    """The table as it must be; made day by day, so that no more is held at once."""
+    """Return the table as it must be, computed day by day so that memory holds one day at a time."""
     readings, rejected = inputs = _inputs(paths)
     days = select(_DAYS, _DAY_COLUMN, readings=readings, rejected=rejected)
     made = [_reports(*_of_day(inputs, day)) for day in days["day"].to_pylist()]
@@ -86,12 +83,12 @@ def quality(paths: TablePaths) -> pa.Table:
 
 
 def _inputs(paths: TablePaths) -> tuple[Any, Any]:
-    """``readings`` and ``readings_rejected``, opened once for all days."""
+    """Open ``readings`` and ``readings_rejected``, once for all days."""
     return open_dataset(paths, "readings"), open_dataset(paths, "readings_rejected")
 
 
 def _of_day(inputs: tuple[Any, Any], day: dt.datetime) -> tuple[Any, Any]:
-    """The rows of both inputs that fall into a day."""
+    """Return the rows of both inputs that fall into a day."""
     received = pc.coalesce(pc.field("received_date_time"), pc.field("record_date_time"))
     measured = pc.field("device_date_time")
     read = (measured >= day) & (measured < day + _DAY)

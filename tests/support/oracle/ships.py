@@ -1,4 +1,4 @@
-"""Tables ``port_calls``, ``voyages`` and ``ships_now`` on the driver: for ``fairlead shore verify``, ``backfill``."""
+"""Compute tables ``port_calls``, ``voyages`` and ``ships_now`` without Spark."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from shore.tables.voyages import VOYAGES
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_TOGETHER = 20  # ships whose positions are read in one go
+_TOGETHER = 20  # ships whose positions are read at once
 _ORDER = ("vessel_imo_number", "device_date_time", "log", "log_offset")
 
 
 def port_calls(paths: TablePaths) -> pa.Table:
-    """Table ``port_calls`` as it must be."""
+    """Return table ``port_calls`` as it must be."""
     return _everything(paths)[0]
 
 
 def voyages(paths: TablePaths) -> pa.Table:
-    """Table ``voyages`` as it must be."""
+    """Return table ``voyages`` as it must be."""
     return _everything(paths)[1]
 
 
 def ships_now(paths: TablePaths) -> pa.Table:
-    """Table ``ships_now`` as it must be."""
+    """Return table ``ships_now`` as it must be."""
     positions, sites = open_dataset(paths, "positions"), stored(paths, SITES)
     return select(NEWEST, SHIPS_NOW.plain_schema, positions=positions, sites=sites)
 
@@ -64,12 +64,12 @@ class _Sea:
         )
 
     def ships(self) -> list[str]:
-        """Those that have positions."""
+        """Return the ships that have positions."""
         found = self._positions.to_table(columns=["vessel_imo_number"], filter=pc.field("problem").is_null())
         return [ship for ship in pc.unique(found["vessel_imo_number"]).to_pylist() if ship is not None]
 
     def events(self, ships: Sequence[str] | None = None) -> dict[str, list[ShipEvent]]:
-        """Every ARRI and DEPA with a ship and a port, by ship."""
+        """Return every ARRI and DEPA with a ship and a port, by ship."""
         wanted = is_in("movement", ("ARRI", "DEPA"))
         if ships is not None:
             wanted &= is_in("vessel_imo_number", ships)
@@ -91,7 +91,7 @@ class _Sea:
     def rows(
         self, bounds: Mapping[str, TimeBounds], events: Mapping[str, Sequence[ShipEvent]]
     ) -> tuple[pa.Table, pa.Table]:
-        """Rows of both tables that begin within the bounds of each ship."""
+        """Return the rows of ``port_calls`` and ``voyages`` that begin within the bounds of each ship."""
         calls: list[dict[str, Any]] = []
         legs: list[dict[str, Any]] = []
         ships = sorted(bounds)
@@ -108,7 +108,7 @@ class _Sea:
         )
 
     def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
-        """Reads the positions of some ships, in one go, and gives that of each."""
+        """Read the positions of some ships at once; return a function that gives the track of each."""
         wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
         since = [part.read_since for part in bounds.values()]
         until = [part.read_until for part in bounds.values()]
@@ -129,7 +129,7 @@ class _Sea:
 
 
 def _track(ordered: pa.Table) -> Track:
-    """The positions of one ship, in order; of several at one moment the one that was written first."""
+    """Return the positions of one ship, in order; of several at one moment, the one that was written first."""
     time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
     first = np.ones(len(time), bool)
     first[1:] = np.diff(time) > 0

@@ -1,4 +1,4 @@
-"""The functions of this package by table."""
+"""The oracles of this package by table."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ DERIVED = {
     "containers_now": now.containers_now,
     "quality": now.quality,
 }
-"""Tables that readers' tests need, in the order in which they follow from each other; made anew with each batch."""
+"""Tables that readers' tests need, in the order in which they follow from each other; each batch recomputes them."""
 
 
 def at(hours: float) -> dt.datetime:
@@ -78,7 +78,7 @@ def topology() -> Topology:
 
 @cache
 def _empty() -> Path:
-    """The tables without rows: copied, since making them takes far longer."""
+    """Create the tables without rows; tests copy them, because creating takes far longer."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     paths = TablePaths.of(folder)
@@ -89,7 +89,7 @@ def _empty() -> Path:
 
 
 class Fleet:
-    """Tables in a folder. ``add`` appends a batch of records and makes the tables that follow from them anew."""
+    """Tables in a folder. ``add`` appends a batch of records and recomputes the derived tables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -107,7 +107,7 @@ class Fleet:
             write_deltalake(self.paths.table(name), everything(self.paths), mode="overwrite")
 
     def rows(self, table: str, *columns: str) -> list[Any]:
-        """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
+        """Return rows by key: values of one column, tuples of several, or whole rows as dictionaries."""
         key = [(name, "ascending") for name in TABLES[table].key]
         stored = DeltaTable(self.paths.table(table)).to_pyarrow_dataset().to_table()
         found: list[Any] = stored.sort_by(key).to_pylist()
@@ -165,7 +165,7 @@ def event(
 
 
 def docked(offset: int, hours: float, code: str, site: str = "tokyo", ship: str = STAR, **more: Any) -> dict[str, Any]:
-    """A ship's ARRI or DEPA."""
+    """Return a ship's ARRI or DEPA."""
     event_id = f"{code}-{hours}-{ship}"
     found = event(offset, hours, code, None, site, event_id=event_id, vessel_imo_number=ship, voyage_reference="V1")
     return found | more
@@ -187,7 +187,7 @@ def position(
 
 
 def change(offset: int, hours: float, site: str = "hq", **more: Any) -> dict[str, Any]:
-    """A change of a booking, recorded at ``hours``."""
+    """Return a change of a booking, recorded at ``hours``."""
     return {
         "log": f"bookings.{site}",
         "log_offset": offset,
@@ -219,7 +219,7 @@ def alert(offset: int, hours: float, state: str = "OPENED", alert_id: str = "a1"
 
 
 def ledger(offset: int, entry: LedgerEntry) -> dict[str, Any]:
-    """The row of an entry in the ledger of the site that wrote it."""
+    """Return the row of an entry in the ledger of the site that wrote it."""
     if isinstance(entry, CustodyEntry):
         site, entry = entry.granted_by, msgspec.structs.replace(entry, marker_batch=b"")
     else:
@@ -228,7 +228,7 @@ def ledger(offset: int, entry: LedgerEntry) -> dict[str, Any]:
 
 
 def story() -> list[tuple[str, dict[str, Any]]]:
-    """A ship's voyage with a box, another ship, two offices, an alert; ties and doubts included."""
+    """Return a ship's voyage with a box, another ship, two offices and an alert, with ties and contradictions."""
     return [
         *(("booking_changes", row) for row in (change(1, 0), change(2, 5), change(3, 9, status="COMPLETED"))),
         ("booking_changes", change(1, 5, "tokyo", customer="toyshop")),

@@ -1,4 +1,4 @@
-"""Readings in clusters of minutes, and what the tables per hour must be after them."""
+"""Readings, and a check of the hourly tables that follow from them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Row = dict[str, Any]
 
 
 def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) -> Row:
-    """A good reading of a box so many minutes after ``T0``."""
+    """Return a good reading of a box so many minutes after ``T0``."""
     return {
         "log": f"containers.{box}",
         "log_offset": int(minute * 60) + 10**9,
@@ -44,7 +44,7 @@ def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) ->
 
 
 def check(paths: TablePaths) -> None:
-    """Every derived table is as it must be, and has no NaN."""
+    """Check that every derived table is as it must be, and has no NaN."""
     for name, everything in DERIVED.items():
         stored, expected = stored_rows(paths, name), by_key(name, everything(paths))
         assert [key(name, row) for row in stored] == [key(name, row) for row in expected]

@@ -29,7 +29,7 @@ BOX = "BIGU0000016"
 
 
 def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
-    """Rows as source ``fairlead`` gives them: topic and value of each record."""
+    """Return rows as source ``fairlead`` gives them, from topic and value of each record."""
     return pa.table(
         {
             "topic": [topic for topic, _ in records],
@@ -107,12 +107,12 @@ VOYAGE = [entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 2
 
 
 def make_custody(paths: TablePaths) -> None:
-    """Make table ``custody`` anew, without Spark."""
+    """Recompute table ``custody`` without Spark."""
     write_deltalake(paths.table("custody"), custody.everything(paths), mode="overwrite")
 
 
 def store(paths: TablePaths, batch: int, *entries: LedgerEntry | bytes) -> None:
-    """Append entries of a ledger, and make table ``custody`` of all of them."""
+    """Append entries of a ledger, and recompute table ``custody`` from all of them."""
     rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
     append_once(paths.table("custody_entries"), rows, app="test", version=batch)
     make_custody(paths)

@@ -160,7 +160,7 @@ def test_status_check(folder: Path, capsys: pytest.CaptureFixture[str], job: Job
     assert run(["shore", "status", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["ok"] is (code == 0)
-    assert body["jobs"]["readings"]["lag"]["records"] is None  # the site does not run, and that is said
+    assert body["jobs"]["readings"]["lag"]["records"] is None  # unknown, because the site does not run
     assert body["jobs"]["readings"]["lag"]["why"]
     write_status(folder, {"readings": JobStatus("readings", "stopped")}, error="Spark did not start")
     assert run(["shore", "status", "--check"]) == 1

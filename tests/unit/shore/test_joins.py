@@ -1,4 +1,4 @@
-"""The named views: readings and alerts with what was so at their time."""
+"""The named views: readings and alerts with the bookings, positions and holders of their time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_readings_get_the_position_of_the_ship_that_held_the_log(fleet: Fleet) -
     held(fleet, entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 8, "tokyo", "DISC", by="star"))
     steps = [(10.0, (10.0, 179.5)), (10.5, (11.0, -179.5)), (12.5, (12.0, -178.0)), (13.0, (12.5, -177.0))]
     fleet.add(positions=[position(i, hours, place) for i, (hours, place) in enumerate(steps)])
-    fleet.add(positions=[position(9, 10.0, (0.0, 0.0))])  # of two at one moment the first written
+    fleet.add(positions=[position(9, 10.0, (0.0, 0.0))])  # of two at one moment, the first written counts
     times = {1: 10.25, 3: 9.0, 4: 10.0, 5: 10.25, 6: 11.0, 7: 14.0, 9: 10.25}
     fleet.add(readings=[reading(offset, hours) for offset, hours in times.items()])
     assert ask(fleet, POSITIONS) == [

@@ -36,7 +36,7 @@ def paths(tmp_path: Path) -> TablePaths:
 
 
 def fill(paths: TablePaths, commits: int, boxes: int = 50, table: str = "readings", first: int = 0) -> None:
-    """Commits of one row a box."""
+    """Append commits of one row for each box."""
     for n in range(first, first + commits):
         rows = [
             {"log": f"c.{b:03d}", "log_offset": n, "equipment_reference": f"{b:03d}", "payload": b"x" * 20}
@@ -93,7 +93,7 @@ def test_files_that_one_query_opens() -> None:
 
 
 def reading(paths: TablePaths, table: str, version: int, index: int = -1, snapshot: bool = False) -> Checkpoint:
-    """The checkpoint of a job ``feeds`` that stands at this version of a table."""
+    """Return the checkpoint of a job ``feeds`` at this version of a table."""
     shutil.rmtree(paths.checkpoint("feeds"), ignore_errors=True)
     write_checkpoint(paths, "feeds", {}, "{}")
     source = {
@@ -122,7 +122,7 @@ def test_what_a_job_has_still_to_read(paths: TablePaths) -> None:
     assert backlog_of(done, paths, ids) == backlog_of(done, paths, ids).__class__()
     DeltaTable(paths.table("events")).optimize.compact()
     DeltaTable(paths.table("events")).delete("log = 'c.003'")
-    assert rows(done) == 0  # rows moved or deleted are nothing to read
+    assert rows(done) == 0  # jobs do not read rows that were moved or deleted
     fill(paths, 1, table="events", first=4)
     waiting = backlog_of(done, paths, ids)
     assert waiting.rows == 50

@@ -1,4 +1,4 @@
-"""The questions that docs/tables.md answers with one statement each do have answers."""
+"""The statements by which docs/tables.md answers questions, one each, return rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ QUESTIONS = re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A port call with boxes of two lines, and a passage."""
+    """Return a folder with a port call with boxes of two lines, and a passage."""
     fleet = Fleet(tmp_path_factory.mktemp("questions"))
     create(TABLES["custody"], fleet.paths.table("custody"))
     aboard = {"vessel_imo_number": STAR, "voyage_reference": "V1"}

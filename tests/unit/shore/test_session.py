@@ -1,4 +1,4 @@
-"""Spark's settings: what one machine needs, and what a cluster needs instead; a cluster that gives no executor."""
+"""Spark's settings for one machine and for a cluster, and the error of a cluster that gives no executor."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_both_have_delta_and_utc(tmp_path: Path) -> None:
 
 
 def test_everything_that_spark_sends_is_authenticated_and_encrypted(tmp_path: Path) -> None:
-    """What executors are sent holds the password of Kafka."""
+    """Executors are sent the password of Kafka."""
     for master in ("local[2]", "spark://there:7077", "yarn"):
         found = session.settings(tmp_path, master=master)
         assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
@@ -71,7 +71,7 @@ class _Started(Exception):
 def _start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, extra: dict[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings that show on Spark's command line, and those of its context."""
+    """Return the settings that show on Spark's command line, and those of its context."""
     seen: list[dict[str, str]] = []
 
     def launch_gateway(conf: SparkConf, _options: object) -> None:

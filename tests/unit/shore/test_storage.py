@@ -58,7 +58,7 @@ def test_readers_get_what_only_hadoops_settings_say() -> None:
     shore = Shore(at="tokyo", tables=S3.base, settings=settings)
     assert open_paths(shore, Path("/state"), environment) == S3
     assert environment == {
-        "AWS_REGION": "us-east-1",  # what is there stays
+        "AWS_REGION": "us-east-1",  # an existing value stays
         "AWS_ACCESS_KEY_ID": "fairlead",
         "AWS_ENDPOINT_URL": "http://minio:9000",
         "AWS_ALLOW_HTTP": "true",

@@ -1,8 +1,8 @@
-"""Random histories: with retractions applied, feeds hold what customers are entitled to, and no more.
+"""Random histories: with retractions applied, a feed holds exactly what its customer is entitled to.
 
-The histories have bookings and their corrections, readings, alerts and custody in any order, events of boxes and their
-ship, deliveries between them, some broken off. What a customer may see is worked out here record by record, along the
-history of each booking; what a recipient is told, hour by hour and event by event.
+A history mixes bookings and their corrections, readings, alerts, custody, and events of boxes and their ship in any
+order, with deliveries between them, some interrupted. This module computes what a customer may see record by record
+from the history of each booking, and what a recipient gets hour by hour and event by event.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Change:
 
 
 def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenario:
-    """A scenario of so many steps, with deliveries among them, and one at its end."""
+    """Return a scenario of so many steps, with deliveries among them and a complete one at the end."""
     rng = random.Random(seed)  # noqa: S311  # a simulation
     stops = set(rng.sample(range(1, steps), deliveries))
 
@@ -85,7 +85,7 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
                     row = world.happened(table, hour + minute / 60, box)
                     happened.append((table, box, hour, row["payload"]))
         yield "batch"
-        yield "batch"  # the one before may have broken off
+        yield "batch"  # completes the one before if that was interrupted
         assert not any((yield "everything").values())
         check(world, history, happened, moves)
 
@@ -93,7 +93,7 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
 
 
 def may_see(customer: str, box: int, hour: int, history: list[Change]) -> bool:
-    """Along the history of each booking: does it give this customer this moment in the end?"""
+    """Return whether the box's bookings, after all changes, let this customer see this hour."""
     given: dict[str, set[str | None]] = {}
     for change in history:
         if change.box != box:
@@ -130,7 +130,7 @@ def check(
 
 
 def _hours(world: World, history: list[Change]) -> list[tuple[str, int, int, float, float, float]]:
-    """What the shop is told of hours: box, hour, readings, lowest, mean and highest supply air."""
+    """Return the hours that the shop must get: box, hour, readings, lowest, mean and highest supply air."""
     found = []
     for box in (0, 1):
         times = [
@@ -149,7 +149,7 @@ def _hours(world: World, history: list[Change]) -> list[tuple[str, int, int, flo
 def _milestones(
     world: World, moves: list[tuple[str, str, int, int]], history: list[Change]
 ) -> list[tuple[str, str, str]]:
-    """What the shop is told of events: box, event, code."""
+    """Return the milestones that the shop must get: box, event, code."""
     found = []
     for box in (0, 1):
         loads = [hour for _, code, which, hour in moves if code == "LOAD" and which == box]

@@ -1,7 +1,7 @@
 """Small histories of bookings, readings and events, and the feeds that customers get from them, without brokers.
 
-Many scenarios are played at once: each has containers, ships and customers of its own, and all of them share one set of
-tables, so that a delivery to all of them is one action of Spark. Every delivery is also compared with what the SQL of
+Many scenarios play at once: each has containers, ships and customers of its own, and all share one set of tables, so
+that a delivery to all of them is one action of Spark. Every delivery must also equal what the SQL of
 ``shore.verify.entitlement`` makes due.
 """
 
@@ -37,7 +37,7 @@ INPUTS: Final = ("readings", "alerts", "custody_entries", "booking_changes", "ev
 
 Wish = Literal["batch", "everything"]
 Play = Generator[Wish, dict[str, list[Record]], None]
-"""A scenario: at each yield its world gets a delivery, and it is sent what each of its customers got."""
+"""A running scenario: each yield asks for a delivery and receives the records that each customer got."""
 
 
 def hours(count: float) -> dt.datetime:
@@ -46,8 +46,8 @@ def hours(count: float) -> dt.datetime:
 
 @dataclass
 class World:
-    """The tables and feeds of one scenario. ``number`` makes its names its own; ``broken_after`` has the next delivery
-    break off after so many records, before anything is written down."""
+    """The tables and feeds of one scenario. ``number`` makes its names unique; ``broken_after`` interrupts the next
+    delivery after so many records, before its batch counts as done."""
 
     number: int
     offsets: Counter[str]
@@ -76,7 +76,7 @@ class World:
         return self.feeds[self.customer(name)]
 
     def happened(self, table: str, hour: float, box: int = 0, **more: Any) -> dict[str, Any]:
-        """A reading, alert or grant; gives its row. Where no minute is said, one follows from how much happened."""
+        """Add a reading, alert or grant and return its row. Its sequence and temperature depend on the rows so far."""
         index = sum(len(rows) for rows in self.tables.values())
         name = self.box(box)
         log = LOGS[table].format(box=name)
@@ -106,7 +106,7 @@ class World:
         self.changes.append({"kind": "events", "device_date_time": hours(hour), **change})
 
     def moved(self, identity: str, code: str, hour: float, box: int = 0, *, copies: int = 1) -> None:
-        """An event of a container, or of the ship."""
+        """Add an event of a container, or of the ship (ARRI, DEPA)."""
         of_ship = code in ("ARRI", "DEPA")
         more = {"transport_event_type_code" if of_ship else "equipment_event_type_code": code}
         more |= {} if of_ship else {"equipment_reference": self.box(box)}
@@ -125,7 +125,7 @@ class World:
         consignee: str | None = None,
         **more: Any,
     ) -> None:
-        """A change of a booking."""
+        """Add a change of a booking."""
         log = more.get("log", "bookings.hq")
         self.offsets[log] += 1
         row = {
@@ -147,7 +147,7 @@ Scenario = Callable[[World], Play]
 
 
 def play(spark: SparkSession, scenarios: Mapping[str, Scenario]) -> dict[str, Exception | None]:
-    """Play scenarios to their ends, side by side; gives the error of each that failed."""
+    """Play scenarios to their ends, side by side; return the error of each, None for those that passed."""
     offsets: Counter[str] = Counter()
     worlds = {name: World(number, offsets) for number, name in enumerate(scenarios, start=1)}
     going = {name: scenario(worlds[name]) for name, scenario in scenarios.items()}
@@ -175,12 +175,12 @@ def play(spark: SparkSession, scenarios: Mapping[str, Scenario]) -> dict[str, Ex
 def _deliver(
     spark: SparkSession, worlds: Sequence[World], wanted: Sequence[World], wish: Wish
 ) -> dict[int, dict[str, list[Record]]]:
-    """What job ``feeds`` does, with feeds that are lists."""
+    """Deliver as job ``feeds`` does, to feeds that are lists."""
     rows = {name: [row for world in worlds for row in world.tables[name]] for name in INPUTS}
     tables = {name: pa.Table.from_pylist(rows[name], schema=TABLES[name].plain_schema) for name in INPUTS}
     given = [delivered(name, records) for world in worlds for name, records in world.feeds.items()]
     tables["feeds"] = pa.concat_tables([TABLES["feeds"].plain_schema.empty_table(), *given])
-    # In one chunk: of a table with an empty chunk, PySpark 4.2 takes the rows before that chunk, and no error.
+    # PySpark 4.2 silently drops the rows after an empty chunk, so combine the chunks.
     inputs = {name: spark.createDataFrame(rows.combine_chunks()) for name, rows in tables.items()}
     readers = [reader for world in wanted for reader in world.readers]
     inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
@@ -212,7 +212,7 @@ def by_duck(
     wanted: Iterable[World],
     changes: Sequence[Mapping[str, Any]] | None,
 ) -> list[dict[str, Any]]:
-    """The same rows, in the same order, by DuckDB."""
+    """Return the rows that ``due`` must find, in the same order, computed by DuckDB."""
     boxes = {row["equipment_reference"] for world in wanted for row in world.tables["booking_changes"]}
     touched = [{"equipment_reference": box} for box in (*boxes, None)]
     if changes is not None:
@@ -242,7 +242,7 @@ def by_duck(
 
 
 def loaded(world: World, ship: str) -> set[str]:
-    """The containers that were ever loaded on a ship."""
+    """Return the containers that were ever loaded on a ship."""
     events = world.tables["events"]
     return {
         row["equipment_reference"]

@@ -1,4 +1,4 @@
-"""A crash after every write of a delivery to a customer's feed, then the delivery again."""
+"""Crash after every write of a delivery to a customer's feed, then repeat the delivery."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Delivery:
         create_feeds(world.endpoint, [each.customer for each in self.readers])
 
     def store(self, positions: dict[str, int]) -> None:
-        """What the jobs before do with what is in the logs before these offsets."""
+        """Store what is in the logs before these offsets, as the jobs that ``feeds`` follows do."""
         world = self.world
         for entry in FROM_LOGS:
             if {"readings", "booking_changes"} & set(entry.tables):
@@ -70,17 +70,17 @@ class Delivery:
         replace_rows(self.lake, BOOKINGS, self.lake.spark.sql(STATES, booking_changes=changes))
 
     def batch(self, *changes: dict[str, Any]) -> DataFrame:
-        """A batch of the job."""
+        """Return a batch of job ``feeds``."""
         schema = to_arrow_schema(CHANGE, timezone="UTC")
         return self.lake.spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
 
     def deliver(self, batch: DataFrame) -> int:
-        """What a query does when it starts, and with its first batch."""
+        """Open the sink as a starting query does, and deliver its first batch."""
         sink = FeedSink.open(self.lake, self.world.endpoint, self.readers)
         return Feeds(self.readers, sink, None).deliver(self.lake, batch)
 
     def check(self) -> None:
-        """Raises unless ``verify`` finds feeds and tables right."""
+        """Fail unless ``verify`` finds feeds and tables right."""
         for found in verify(self.lake.spark, self.topology, self.world.endpoint, self.folder, ["feeds"]).tables:
             assert (found.table, found.same, found.differences) == (found.table, True, ())
 
@@ -97,7 +97,7 @@ FIRST_MINUTES = (0, 6, 3, 8, 0, 4)
 
 @pytest.mark.chaos
 def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: Path, spark: SparkSession) -> None:
-    """Each round corrects the booking and adds readings; what must be retracted is retracted once."""
+    """Each round corrects the booking and adds readings; a record that must be retracted is retracted once."""
     delivery = Delivery(world, tmp_path, spark)
     box, rounds = delivery.box, 0
 
@@ -122,7 +122,7 @@ def test_nobody_gets_a_record_twice_and_none_is_missing(world: World, tmp_path: 
     (unfair,) = verify(spark, delivery.topology, world.endpoint, tmp_path, ["feeds"]).tables
     assert (unfair.same, {each.what for each in unfair.differences}) == (False, {"extra"})
 
-    # A row that is taken away: the record would be given again.
+    # Without its row in table feeds, the record would be delivered again.
     rows = check_whole(delivery.lake.paths)
     delivery.delete(delivery.lake.paths.table("feeds"), "feed_offset = 2")
     with pytest.raises(SplitStateError, match=f"has {rows - 1} rows, and {rows} were written"):
@@ -143,7 +143,7 @@ def test_a_recipient_is_told_each_revision_of_an_hour_once(world: World, tmp_pat
     table = delivery.lake.paths.customer(world.recipient)
 
     def batch(number: int) -> Callable[[], object]:
-        """A reading of the next hour, and one that comes late for the first hour."""
+        """Store a reading of the next hour and a late one of the first hour; return their delivery."""
         nonlocal rounds
         times = [T0 + number * 60 * MINUTE, T0 + number * MINUTE]
         records = [reading(box, 2 * number + i, time) for i, time in enumerate(times)]
@@ -178,7 +178,7 @@ class _Killed(Exception):
 
 
 def test_a_task_that_runs_again_finds_what_it_appended(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It breaks off before or after each of its appends; another writer's records are no part of it. No Spark."""
+    """A task killed before or after any append completes the feed; it refuses a feed that others write. No Spark."""
     customers = [f"{name}-{world.tag}" for name in ("one", "two")]
     create_feeds(world.endpoint, customers)
     rows = [
@@ -198,7 +198,7 @@ def test_a_task_that_runs_again_finds_what_it_appended(world: World, monkeypatch
         return sorted((row["customer"], row["feed_offset"], row["log_offset"]) for row in given)
 
     def attempt(number: int) -> bool:
-        """Whether a task comes through that dies at its second append: before it, or after it."""
+        """Run a task that dies before or after its second append; return whether it came through."""
         calls = itertools.count()
 
         async def dying(self: Appender, log: Any, records: Sequence[Any], **more: Any) -> Any:

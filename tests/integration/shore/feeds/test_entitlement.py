@@ -1,4 +1,4 @@
-"""What customers are entitled to, have and lack: many scenarios in one Spark session, played side by side."""
+"""Feeds hold what customers are entitled to: many scenarios, played side by side in one Spark session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a customer is compared whole: where it is new to a running job, or gets another kind of feed."""
+"""A feed is compared whole when its customer is new to a running job or gets another kind of feed."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def test_the_job_looks_at_everything_where_batches_do_not(lake: Lake, monkeypatc
         sink = FeedSink(lake.paths, KafkaEndpoint("alpha", (("127.0.0.1", 1),)), {}, 0, frozenset())
         welcome(lake, Feeds(readers, sink, None), begun=begun)
 
-    start(KINDS["detailed"], begun=False)  # the first batches will
+    start(KINDS["detailed"], begun=False)  # the first batches deliver everything
     assert looked == []
-    start(KINDS["coarse"], DUCKS, begun=False)  # they would not retract what was detailed
+    start(KINDS["coarse"], DUCKS, begun=False)  # but they would not retract detailed records
     assert looked == [["shop"]]
     for _ in range(2):
         start(KINDS["coarse"], DUCKS, LATE, begun=True)

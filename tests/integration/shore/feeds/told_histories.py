@@ -1,4 +1,4 @@
-"""Histories told step by step: entitlement by bookings, coarse feeds, movements, and feeds of another kind."""
+"""Histories written step by step: entitlement by bookings, coarse feeds, movements, and changes of a feed's kind."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Delivered = Generator[Wish, dict[str, list[Record]], list[Record]]
 
 
 def delivered(world: World, name: str, wish: Wish = "batch") -> Delivered:
-    """What a customer gets by one more delivery."""
+    """Return what a customer gets by one more delivery."""
     return (yield wish)[world.customer(name)]
 
 
 def offsets(records: list[Record], header: str = "origin") -> list[int]:
-    """The offsets that records name as their origin, or that they retract."""
+    """Return the offsets that records name as their origin, or that they retract."""
     named = [dict(record.headers).get(header) for record in records]
     return [int(name.rpartition(b"@")[2]) for name in named if name is not None]
 
@@ -57,7 +57,7 @@ def the_newest_state_of_a_booking_counts(world: World) -> Play:
 
 
 def between_two_offices_the_change_recorded_last_counts(world: World) -> Play:
-    """Offsets of two logs say nothing about each other; table bookings has the same order."""
+    """Offsets of two logs cannot be compared, so record times decide, as in table ``bookings``."""
     world.reader("ducks")
     world.happened("readings", 1)
     world.booked(0, None, record_date_time=hours(1))
@@ -94,15 +94,15 @@ def what_a_corrected_booking_gives_no_right_to_is_retracted(world: World) -> Pla
     assert offsets(world.feed("toyshop")) == [1, 2, 3, 4, 5]
     world.booked(0, None)
     assert offsets((yield from delivered(world, "ducks"))) == [1, 2, 3, 4, 5]
-    world.booked(2, 4, status="CANCELLED")  # the times that it names
+    world.booked(2, 4, status="CANCELLED")  # cancels only the times that it names
     assert offsets((yield from delivered(world, "ducks")), "retracts") == [2, 3]
-    world.booked(6, None, status="CANCELLED")  # from now on
+    world.booked(6, None, status="CANCELLED")  # cancels only hours from 6 on
     assert not (yield from delivered(world, "ducks"))
     world.booked(0, None, status="CANCELLED")
     world.booked(3, None)
     again = yield from delivered(world, "ducks")
     assert (offsets(again, "retracts"), offsets(again)) == ([1], [3])
-    world.tables["readings"].clear()  # what the tables have no more is judged by the feed's time
+    world.tables["readings"].clear()  # without a row in the tables, the time in the feed decides
     world.booked(5, None)
     assert offsets((yield from delivered(world, "ducks")), "retracts") == [3, 4]
 
@@ -122,7 +122,7 @@ def alerts_and_custody_go_by_the_time_of_the_event_and_only_grants_count(world: 
 
 
 def new_records_are_compared_by_themselves(world: World) -> Play:
-    """A reading that was never among what is new is found when its booking changes."""
+    """A reading that was in no batch is delivered when its booking changes."""
     world.reader("ducks")
     world.booked(0, None)
     world.happened("readings", 1)
@@ -176,7 +176,7 @@ def a_late_reading_makes_a_revision_of_its_hour_and_of_the_next_that_it_stands_i
         world.happened("readings", at + minute / 60)
     expected = [(hour(world, at), 1, 0) for at in range(3)]
     assert told((yield from delivered(world, SHOP))) == expected
-    world.happened("readings", 1 + 35 / 60)  # it stands for half an hour
+    world.happened("readings", 1 + 35 / 60)  # counts for half an hour, so into hour 2
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 1), 2, 1), (hour(world, 2), 1, 1)]
     world.happened("readings", 42 / 60)
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 2, 1), (hour(world, 1), 2, 2)]
@@ -194,7 +194,7 @@ def a_corrected_booking_takes_hours_back_and_gives_them_again(world: World) -> P
     assert dict(taken.headers)["retracts"] == hour(world, 0).encode()
     world.booked(0, None, consignee=SHOP)
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 1, 1)]
-    world.booked(0, None)  # no recipient after all
+    world.booked(0, None)  # without a recipient
     yield "batch"
     assert followed(world.feed(SHOP)) == []
 
@@ -215,7 +215,7 @@ def milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard(world: Wo
         "vesselIMONumber": world.ship,
         "revision": 0,
     }
-    world.moved("e6", "ARRI", 3.5)  # the ship's own event says which boxes were aboard
+    world.moved("e6", "ARRI", 3.5)  # an event of the ship concerns the boxes aboard
     assert len((yield from delivered(world, SHOP))) == 1
     world.booked(3, None, status="CANCELLED")
     assert len((yield from delivered(world, SHOP))) == 3
@@ -232,14 +232,14 @@ def single_readings_and_custody_are_not_for_a_recipient(world: World) -> Play:
 
 
 def begin(world: World) -> None:
-    """A booking of ducks, for the shop."""
+    """Add a booking of ducks with the shop as its recipient."""
     world.reader("ducks")
     world.reader(SHOP, "coarse")
     world.booked(0, None, consignee=SHOP)
 
 
 def told(records: list[Record]) -> list[tuple[str, int, int]]:
-    """Origin, readings and revision of hours."""
+    """Return origin, readings and revision of the hours in these records."""
     values = [(dict(record.headers)["origin"] or b"", value_of(record)) for record in records]
     return [(origin.decode(), value["readings"], value["revision"]) for origin, value in values]
 
@@ -249,7 +249,7 @@ def hour(world: World, number: int) -> str:
 
 
 def harbour(world: World) -> None:
-    """A port authority, and names of a ship and a line."""
+    """Add a port authority, and the names of a ship and a line."""
     world.reader("ducks")
     world.reader(PORT, "movements", f"SG{world.number}")
     world.tables["sites"] += [
@@ -337,7 +337,7 @@ KINDS: tuple[tuple[Grain, str | None], ...] = (
 
 
 def of_another_kind(first: tuple[Grain, str | None], second: tuple[Grain, str | None]) -> Scenario:
-    """What stands is what the new kind is, and of the old one again when it is changed back."""
+    """After a change of kind, only records of the new kind are valid; changing back restores the old ones."""
 
     def play(world: World) -> Play:
         for box, name in enumerate(("shop", "first", "second")):
@@ -371,7 +371,7 @@ def of_another_kind(first: tuple[Grain, str | None], second: tuple[Grain, str | 
 
 
 def stands(world: World) -> list[tuple[str, str]]:
-    """What a consumer has in the end: origins, and what is said without the number of the revision."""
+    """Return what a consumer has in the end: origins and contents, without the number of the revision."""
     found = []
     for record in followed(world.feed("shop")):
         value = value_of(record)
@@ -381,7 +381,7 @@ def stands(world: World) -> list[tuple[str, str]]:
 
 
 def told_histories() -> dict[str, Scenario]:
-    """All of them, by name."""
+    """Return all scenarios of this module by name."""
     plain: tuple[Scenario, ...] = (
         from_valid_from_inclusive_to_valid_to_exclusive,
         other_boxes_and_unknown_customers_give_nothing,

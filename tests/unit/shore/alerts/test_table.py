@@ -1,4 +1,4 @@
-"""What of ``alerts_ashore`` follows from a log's readings, and what of it can be compared."""
+"""Which rows of ``alerts_ashore`` follow from a log's readings, and which can be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Customers' own tables are looked after as shore's: shown, queried, compacted, vacuumed, held to their types."""
+"""Customers' own tables are maintained like shore's: shown, queried, compacted, vacuumed, their types checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a job's checkpoint: which batch is done, where its sources stood, and what is said of a damaged one."""
+"""Reading a job's checkpoint: which batch is done, the positions of its sources, and the error if it is damaged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
 
 def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = "readings") -> TablePaths:
-    """A checkpoint as Spark writes it, with these offsets by batch."""
+    """Write a checkpoint as Spark does, with these offsets by batch."""
     root = folder / "checkpoints" / job
     for name in ("offsets", "commits"):
         (root / name).mkdir(parents=True)
@@ -112,7 +112,7 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, cont
 
 
 def test_rows_that_a_job_has_still_to_read(tmp_path: Path) -> None:
-    """Appended ones; where a job follows the change data feed, those that Spark's MERGE touched, too."""
+    """Appended rows count; if the job follows the change data feed, rows that Spark's MERGE touched count, too."""
     for followed, merged in ((False, 0), (True, 5)):
         location = str(tmp_path / f"table-{followed}")
         configuration = {CHANGE_FEED: "true"} if followed else {}
@@ -165,4 +165,4 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
     for _ in range(2):
         renew_checkpoint(paths, job)
         assert has_begun(paths, name) is (change in ("none", "one unread"))
-        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # either put aside or kept

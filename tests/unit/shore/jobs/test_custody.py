@@ -1,4 +1,4 @@
-"""Ledger entries into rows of ``custody_entries``, and the intervals of table ``custody`` out of them."""
+"""Ledger entries become rows of ``custody_entries``, and these the intervals of table ``custody``."""
 
 from __future__ import annotations
 

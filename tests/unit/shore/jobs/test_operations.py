@@ -1,4 +1,4 @@
-"""Raw rows into the tables of alerts, events, positions, bookings and custody."""
+"""Raw rows become rows of the tables of alerts, events, positions, bookings and custody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which stretches of time a batch reads: late readings of few boxes make extents of their own."""
+"""Which time ranges a batch reads: late readings of few boxes get an extent of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs say about themselves: status file, errors in one sentence, Ctrl-C as an event."""
+"""How jobs report and end: status file, errors in one sentence, Ctrl-C as an event."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
         write_checkpoint(paths, job.name, {}, "{}")
     check_state(paths, jobs)
     (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
-    check_state(paths, jobs)  # it is built again from the feeds themselves
+    check_state(paths, jobs)  # a run fills it again from the feeds
     (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
         check_state(paths, jobs)
@@ -137,14 +137,14 @@ def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
         check_state(paths, [JOBS["feeds"]])
     assert "fairlead shore rebuild feeds" in error.value.hint
     (Path(paths.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
-    for job in ("feeds", "readings"):  # one that reads it, and its own
+    for job in ("feeds", "readings"):  # a job that reads the table, and the one that writes it
         with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
             check_state(paths, [JOBS[job]])
         assert "fairlead shore rebuild readings --yes" in damaged.value.hint
 
 
 class Query:
-    """What ``wait`` looks at of a streaming query that has ended."""
+    """The part of an ended streaming query that ``wait_for_queries`` reads."""
 
     isActive = False  # Spark's name
     recentProgress: tuple[Any, ...] = ()
@@ -214,7 +214,7 @@ def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
     assert not error.passing
 
 
-class Running_(Query):  # a query that runs, and has come through a batch
+class Running_(Query):  # a query that runs and has completed a batch
     isActive = True  # Spark's name
     recentProgress: tuple[Any, ...] = (
         {
@@ -229,7 +229,7 @@ class Running_(Query):  # a query that runs, and has come through a batch
 
 
 class Stopping(FakeReporter):
-    """Notes every state that is shown; stops the run at a given one."""
+    """Record every state that is shown; stop the run at a given one."""
 
     def __init__(self, stop: threading.Event, at: tuple[str, ...]) -> None:
         self.seen: list[tuple[str, ...]] = []

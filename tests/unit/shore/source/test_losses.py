@@ -1,4 +1,4 @@
-"""Records that were gone before shore read them: noted once, told everywhere, until somebody acknowledges it."""
+"""Records deleted before shore read them: noted once, and reported everywhere until somebody acknowledges it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
     told: list[str] = []
     watch = RunMonitor("big-blue", paths, lambda lost: told.append(describe_loss(lost)))
     watch.refresh()
-    assert (told, watch.lost) == ([], False)  # it was there before
+    assert (told, watch.lost) == ([], False)  # it is older than the watch
     note_losses(folder, [loss(5, 5)])
     watch.refresh({"readings": JobStatus("readings", "running")})
     watch.refresh()
@@ -101,12 +101,12 @@ def test_a_job_stops_until_somebody_acknowledges(paths: TablePaths) -> None:
     acknowledge_losses(paths)
     settle_losses(folder, [loss(10, 19), loss(4, 4, "odd/log.name")], fail=True)
     assert read_losses(paths) == ()
-    with pytest.raises(DataLossError):  # what another job has lost is another matter
+    with pytest.raises(DataLossError):  # nobody acknowledged what this job lost
         settle_losses(losses_folder(paths, "alerts"), [loss(10, 19)], fail=True)
 
 
 def test_a_hole_that_has_grown_since_stops_nobody_again(paths: TablePaths) -> None:
-    """Retention goes on while somebody looks at it: what it took since is noted, and the job passes over the hole."""
+    """Retention may delete more before the job continues: that is noted, and the job skips the whole hole."""
     folder = losses_folder(paths, "readings")
     note_losses(folder, [loss(10, 19)])
     acknowledge_losses(paths)
@@ -124,7 +124,7 @@ def test_without_fail_it_is_noted_and_goes_on(paths: TablePaths) -> None:
 
 
 def test_the_error_of_the_job_says_what_to_do() -> None:
-    """Spark wraps the source's error in its own; the job's names log, offsets and the command that goes on."""
+    """Spark wraps the source's error in its own; the job's error names log, offsets and the command to continue."""
     wrapped = f"[PYTHON_STREAMING] failed\nshore.errors.DataLossError: {LOG} has lost records 10 to 19 before this job"
     failed = job_failure("readings", wrapped + " read them\n  what to do: something\n\tat java.Thing")
     assert failed.what == f"job readings has stopped: {LOG} has lost records 10 to 19 before this job read them"
@@ -164,7 +164,7 @@ def test_metrics_name_it(tmp_path: Path) -> None:
         'fairlead_shore_maintenance_failed{topology="big-blue",verb="compact"} 1.0',
     ):
         assert line in page
-    assert 'fairlead_shore_lag_seconds{query="alerts"' not in page  # what is not known has no number
+    assert 'fairlead_shore_lag_seconds{query="alerts"' not in page  # an unknown lag has no number
     assert 'fairlead_shore_state_rows{query="readings"' not in page
     server = start_metrics(watch, 0)
     try:
@@ -188,7 +188,7 @@ def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
 
 @pytest.fixture
 def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Gives a function that notes a loss of the topology minimal."""
+    """Return a function that notes a loss of topology ``minimal``."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     place = open_shore("minimal")
     (place.folder / "run").mkdir(parents=True, exist_ok=True)
@@ -220,7 +220,7 @@ def test_status_check_fails_until_it_is_acknowledged(
 def test_a_run_that_loses_records_says_so_and_ends_with_1(
     ours: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loses: bool
 ) -> None:
-    ours()  # of an earlier run: it is no reason for this one to fail
+    ours()  # a loss of an earlier run does not fail this one
 
     def jobs(*_: object, **__: object) -> dict[str, JobStatus]:
         if loses:

@@ -1,4 +1,4 @@
-"""Options of the source: what is wrong is named, with what is possible."""
+"""Options of the source: errors name what is wrong and what is valid."""
 
 from __future__ import annotations
 

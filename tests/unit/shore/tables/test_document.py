@@ -1,4 +1,4 @@
-"""The pages of ``docs/tables/`` are those of the code, and the examples of ``docs/tables.md`` run."""
+"""The pages of ``docs/tables/`` match the code, and the examples of ``docs/tables.md`` run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_table_keeps_its_form(table: object) -> None:
     assert len(set(names)) == len(names)
     assert set(table.key) <= set(names)
     assert all(column.comment for column in table.columns)
-    # Names that DuckDB or Spark would want quoted are a trap for whoever writes SQL.
+    # SQL must not need quotes for any column, in DuckDB or Spark.
     assert not {"offset", "order", "group", "timestamp", "user", "end", "window"} & set(names)
 
 

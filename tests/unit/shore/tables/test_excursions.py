@@ -1,4 +1,4 @@
-"""Sessions out of band against a plain reference, and what they say, rule by rule."""
+"""Excursions, the sessions out of band, against a plain Python reference, and rule by rule."""
 
 from __future__ import annotations
 

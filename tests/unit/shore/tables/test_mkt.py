@@ -44,7 +44,7 @@ def days(rows: list[Row]) -> pa.Table:
 
 
 def plain(weighted: Sequence[tuple[float, float]], energy: float = ACTIVATION_ENERGY) -> float:
-    """The definition."""
+    """Return the mean kinetic temperature of (weight, degrees Celsius) by its definition."""
     total = sum(weight for weight, _ in weighted)
     harm = sum(weight * math.exp(-energy / GAS_CONSTANT / (value + 273.15)) for weight, value in weighted) / total
     return energy / GAS_CONSTANT / -math.log(harm) - 273.15
@@ -81,7 +81,7 @@ def test_every_window_is_the_weighted_mean_of_its_readings(
     reported = {minute // 60 for minute, _ in ordered}
     for row in [*units.to_pylist(), *whole.windows(MKT, DAYS_OF_MKT, units, FIRST, LAST, hours=24).to_pylist()]:
         since, until = ((row[name] - T0) / dt.timedelta(minutes=1) for name in ("window_start", "window_end"))
-        # What a reading stands for in an hour without one of its own is in no window.
+        # A reading counts for up to half an hour, but not within an hour that has no reading of its own.
         parts = [
             (min(end, hour * 60 + 60) - max(begin, hour * 60), value)
             for begin, end, value in held
