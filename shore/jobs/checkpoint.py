@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -279,6 +279,8 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
         first += 1
     for version in range(first, table.version() + 1):
         actions = commit_actions(table, version)
+        if followed and version == position.version and position.index + 1 >= _files_of_change_feed(actions):
+            continue
         if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
             if followed and (changed := _changed_rows(actions)):
                 rows += changed
@@ -293,6 +295,13 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
             rows += found
             since = since or max(_time(add["modificationTime"]) for add in added)
     return rows, since
+
+
+def _files_of_change_feed(actions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many files Delta's source reads of a commit: those with changes, else all added and removed ones."""
+    changes = sum("cdc" in action for action in actions)
+    files = (action.get("add") or action.get("remove") for action in actions)
+    return changes or sum(file is not None and file.get("dataChange", True) for file in files)
 
 
 def _changed_rows(actions: Iterable[Mapping[str, Any]]) -> int:
