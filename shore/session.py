@@ -146,6 +146,9 @@ def settings(
         # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
         found |= {
             "spark.ui.enabled": "false",
+            # Each action writes its plan down, 90 KB of text on average, which nobody reads without a UI.
+            "spark.sql.maxPlanStringLength": "100",
+            "spark.sql.debug.maxToStringFields": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",

@@ -49,7 +49,6 @@ def s3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield s3_base()
 
 
-@pytest.mark.chaos  # eleven minutes
 def test_a_cluster_on_s3_makes_the_tables_of_one_machine(world: World, tmp_path: Path, s3: str) -> None:
     fill(world)
     with start(world, tmp_path / "local", jobs=ALL_BUT_FEEDS) as driver:
