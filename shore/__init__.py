@@ -1,9 +1,9 @@
-"""PySpark: the source that reads thousands of logs, the Delta tables, the jobs that keep them, and reading them back.
+"""The PySpark part: a source that reads thousands of logs, jobs that keep Delta tables, and readers of these tables.
 
-In: a site's logs. Out: Delta tables, and the customers' feeds. Imports ``fairlead``'s shared parts and ``topologies``,
-nothing else. ``shore.run`` runs the jobs; ``shore.read`` reads the tables without a JVM; ``shore.datasource`` is what
-Spark calls. ``source`` and ``sink`` are its two halves, ``tables`` defines the tables, ``delta`` opens and writes them,
-``jobs`` keeps them. Open ``jobs/runner.py`` first.
+In: a site's logs. Out: Delta tables, and the customers' feeds. Of our own packages, this one imports only ``fairlead``
+and ``topologies``. ``shore.run`` runs the jobs; ``shore.read`` reads the tables without a JVM; Spark calls
+``shore.datasource``. ``source`` reads from Kafka and ``sink`` writes to it, ``tables`` defines the tables, ``delta``
+opens and writes them, ``jobs`` keeps them up to date. Open ``jobs/runner.py`` first.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # this module is imported in every worker process of Spark: it must cost nothing
+if TYPE_CHECKING:  # every worker process of Spark imports this module, so it must cost nothing
     from fairlead.kafka.endpoint import Endpoint
     from shore.jobs.status import JobStatus
     from topologies.model import Topology
@@ -27,7 +27,7 @@ def run(
     once: bool = False,
     **more: Any,
 ) -> dict[str, JobStatus]:
-    """Run shore's jobs; see ``shore.jobs.runner.run``, whose other arguments are ``more``."""
-    from shore.jobs.runner import run as run_jobs  # readers of tables need no Spark
+    """Run shore's jobs: ``shore.jobs.runner.run``, which gets ``more`` as its other arguments."""
+    from shore.jobs.runner import run as run_jobs  # reading tables needs no Spark
 
     return run_jobs(topology, endpoint, folder, jobs, once=once, **more)

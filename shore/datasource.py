@@ -1,10 +1,8 @@
-"""The Python Data Source ``fairlead``: what Spark calls.
+"""The Python Data Source ``fairlead``: the classes that Spark calls. ``shore.source.options`` describes the options.
 
-Options are described in ``shore.source.options`` (reading) and ``shore.sink.options`` (writing).
-
-Spark creates these objects in Python processes of its own and pickles them to where tasks run, so they hold plain
-values only. The endpoints with their passwords are part of the registered class (``register``), which travels inside
-the pickle; they are no options, because options are shown in plans.
+Spark creates these objects in Python processes of its own and pickles them for its tasks, so they hold plain values
+only. The registered class (``register``) holds the endpoints with their passwords and travels inside the pickle. They
+are not options, because query plans show options.
 """
 
 from __future__ import annotations
@@ -19,8 +17,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceStreamWriter,
-    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -28,9 +24,7 @@ from pyspark.sql.types import StructType
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
-from shore.delta.files import FILES_SCHEMA
-from shore.errors import SinkOptionError, SourceOptionError, site_unreachable
-from shore.sink.options import parse_sink_options
+from shore.errors import SourceOptionError, site_unreachable
 from shore.source.columns import RAW_SCHEMA
 from shore.source.offsets import Positions
 from shore.source.options import EARLIEST, LATEST, Edge, Rows, SourceOptions, parse_options
@@ -38,11 +32,11 @@ from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader, find_ends, resolve_edge
 from shore.source.task import Task
 
-_SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA, "files": FILES_SCHEMA}
+_SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA}
 
 
 class FairleadSource(DataSource):
-    """``format("fairlead")`` to read and to write; made usable by ``register``."""
+    """The data source of ``format("fairlead")``, for reading. ``register`` gives it its endpoints."""
 
     endpoints: ClassVar[Mapping[str, KafkaEndpoint]] = {}
 
@@ -72,45 +66,26 @@ class FairleadSource(DataSource):
         settings = self._settings()
         return BatchReader(Task(self._endpoint(settings.site), settings))
 
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from shore.sink.writer import BatchLogWriter  # processes that only read do without it
-
-        options = parse_sink_options(self.options, streaming=False)
-        _only_append(overwrite)
-        return BatchLogWriter(self._endpoint(options.site), options, schema)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from shore.sink.writer import StreamLogWriter
-
-        options = parse_sink_options(self.options, streaming=True)
-        _only_append(overwrite)
-        return StreamLogWriter(self._endpoint(options.site), options, schema)
-
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         settings = self._settings()
         settings.check_streaming()
         return StreamReader(Task(self._endpoint(settings.site), settings))
 
 
-def _only_append(overwrite: bool) -> None:
-    if overwrite:
-        raise SinkOptionError("logs can be appended to and nothing else", hint="use mode or output mode 'append'")
-
-
 def register(spark: SparkSession, *endpoints: KafkaEndpoint) -> None:
-    """Make ``format("fairlead")`` known to a session, for these sites.
+    """Register ``format("fairlead")`` in a session, for these sites.
 
-    The passwords go to the executors inside the pickled class, in memory only: neither options, plans, the checkpoint
+    The passwords go to the executors inside the pickled class, in memory only. Neither options, plans, the checkpoint
     nor Spark's configuration hold them.
     """
-    # A class made here is pickled by value, its attributes with it; a module's class would be pickled by name.
+    # A class created here is pickled by value, with its attributes; a module's class would be pickled by name.
     registered = type("RegisteredSource", (FairleadSource,), {"endpoints": {e.site: e for e in endpoints}})
     registered.__module__ = "__main__"
     spark.dataSource.register(registered)
 
 
 class BatchReader(DataSourceReader):
-    """What the selected logs hold between the options' edges: by default everything that is there now."""
+    """Reads the selected logs between the edges that options set; by default everything that is there now."""
 
     def __init__(self, task: Task) -> None:
         self._task = task

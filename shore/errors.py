@@ -1,20 +1,36 @@
-"""Errors of shore: of its jobs and readers, and of the source and the sink ``fairlead``."""
+"""Errors of shore: of its jobs, its readers, the source ``fairlead``, and the feeds."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, RefusedError, UnavailableError
 
-if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+if TYPE_CHECKING:  # comparing tables needs no Spark
     from fairlead.kafka.endpoint import KafkaEndpoint
 
 
+COMMIT_CONFLICTS: Final = frozenset(
+    {
+        "CommitFailedError",
+        "ConcurrentAppendException",
+        "ConcurrentDeleteDeleteException",
+        "ConcurrentDeleteReadException",
+        "ConcurrentTransactionException",
+        "ConcurrentWriteException",
+        "DeltaConcurrentModificationException",
+        "MetadataChangedException",
+    }
+)
+"""Names of the errors that Delta and delta-rs raise when another writer committed first. Try such a commit again, from
+the table's new version."""
+
+
 class JobFailedError(FairleadError):
-    """A streaming query ended with an error; what it had committed is kept, and the next run goes on from there.
+    """A streaming query ended with an error. Its commits are kept, and the next run goes on from there.
 
     Args:
-        passing: The cause may pass by itself: a site that does not answer, another writer that was first.
+        passing: The cause may pass by itself: a site does not answer, or another writer committed first.
     """
 
     def __init__(self, what: str, *, hint: str = "", passing: bool = False, **fields: Any) -> None:
@@ -23,7 +39,13 @@ class JobFailedError(FairleadError):
 
 
 class SlowWorkerError(JobFailedError):
-    """A Python worker did not start within ten seconds: Spark's own limit, which cannot be set; the machine is busy."""
+    """A Python worker did not start within ten seconds, a fixed limit of Spark, because the machine is busy."""
+
+    retriable = True
+
+
+class LostExecutorError(JobFailedError):
+    """An executor ended, and rows that a batch had computed there are lost (``shore.delta.lake.computed``)."""
 
     retriable = True
 
@@ -33,11 +55,11 @@ class SplitStateError(RefusedError):
 
 
 class CheckpointDamagedError(RefusedError):
-    """A file of a job's checkpoint cannot be read: Spark could not go on. ``fields`` name the job and the file."""
+    """A file that Spark needs in a job's checkpoint cannot be read. ``fields`` name the job and the file."""
 
 
 class SchemaError(RefusedError):
-    """A table on disk has a column of another type than this version writes. ``fields`` name both."""
+    """A stored table has a column of another type than this version writes. ``fields`` name table and column."""
 
 
 class AlreadyRunningError(RefusedError):
@@ -45,17 +67,17 @@ class AlreadyRunningError(RefusedError):
 
 
 class LeaseLostError(RefusedError):
-    """Another machine took over the storage while this process stood still: it may write no more."""
+    """Another machine took over the storage while this process stood still. This process must not write any more."""
 
 
 class FeedMovedError(FairleadError):
-    """Somebody else appended to a customer's feed while shore was about to."""
+    """Another process appended to a customer's feed at the offset where shore was about to append."""
 
     retriable = True
 
 
 class QueryError(ConfigurationError):
-    """A SQL query cannot be run as it is written."""
+    """DuckDB cannot run a SQL query as it is written."""
 
     exit_code = ExitCode.USAGE
 
@@ -65,49 +87,19 @@ class SourceOptionError(ConfigurationError):
 
 
 class DataLossError(FairleadError):
-    """Records that were to be read are gone: retention overtook the reader, or a log was deleted or truncated."""
+    """Records are gone that the query still had to read: by retention, or because a log was deleted or truncated."""
 
 
 class SiteUnreachableError(UnavailableError):
-    """No broker of the site answered for longer than the source waits. Nothing is lost: a query that is started again
-    goes on from its checkpoint."""
+    """No broker of the site answered for as long as the source waits. Nothing is lost: a restarted query goes on from
+    its checkpoint."""
 
 
 def site_unreachable(endpoint: KafkaEndpoint, error: Exception) -> SiteUnreachableError:
-    """The error for a site whose brokers do not answer."""
+    """Return the error for a site whose brokers do not answer."""
     first, *_ = str(error).splitlines()
     return SiteUnreachableError(
         f"site {endpoint.site} cannot be reached ({type(error).__name__}: {first})",
         hint="nothing is lost: start the query again when the site is back, it goes on from its checkpoint",
         site=endpoint.site,
     )
-
-
-class SinkOptionError(ConfigurationError):
-    """An option or a column of ``writeStream.format("fairlead")`` is missing, unknown or has an impossible value."""
-
-
-class SinkRowError(FairleadError):
-    """A row cannot become a record of a log; nothing of its batch was appended."""
-
-
-class BatchTooLargeError(FairleadError):
-    """A batch has more bytes than the driver may hold; nothing of it was appended."""
-
-
-class NotHeldError(RefusedError):
-    """A log is held by another site, or is no log of Fairlead: shore must not append to it."""
-
-
-class StaleBatchError(RefusedError):
-    """A log already has records of a later batch: the query was started with another checkpoint, or twice."""
-
-
-class ChangedBatchError(RefusedError):
-    """A batch that was appended in part came back with other rows, so what is missing cannot be told."""
-
-
-class LogMovedError(FairleadError):
-    """Somebody else appended to a log while the sink was about to; a repeated batch goes on where this one was."""
-
-    retriable = True

@@ -1,9 +1,8 @@
-"""Readings and alerts with what was so at their time: the booking, the ship's position, the holder; gaps of devices.
+"""Views that join readings and alerts with the booking, ship's position or holder of their time; and gaps of devices.
 
-Each is a named view in ``shore.read.sql`` (and so in ``fairlead sql``), and a function here that gives the same rows as
-a DataFrame of Spark. One text serves both engines, but for the search of the positions around a reading: DuckDB has an
-as-of join, which needs to look at the readings asked for only; in Spark windows over each ship's readings and
-positions find the same.
+Each is a named view in ``shore.read.sql`` (and so in ``fairlead sql``), and a function here that returns the same rows
+as a Spark DataFrame. Both engines run the same SQL, except for the positions around a reading: DuckDB has an as-of
+join, which reads only the readings asked for; in Spark, windows over each ship's readings and positions find the same.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ GAP_MINUTES: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A named view. ``statement`` names its ``inputs`` in braces."""
+    """A named view. ``statement`` is its SQL, with the tables of ``inputs`` in braces."""
 
     name: str
     title: str
@@ -74,7 +73,7 @@ placed as (
 ),
 """
 
-# Backwards in time for the position that comes after: Spark is quadratic in windows that end at the last row.
+# The next position uses a window backwards in time, because windows that end at the last row are quadratic in Spark.
 _AROUND_BY_WINDOWS = """
 moments as (
     select vessel_imo_number, fix_micros as micros, fix_micros from fixes
@@ -196,22 +195,22 @@ VIEWS: Final[Mapping[str, View]] = {
 
 
 def readings_with_bookings(spark: SparkSession, paths: TablePaths) -> DataFrame:
-    """The view ``readings_with_bookings`` in Spark."""
+    """Return the view ``readings_with_bookings`` as a Spark DataFrame."""
     return _in_spark(spark, paths, READINGS_WITH_BOOKINGS)
 
 
 def readings_with_positions(spark: SparkSession, paths: TablePaths) -> DataFrame:
-    """The view ``readings_with_positions`` in Spark."""
+    """Return the view ``readings_with_positions`` as a Spark DataFrame."""
     return _in_spark(spark, paths, READINGS_WITH_POSITIONS, _ABOARD + _AROUND_BY_WINDOWS + _INTERPOLATED)
 
 
 def alerts_with_custody(spark: SparkSession, paths: TablePaths) -> DataFrame:
-    """The view ``alerts_with_custody`` in Spark."""
+    """Return the view ``alerts_with_custody`` as a Spark DataFrame."""
     return _in_spark(spark, paths, ALERTS_WITH_CUSTODY)
 
 
 def device_gaps(spark: SparkSession, paths: TablePaths) -> DataFrame:
-    """The view ``device_gaps`` in Spark."""
+    """Return the view ``device_gaps`` as a Spark DataFrame."""
     return _in_spark(spark, paths, DEVICE_GAPS)
 
 

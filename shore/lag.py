@@ -1,15 +1,17 @@
-"""How far each job is behind, asked now: of the logs for jobs that read logs, of the tables' own logs for the others.
+"""Measure how far each job is behind now, from Kafka's logs for jobs that read logs, else from the tables' Delta logs.
 
-Needs neither Spark nor a running shore. Seconds of a log job are time of the records: how much newer the newest record
-of a log is than the newest that is in the table, for the log where that is most. Seconds of a job that reads tables are
-time of the clock: since when the oldest row that it has not read is there.
+Needs neither a Spark session nor a running shore. A job that reads logs is behind by record time: how much newer a
+log's newest record is than the last record read, in the log where this is most. A job that reads tables is behind by
+clock time: how long the oldest row that it has not read has been there.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
-from collections.abc import Callable, Collection, Mapping
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -27,16 +29,17 @@ from shore.source.offsets import Positions, parse_partition_id
 from shore.tables import TABLES
 from topologies.model import Topology
 
-LOGS_ASKED: Final = 200  # for their times: those that have most to read
+LOGS_ASKED: Final = 200  # the logs with most records to read, whose record times are fetched
 _BYTES: Final = 64 << 10
-_SECONDS: Final = 15.0  # for a site to answer
+SAMPLE_SECONDS: Final = 30.0  # between two measurements for the metrics
+_SECONDS: Final = 15.0  # that a site has to answer
 _UNKNOWN: Final = (
     "cannot be told: a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
 )
 
 
 class Lag(msgspec.Struct, frozen=True):
-    """One job's lag; None where it is not known, and ``why``."""
+    """One job's lag; values are None where they are not known, and ``why`` gives the reason."""
 
     records: int | None = None
     seconds: float | None = None
@@ -46,14 +49,39 @@ class Lag(msgspec.Struct, frozen=True):
     why: str = ""
 
 
+@contextlib.contextmanager
+def sampled(measure: Callable[[], Mapping[str, Lag]], keep: Callable[[Mapping[str, Lag]], None]) -> Iterator[None]:
+    """While inside, measure the lags every ``SAMPLE_SECONDS`` in a separate thread and pass them to ``keep``; pass an
+    empty mapping while they cannot be measured."""
+    stop = threading.Event()
+
+    def run() -> None:
+        while True:
+            try:
+                found = measure()
+            except FairleadError:
+                found = {}
+            keep(found)
+            if stop.wait(SAMPLE_SECONDS):
+                return
+
+    thread = threading.Thread(target=run, name="shore-lag", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join(_SECONDS)
+
+
 def job_lags(
     topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, jobs: Collection[str], *, now: dt.datetime
 ) -> dict[str, Lag]:
-    """The lag of each job. A site that does not answer, or a damaged checkpoint, is said in ``why``."""
+    """Return the lag of each job. ``why`` says where a site does not answer or a checkpoint is damaged."""
     found: dict[str, Lag] = {}
     reading: dict[str, Checkpoint] = {}
     ids = table_ids(paths, TABLES)
-    from shore.verify.catalogue import FROM_LOGS  # with Spark, which takes a second to load
+    from shore.verify.catalogue import FROM_LOGS  # loads Spark, which takes a second
 
     of_logs = {entry.job for entry in FROM_LOGS}
     for job in jobs:
@@ -104,7 +132,7 @@ async def _of_logs(topology: Topology, endpoint: KafkaEndpoint, reading: Mapping
 
 
 def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callable[[str], bool]]:
-    """What tells the logs that a job reads. Of one that keeps no log table: logs of the streams that it has read."""
+    """Return predicates for the topics that a job reads; without a log table, for the streams in its checkpoint."""
     from shore.verify.catalogue import FROM_LOGS
 
     found = [entry.takes(topology) for entry in FROM_LOGS if entry.job == job]
@@ -115,7 +143,7 @@ def _takes(job: str, checkpoint: Checkpoint, topology: Topology) -> list[Callabl
 
 
 def records_behind(positions: Positions, extents: Mapping[str, OffsetRange]) -> dict[str, int]:
-    """Offsets not read yet, of the logs that have any. Pure."""
+    """Return the number of unread offsets of each log that has any. Pure."""
     left = {log: extent.end - max(positions.get(log, 0), extent.start) for log, extent in extents.items()}
     return {log: count for log, count in left.items() if count > 0}
 
@@ -131,7 +159,7 @@ async def _seconds(
 
 
 async def _times(cluster: Cluster, offsets: Mapping[str, int], *, newest: bool) -> dict[str, int]:
-    """The time (milliseconds) of the records at these offsets, or of the newest in the batches that have them."""
+    """Return the milliseconds of the records at these offsets; with ``newest``, of the newest in their batches."""
     if not offsets:
         return {}
     logs = {TP(*parse_partition_id(log)): log for log in offsets}

@@ -1,65 +1,103 @@
-"""Looking after the tables: fewer and better sorted files, and deleting what no version needs.
+"""Maintenance of the tables: compact small files, delete files that no version needs, delete rows past their retention.
 
-Each verb is a plan (pure figures of what is there) and its execution, which may run while shore does. delta-rs does it,
-no Spark.
+Each verb is a plan (figures that delta-rs reads from the table's log in milliseconds) and its execution by Spark.
+``fairlead shore run`` does all three on a schedule (``shore.jobs.maintenance``). ``fairlead shore compact`` and
+``vacuum`` hold the same lock, because only one process writes a table.
 
-**Compact**: small files become few, and the rows of ``readings`` are put together by container. A compaction moves rows
-and changes none: its commit says so (``dataChange`` false), and Delta's streaming source passes over it. A commit that
-loses the race against a writer is made again from what is there then; a writer that loses it is started again by
-``shore run``.
+**Compact** is Delta's OPTIMIZE: it merges small files. It also clusters a table with liquid clustering, by groups of
+``CUBE_BYTES``; a full group is not written again. A compaction moves rows and changes none: its commit says so
+(``dataChange`` false), and Delta's streaming source skips it.
 
-**Vacuum**: delete files that no version of the last days needs, and what crashed writers left behind. Files are kept
-for ``KEEP`` since they were replaced: that long can readers that opened an older version go on, and versions be looked
-at. A table is left alone while a job has still to read what it had before that.
+**Vacuum** is Delta's VACUUM: it deletes files that no recent version needs, and files that crashed writers left behind.
+A file is kept for ``KEEP`` after it was replaced. For that long, readers of an older version can go on, and older
+versions can be read. Vacuum skips a table while a job has still to read rows from before that time.
+
+**Retention** deletes the rows of a table whose times (``TIMES``) are all before a day. ``kept_since`` says which rows
+may be gone. A comparison of a table with its inputs leaves these rows out on both sides.
 """
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import and_
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, WriterProperties
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable
 
 from fairlead.errors import RefusedError, UnavailableError
+from shore.delta.lease import check_lease
 from shore.delta.table_errors import check_tables, open_table, unreadable_table_error
-from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
+from shore.errors import COMMIT_CONFLICTS
 from shore.paths import TablePaths
+from shore.storage import Storage
 from shore.tables import TABLES, Table
 
+if TYPE_CHECKING:  # plans need no Spark
+    from pyspark.sql import SparkSession
+
 CLUSTERED: Final = {"readings": "equipment_reference"}
-"""The column by which a table's rows are put together, so that a query for one value opens few files."""
+"""The Z-order column of tables that were created before liquid clustering."""
 TARGET_BYTES: Final = 128 << 20
 SMALL_BYTES: Final = TARGET_BYTES // 2
-FEW: Final = 8  # files: so many small ones, or opened by one query, are no reason to do anything
-ROW_GROUP: Final = 100_000  # rows: what a query for one container reads at least
-_MEMORY: Final = 1 << 30  # of a sort; more goes to disk
+CUBE_BYTES: Final = 512 << 20
+FEW: Final = 8  # files: up to so many small ones, or files opened by one query, need no compaction
+_ROW_GROUP_BYTES: Final = 16 << 20  # the least that a query for one container reads
 _ATTEMPTS: Final = 5
+_CLUSTERING: Final = "clustering"  # the table feature of liquid clustering
+
+
+def maintenance_session(spark: SparkSession) -> SparkSession:
+    """Return a session beside the one that runs queries, with its own settings.
+
+    OPTIMIZE works on one group of files at a time. VACUUM lists files in as many tasks as there are cores, at least 4;
+    its default is 10,000 tasks.
+    """
+    session = spark.newSession()
+    prefix = "spark.databricks.delta"
+    for name, value in {
+        f"{prefix}.optimize.maxFileSize": TARGET_BYTES,
+        f"{prefix}.optimize.minFileSize": SMALL_BYTES,
+        f"{prefix}.optimize.maxThreads": 1,
+        f"{prefix}.optimize.clustering.mergeStrategy.minCubeSize.threshold": CUBE_BYTES,
+        f"{prefix}.optimize.clustering.mergeStrategy.minCubeSize.targetCubeSize": CUBE_BYTES,
+        f"{prefix}.vacuum.logging.enabled": "false",
+        "spark.databricks.io.skipping.mdc.sortWithinFiles": "true",
+        "parquet.block.size": _ROW_GROUP_BYTES,
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": max(4, spark.sparkContext.defaultParallelism),
+    }.items():
+        session.conf.set(name, str(value))
+    return session
 
 
 @dataclass(frozen=True, slots=True)
 class CompactStep:
-    """One table as it is.
+    """The compaction of one table, and the figures behind it.
 
     Args:
-        small: Files that are smaller than half of the target.
-        views: Files whose strings or bytes are stored as Arrow's views, which Arrow cannot filter: delta-rs's delete,
-            update and merge write them. Counted for tables on this machine only.
+        small: Number of files smaller than half of the target.
+        cluster_by: The columns that rows are clustered by; empty for most tables.
+        liquid: Whether the table has liquid clustering; tables of older releases do not.
+        opened: The most files that a query for one value of the first of ``cluster_by`` opens; None for other tables.
+        views: Number of files whose strings or bytes are Arrow views, which Arrow cannot filter: delta-rs's delete,
+            update and merge write them. Counted only for tables on this machine.
         key: The first column of the table's key.
-        opened: Files that a query for one value of ``cluster_by`` opens at most; None for other tables.
-        why: What is to be done and why; empty when nothing is.
+        why: What to do and why; empty when there is nothing to do.
     """
 
     table: str
     files: int
     small: int
     bytes: int
-    cluster_by: str | None
+    cluster_by: tuple[str, ...]
+    liquid: bool
     opened: int | None
     views: int
     key: str
@@ -69,14 +107,14 @@ class CompactStep:
 def plan_compaction(
     paths: TablePaths, names: Iterable[str] | None = None, *, tables: Mapping[str, Table] = TABLES
 ) -> tuple[CompactStep, ...]:
-    """What there is to do for these tables, or for all that are there.
+    """Return one step for each of these tables, or of all tables that exist. A step may have nothing to do.
 
     Args:
-        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
+        tables: All known tables (``shore.feeds.readers.kept_tables`` adds those of customers).
 
     Raises:
         UnknownNameError: there is no such table.
-        UnavailableError: one cannot be opened.
+        UnavailableError: a table cannot be opened.
     """
     wanted = list(names or ())
     check_tables(wanted, tables)
@@ -86,48 +124,71 @@ def plan_compaction(
         if delta is not None:
             actions = pa.table(delta.get_add_actions(flatten=True))
             views = _views(paths.table(name), actions["path"].to_pylist()) if paths.is_local else 0
-            steps.append(_step(name, tables[name], actions, views))
+            liquid = _CLUSTERING in (delta.protocol().writer_features or ())
+            steps.append(_step(name, tables[name], actions, views, liquid=liquid))
     return tuple(steps)
 
 
-def compact(paths: TablePaths, step: CompactStep) -> tuple[int, int]:
-    """Carry out one step.
+def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[int, int]:
+    """Compact one table, in a session of ``maintenance_session``.
 
     Returns:
-        How many files the table had and has.
+        The number of files before and after.
 
     Raises:
-        UnavailableError: writers were faster every time, or a file is gone or damaged.
+        UnavailableError: all attempts conflicted with other writers, or a file is gone or damaged.
+        LeaseLostError: another machine has taken the right to write.
     """
-    properties = WriterProperties(compression="ZSTD", max_row_group_size=ROW_GROUP)
-    more: dict[str, Any] = {
-        "target_size": TARGET_BYTES,
-        "writer_properties": properties,
-        "max_spill_size": _MEMORY,
-        "max_concurrent_tasks": 2,
-    }
+    from delta.tables import DeltaTable as Delta
+
+    location = paths.table(step.table)
+    before = len(DeltaTable(location).file_uris())
     for _ in range(_ATTEMPTS):
-        table = DeltaTable(paths.table(step.table))
-        before = len(table.file_uris())
-        try:
-            if step.cluster_by is not None or step.views:  # the other leaves alone a file that has no fellows
-                table.optimize.z_order([step.cluster_by or step.key], **more)
+        check_lease(location)
+        with _as_table_errors(), _conflicts() as conflict:
+            if step.liquid and step.views:
+                spark.sql(f"optimize delta.`{location}` full")
+            elif step.views or (step.cluster_by and not step.liquid):
+                Delta.forPath(spark, location).optimize().executeZOrderBy(*(step.cluster_by or (step.key,)))
             else:
-                table.optimize.compact(**more)
-        except CommitFailedError:
-            continue
-        except (DeltaError, OSError) as error:
-            raise unreadable_table_error(str(error)) from error
-        return before, len(DeltaTable(paths.table(step.table)).file_uris())
+                Delta.forPath(spark, location).optimize().executeCompaction()
+        if not conflict:
+            return before, len(DeltaTable(location).file_uris())
     raise UnavailableError(
         f"table {step.table} could not be compacted: writers were faster {_ATTEMPTS} times",
-        hint="try again, or stop 'fairlead shore run' meanwhile; nothing was changed",
+        hint="nothing was changed; it is tried again at the next time",
         table=step.table,
     )
 
 
+@contextlib.contextmanager
+def _conflicts() -> Iterator[list[Exception]]:
+    """Catch the error of a commit that conflicts with another one, and put it into the yielded list."""
+    found: list[Exception] = []
+    try:
+        yield found
+    except Exception as error:
+        if type(error).__name__ not in COMMIT_CONFLICTS:
+            raise
+        found.append(error)
+
+
+@contextlib.contextmanager
+def _as_table_errors() -> Iterator[None]:
+    """Turn Spark's errors about missing or damaged files into ``UnavailableError``."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise unreadable_table_error(str(error.java_exception)) from error
+    except (PySparkException, Py4JError) as error:
+        raise unreadable_table_error(str(error)) from error
+
+
 def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
-    """In how many of these ranges (least and greatest value) a value can be at most. Pure."""
+    """Return the largest number of these ranges (least and greatest value) that one value can be in. Pure."""
     edges = sorted([(low, 0) for low, _ in ranges] + [(high, 1) for _, high in ranges])
     most = now = 0
     for _, ends in edges:
@@ -137,7 +198,7 @@ def files_opened(ranges: Sequence[tuple[Any, Any]]) -> int:
 
 
 def _views(location: str, files: Iterable[str]) -> int:
-    """How many of these files of a table have columns that are views; one that cannot be read is none."""
+    """Return how many of these files of a table have Arrow view columns. Files that cannot be read do not count."""
     return sum(_has_views(Path(location, file)) for file in files)
 
 
@@ -149,25 +210,29 @@ def _has_views(file: Path) -> bool:
     return any(pa.types.is_string_view(each) or pa.types.is_binary_view(each) for each in types)
 
 
-def _step(name: str, table: Table, actions: pa.Table, views: int) -> CompactStep:
+def _step(name: str, table: Table, actions: pa.Table, views: int, *, liquid: bool) -> CompactStep:
     sizes = actions["size_bytes"].to_pylist()
     small = sum(size < SMALL_BYTES for size in sizes)
-    by = CLUSTERED.get(name)
+    columns = table.cluster_by if liquid else tuple(filter(None, [CLUSTERED.get(name)]))
     opened = None
-    if by is not None:
-        known = f"min.{by}" in actions.schema.names
-        low = actions[f"min.{by}"].to_pylist() if known else [None] * len(sizes)
-        high = actions[f"max.{by}"].to_pylist() if known else [None] * len(sizes)
+    if columns:
+        low, high = (_statistics(actions, f"{edge}.{columns[0]}") for edge in ("min", "max"))
         ranges = [(a, b) for a, b in zip(low, high, strict=True) if a is not None and b is not None]
         opened = files_opened(ranges) + len(sizes) - len(ranges)
     why = ""
     if views:
         why = f"write {views:,} files again that cannot be filtered: delta-rs's delete, update or merge wrote them"
-    elif opened is not None and opened > FEW:
-        why = f"put rows together by {by}: a query for one opens up to {opened:,} files"
-    elif by is None and small > FEW:
+    elif opened is not None and not liquid and opened > FEW:
+        why = f"put rows together by {columns[0]}: a query for one opens up to {opened:,} files"
+    elif (liquid or not columns) and small > FEW:
         why = f"make few files of {small:,} small ones"
-    return CompactStep(name, len(sizes), small, sum(sizes), by, opened, views, table.key[0], why)
+        why += f", by {' and '.join(columns)}" if columns else ""
+    return CompactStep(name, len(sizes), small, sum(sizes), columns, liquid, opened, views, table.key[0], why)
+
+
+def _statistics(actions: pa.Table, name: str) -> list[Any]:
+    known = name in actions.schema.names
+    return actions[name].to_pylist() if known else [None] * actions.num_rows
 
 
 KEEP: Final = dt.timedelta(days=7)
@@ -176,8 +241,8 @@ _HOUR: Final = dt.timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class VacuumStep:
-    """What can be deleted of one table. ``bytes`` is None where files cannot be looked at (a storage URL). ``why`` says
-    why nothing is to be deleted although something could be; empty otherwise."""
+    """The files of one table that vacuum can delete. ``bytes`` is None for tables at a storage URL. ``why`` says why
+    vacuum must leave the table alone; empty otherwise."""
 
     table: str
     files: int
@@ -191,43 +256,60 @@ def plan_vacuum(
     *,
     keep: dt.timedelta = KEEP,
     force: bool = False,
-    jobs: Iterable[str] = (),
+    unread: Callable[[DeltaTable, dt.datetime], str] = lambda table, before: "",
     tables: Collection[str] = TABLES,
     now: dt.datetime,
 ) -> tuple[VacuumStep, ...]:
-    """What can be deleted of these tables, or of all that are there; deletes nothing.
+    """Return what vacuum can delete of these tables, or of all tables that exist. Delete nothing.
 
     Args:
-        keep: For how long files are kept after they were replaced.
+        keep: How long files are kept after they were replaced; rounded down to hours.
         force: Allow less than ``KEEP``.
-        jobs: Those that read tables.
-        tables: All that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too).
+        unread: Returns why vacuum must leave a table alone that loses its files from before a time, or an empty text
+            (``shore.jobs.maintenance.unread_by``).
+        tables: All known tables (``shore.feeds.readers.kept_tables`` adds those of customers).
 
     Raises:
         RefusedError: ``keep`` is too short.
         UnknownNameError: there is no such table.
-        UnavailableError: one cannot be opened.
+        UnavailableError: a table cannot be opened.
     """
     _check(keep, force=force)
     wanted = list(names or ())
     check_tables(wanted, tables)
-    positions = _positions(paths, jobs)
     steps = []
     for name in wanted or tables:
         table = open_table(paths, name)
         if table is None:
             continue
-        count, size = _there(paths, name, _vacuum(table, keep, dry_run=True))
-        steps.append(VacuumStep(name, count, size, _unread(table, positions, now - keep)))
+        count, size = _there(
+            paths, name, table.vacuum(int(keep / _HOUR), dry_run=True, enforce_retention_duration=False, full=True)
+        )
+        steps.append(VacuumStep(name, count, size, unread(table, now - keep)))
     return tuple(steps)
 
 
-def vacuum(paths: TablePaths, step: VacuumStep, *, keep: dt.timedelta = KEEP, force: bool = False) -> int:
-    """Carry out one step: delete the files. Gives their number; 0 for a step that says why not."""
+def vacuum(
+    spark: SparkSession, paths: TablePaths, step: VacuumStep, *, keep: dt.timedelta = KEEP, force: bool = False
+) -> int:
+    """Delete the files of one step, in a session of ``maintenance_session``. Return their number as planned; 0 for a
+    step with ``why``, which deletes nothing.
+
+    Raises:
+        RefusedError: ``keep`` is too short.
+        UnavailableError: the table cannot be read, or files cannot be deleted.
+        LeaseLostError: another machine has taken the right to write.
+    """
+    from delta.tables import DeltaTable as Delta
+
     _check(keep, force=force)
     if step.why:
         return 0
-    _vacuum(DeltaTable(paths.table(step.table)), keep, dry_run=False)
+    location = paths.table(step.table)
+    check_lease(location)
+    spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", str(keep >= KEEP).lower())
+    with _as_table_errors():
+        Delta.forPath(spark, location).vacuum(keep / _HOUR)
     return step.files
 
 
@@ -240,39 +322,131 @@ def _check(keep: dt.timedelta, *, force: bool) -> None:
         )
 
 
-def _vacuum(table: DeltaTable, keep: dt.timedelta, *, dry_run: bool) -> list[str]:
-    return table.vacuum(
-        retention_hours=int(keep / _HOUR), dry_run=dry_run, enforce_retention_duration=keep >= KEEP, full=True
-    )
-
-
-def _positions(paths: TablePaths, jobs: Iterable[str]) -> Mapping[str, list[tuple[str, TablePosition]]]:
-    """Where jobs stand, by the tables' own ids."""
-    found: dict[str, list[tuple[str, TablePosition]]] = {}
-    for job in jobs:
-        checkpoint = read_checkpoint(paths, job)
-        for position in checkpoint.tables if checkpoint is not None else ():
-            found.setdefault(position.table_id, []).append((job, position))
-    return found
-
-
-def _unread(table: DeltaTable, positions: Mapping[str, list[tuple[str, TablePosition]]], before: dt.datetime) -> str:
-    for job, position in positions.get(str(table.metadata().id), ()):
-        try:
-            rows, since = unread_rows(table, position)
-        except FileNotFoundError:
-            return f"job {job} has stood still for so long that the table's log does not reach back to it"
-        if rows and (since is None or since < before):
-            return (
-                f"job {job} has still to read rows of {since:%Y-%m-%d %H:%M} UTC" if since else f"job {job} is behind"
-            )
-    return ""
-
-
 def _there(paths: TablePaths, name: str, files: Sequence[str]) -> tuple[int, int | None]:
-    """How many of these files are there, and their bytes: delta-rs also names those that it deleted before."""
+    """Return how many of these files exist, and their bytes: delta-rs also names files that are deleted already."""
     if not paths.is_local:
         return len(files), None
     there = [Path(paths.table(name)) / file for file in files]
     sizes = [path.stat().st_size for path in there if path.is_file()]
     return len(sizes), sum(sizes)
+
+
+TIMES: Final[Mapping[str, tuple[str, ...]]] = {
+    "readings": ("device_date_time", "received_date_time"),
+    "readings_rejected": ("record_date_time",),
+    "positions": ("device_date_time", "record_date_time"),
+    "environment": ("device_date_time", "record_date_time"),
+    "conditions": ("window_end",),
+    "mkt": ("window_end",),
+    "excursions": ("start_date_time", "last_date_time"),
+    "excursion_parts": ("part_start", "last_date_time"),
+    "alerts_ashore": ("event_date_time",),
+    "port_calls": ("call_date_time",),
+    "voyages": ("leg_date_time",),
+    "quality": ("day",),
+}
+"""Tables whose rows may be deleted by age, and the time columns of a row. A row is deleted when all of them are before
+the limit. The first column is the table's own time: no row with this time at or after ``kept_since`` was deleted. A
+reading that arrives late stays for its whole retention, because the time of its arrival counts, too.
+
+Other tables hold the current state, custody, bookings, or deliveries to customers: their old rows still count.
+"""
+_RETENTION: Final = "retention"
+
+
+class KeptSince(msgspec.Struct, frozen=True):
+    """Content of ``retention/<table>.json`` beside the tables."""
+
+    kept_since: dt.datetime
+
+
+def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
+    """Return the time before which retention may have deleted rows of a table, by the first of ``TIMES``; None where it
+    deleted none. Later rows all exist. The time never moves back, even if the topology sets a longer retention.
+
+    Raises:
+        UnavailableError: the storage does not answer.
+    """
+    try:
+        note = Storage(f"{paths.base}/{_RETENTION}").read(f"{table}.json")
+    except FileNotFoundError:
+        return None
+    return msgspec.json.decode(note, type=KeptSince).kept_since
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryStep:
+    """The expiry of one table: delete rows whose times are all before ``before``. ``files`` counts files with such."""
+
+    table: str
+    before: dt.datetime
+    files: int
+
+
+def plan_expiry(
+    paths: TablePaths, retention: Mapping[str, dt.timedelta], *, now: dt.datetime
+) -> tuple[ExpiryStep, ...]:
+    """Return the rows that retention lets us delete, as one step for each table. Limits are starts of days in UTC.
+
+    Raises:
+        UnavailableError: a table cannot be opened.
+    """
+    steps = []
+    for name, keep in retention.items():
+        table = open_table(paths, name)
+        if table is None:
+            continue
+        before = (now - keep).astimezone(dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        actions = pa.table(table.get_add_actions(flatten=True))
+        columns = [_statistics(actions, f"min.{column}") for column in TIMES[name]]
+        oldest = zip(*columns, strict=True)
+        files = sum(all(time is None or _as_utc(time) < before for time in times) for times in oldest)
+        steps.append(ExpiryStep(name, before, files))
+    return tuple(steps)
+
+
+def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
+    """Delete the rows of one step by one commit, in a session of ``maintenance_session``. Return their number.
+
+    The limit is recorded first (``kept_since``), so that no comparison reports the deleted rows as missing.
+
+    Raises:
+        UnavailableError: the table cannot be read or written, or all attempts conflicted with other writers.
+        LeaseLostError: another machine has taken the right to write.
+    """
+    from delta.tables import DeltaTable as Delta
+    from pyspark.sql import functions as F
+
+    if not step.files:
+        return 0
+    location = paths.table(step.table)
+    limit = F.lit(step.before)
+    old = reduce(and_, (F.col(column) < limit for column in TIMES[step.table]))
+    for _ in range(_ATTEMPTS):
+        check_lease(location)
+        _note_kept_since(paths, step)
+        version = DeltaTable(location).version()
+        table = Delta.forPath(spark, location)
+        with _as_table_errors(), _conflicts() as conflict:
+            table.delete(old)
+        if not conflict:
+            commits = table.history().where(F.col("version") > version).where(F.col("operation") == "DELETE")
+            return sum(int(each["operationMetrics"].get("numDeletedRows", 0)) for each in commits.collect())
+    raise UnavailableError(
+        f"old rows of table {step.table} could not be deleted: writers were faster {_ATTEMPTS} times",
+        hint="nothing was changed; it is tried again at the next time",
+        table=step.table,
+    )
+
+
+def _note_kept_since(paths: TablePaths, step: ExpiryStep) -> None:
+    before = kept_since(paths, step.table)
+    if before is None or before < step.before:
+        note = msgspec.json.encode(KeptSince(step.before))
+        Storage(f"{paths.base}/{_RETENTION}").write(f"{step.table}.json", note)
+
+
+def _as_utc(time: dt.datetime | dt.date) -> dt.datetime:
+    if not isinstance(time, dt.datetime):
+        return dt.datetime.combine(time, dt.time(), dt.UTC)
+    return time if time.tzinfo is not None else time.replace(tzinfo=dt.UTC)

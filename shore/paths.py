@@ -1,6 +1,6 @@
-"""Where the tables and checkpoints of one topology are. Pure.
+"""The locations of one topology's tables and checkpoints. Pure.
 
-``base`` is the topology's state folder, or the storage URL that ``shore.storage`` names. Tables stand in
+``base`` is the topology's state folder, or the storage URL that ``shore.tables`` names. Tables are in
 ``<base>/delta/<table>``, checkpoints in ``<base>/checkpoints/<job>``.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 CUSTOMERS: Final = "customers/"
-"""What names of customers' own tables begin with; ``TablePaths.customer`` says where these are."""
+"""The prefix of names of customers' own tables; ``TablePaths.customer`` says where these are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class TablePaths:
         return f"{self.base}/delta"
 
     def table(self, name: str) -> str:
-        """A table by its name, or a customer's own by ``customers/<customer>``."""
+        """Return the location of a table, or of a customer's own table by the name ``customers/<customer>``."""
         if name.startswith(CUSTOMERS):
             return self.customer(name.removeprefix(CUSTOMERS))
         return f"{self.base}/delta/{name}"
 
     def customer(self, name: str) -> str:
-        """A customer's own table, in a folder that has nothing else."""
+        """Return the location of a customer's own table, in a folder that has nothing else."""
         return f"{self.base}/{CUSTOMERS}{name}/feed"
 
     @property

@@ -1,8 +1,8 @@
-"""The archive of Spark's loaded classes (AppCDS): a session on this machine starts in half the time with it.
+"""The archive of Spark's loaded classes (AppCDS), with which a session on this machine starts in about half the time.
 
 Measured on two cores: a session and its first Delta commit take 8 s instead of 14 s, with a MERGE and a query 16 s
-instead of 24 s. The archive belongs to one build of Java and one set of jars, and is named by both. It is made once, by
-a session that is thrown away, and only ever a help: when it cannot be made, Spark starts without it.
+instead of 24 s. The archive belongs to one build of Java and one set of jars, and its name contains a key of both. A
+throw-away session creates it once. If that fails, Spark starts without it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from filelock import FileLock, Timeout
 from fairlead import home
 from fairlead.jars.java import class_archive_key
 
-_SECONDS: Final = 180.0  # to make it; some 40 on a quiet machine with two cores
-DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the session that is thrown away where to write the archive
+_SECONDS: Final = 180.0  # limit for creating it, which takes some 40 on a quiet machine with two cores
+DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the throw-away session where to write the archive
 
 
 def archive_option(java: Path, jars: Sequence[Path]) -> str:
-    """The option of the JVM that uses, or in the session that is thrown away makes, the archive; empty without one.
+    """Return the JVM option that uses the archive, or creates it in the throw-away session; empty without an archive.
 
-    Safe to call from several processes at once: one makes the archive, the others start without it. Where making it has
-    failed once, nobody tries again.
+    Several processes may call this at once: one creates the archive, the others start without it. After a failure, no
+    process tries again.
     """
     if target := os.environ.get(DUMP):
         return f"-XX:ArchiveClassesAtExit={target}"

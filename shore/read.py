@@ -1,10 +1,10 @@
-"""Reading the tables without a JVM: delta-rs opens them, DuckDB runs SQL over them.
+"""Read the tables without a JVM: delta-rs opens them, DuckDB runs SQL over them.
 
 Every call reads the newest committed version of each table, so it works while Spark writes. Queries can read the
-tables and nothing else: DuckDB is not let near files or the network.
+tables and nothing else: DuckDB has no access to files or the network.
 
-From Python, ``table(folder, "readings")`` gives an Arrow dataset (``.to_table(columns=[...], filter=...)``), which
-pandas, Polars and DuckDB take as it is.
+In Python, ``table(folder, "readings")`` returns an Arrow dataset (``.to_table(columns=[...], filter=...)``), which
+pandas, Polars and DuckDB can read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _READING = re.compile(r"^IO Error|reading the stream registered as")
 
 @dataclass(frozen=True, slots=True)
 class ColumnInfo:
-    """One column as stored. ``comment`` says what it is, with its unit."""
+    """One column as stored. ``comment`` describes it, with its unit."""
 
     name: str
     type: str
@@ -50,7 +50,7 @@ class ColumnInfo:
 
 @dataclass(frozen=True, slots=True)
 class TableInfo:
-    """One table as it is now. ``version`` counts its commits, ``bytes`` and ``files`` are of this version."""
+    """One table in its newest version. ``version`` counts its commits."""
 
     name: str
     location: str
@@ -63,17 +63,17 @@ class TableInfo:
 
 
 def tables(folder: Path, names: Iterable[str] = TABLES, *, storage: str | None = None) -> list[TableInfo]:
-    """Those of these tables of a topology that are there; none when shore never ran. ``customers/<customer>`` is the
-    name of a customer's own.
+    """Return those of the named tables that exist; none when shore never ran. A customer's own table has the name
+    ``customers/<customer>``.
 
     Raises:
-        UnavailableError: one cannot be opened.
+        UnavailableError: a table cannot be opened.
     """
     return [_info(name, delta) for name, delta in _open_all(TablePaths.of(folder, storage), names)]
 
 
 def view_columns(name: str) -> tuple[ColumnInfo, ...]:
-    """The columns of a view: what they mean where a table that it reads says so."""
+    """Return the columns of a view. A column that an input table has too gets that column's description."""
     view = VIEWS[name]
     known = {column.name: column for table in reversed(view.inputs) for column in TABLES[table].columns}
     with duckdb.connect(":memory:") as connection:
@@ -88,12 +88,12 @@ def view_columns(name: str) -> tuple[ColumnInfo, ...]:
 
 
 def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Dataset:
-    """One table as an Arrow dataset: filters and columns are pushed down to its files.
+    """Return one table as an Arrow dataset, which pushes filters and columns down to the files.
 
     Raises:
         UnknownNameError: there is no such table; the error names the nearest.
-        ConfigurationError: it is a view; ``sql`` reads those.
-        UnavailableError: it is not there yet, or cannot be opened.
+        ConfigurationError: the name is a view's; ``sql`` reads views.
+        UnavailableError: the table does not exist yet, or cannot be opened.
     """
     check_tables([name])
     paths = TablePaths.of(folder, storage)
@@ -104,18 +104,16 @@ def table(folder: Path, name: str, *, storage: str | None = None) -> pads.Datase
 
 
 def sql(folder: Path, query: str, *, storage: str | None = None, known: Collection[str] = TABLES) -> pa.Table:
-    """Run one SQL query (DuckDB's dialect) over the tables and views (``shore.joins``) and give back all of its rows.
-
-    Times are given in UTC.
+    """Run one SQL query (DuckDB's dialect) over the tables and views (``shore.joins``). Return all rows, times in UTC.
 
     Args:
-        known: The tables that there can be (``shore.feeds.readers.kept_tables`` has those of customers, too: in double
-            quotes in a query).
+        known: All known tables. ``shore.feeds.readers.kept_tables`` adds those of customers, whose names need double
+            quotes in a query.
 
     Raises:
         UnknownNameError: the query names something that is no table or view; the error names the nearest.
         QueryError: DuckDB cannot run the query.
-        UnavailableError: a table that the query or its view needs is not there yet, or cannot be opened.
+        UnavailableError: a table that the query or its view needs does not exist yet, or cannot be opened.
     """
     paths = TablePaths.of(folder, storage)
     opened = dict(_open_all(paths, _mentioned(query, known))) or dict(_open_all(paths, known))
@@ -126,7 +124,7 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
         for name, delta in opened.items():
             connection.register(name, delta.to_pyarrow_dataset())
         _create_views(connection, query, opened)
-        # From here on only what was registered can be read.
+        # From here on, queries can read only the registered tables.
         connection.execute("set python_enable_replacements = false")
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
@@ -143,24 +141,24 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
 
 
 def rows(result: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a result as plain Python values."""
+    """Return the rows of a result as plain Python values."""
     found: list[dict[str, Any]] = result.to_pylist()
     return found
 
 
 def csv_cell(cell: str) -> str:
-    """Text for CSV that is no formula: one that begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return gets
-    ``'`` before it. A spreadsheet would run it, and what devices and terminals have sent is in these cells."""
+    """Return text that a spreadsheet does not run as a formula. Text that begins with ``=``, ``+``, ``-``, ``@``, a tab
+    or a carriage return gets a ``'`` before it, because cells hold what devices and terminals have sent."""
     return re.sub(_FORMULA, r"'\1", cell)
 
 
 def csv_cells(column: pa.Array) -> pa.Array:
-    """A column of text with each cell as ``csv_cell`` has it."""
+    """Return a column of text with ``csv_cell`` applied to each cell."""
     return pc.replace_substring_regex(column, pattern=_FORMULA, replacement=r"'\1")
 
 
 def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Collection[str]) -> None:
-    """The named views that a query may be about, where the tables they read are there."""
+    """Create the views that a query may name, if all their input tables are open."""
     connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
     for name, view in VIEWS.items():
         if name in query.lower() and set(view.inputs) <= set(opened):
@@ -169,8 +167,8 @@ def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Col
 
 
 def _mentioned(query: str, known: Collection[str]) -> list[str]:
-    """The tables that a query can be about, by their names and those of views on them: to open all takes longer than
-    most queries. Without any it may ask for a list of them (``show tables``), so it gets all."""
+    """Return the tables that a query may read, by their names and those of views on them, because opening all tables
+    takes longer than most queries. A query that names none (``show tables``) gets all."""
     text = query.lower()
     of_views = {table for name, view in VIEWS.items() if name in text for table in view.inputs}
     found = [name for name in known if name.lower() in text or name in of_views]
@@ -204,7 +202,7 @@ def _info(name: str, delta: DeltaTable) -> TableInfo:
 
 
 def _explained(message: str, known: Collection[str], opened: Collection[str]) -> FairleadError:
-    """What DuckDB could not do, as an error of ours."""
+    """Return the error for a message of DuckDB."""
     if missing := _NO_TABLE.search(message):
         name = missing[1].strip('"').lower()
         if name in known:

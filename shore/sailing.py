@@ -1,13 +1,13 @@
-"""Where a ship called and how it sailed, from what is said (ARRI, DEPA) and from where it was. Pure.
+"""Compute a ship's port calls and passages from its events (ARRI, DEPA) and its positions. Pure.
 
-What is said counts. Events of one kind and port that follow each other within a day are one: the first ARRI, the last
-DEPA (the port says it, and the ship). Where one is missing, positions tell: a ship is **in port** while it is within
-``PORT_NMI`` of the port and moored (AIS status 5), or slower than ``STILL_KN`` and not at anchor (status 1), from its
-first such position to its last before it leaves that circle. Only ports with known coordinates are looked for;
-what neither events nor positions say stays unknown (None).
+Events take precedence. Events of one kind and port within a day count as one, because the port and the ship both report
+them: the first ARRI, the last DEPA. Where an event is missing, positions decide: a ship is **in port** while it is
+within ``PORT_NMI`` of the port and moored (AIS status 5), or slower than ``STILL_KN`` and not at anchor (status 1),
+from the first such position to the last before it leaves that circle. Only ports with known coordinates are considered.
+What neither events nor positions tell stays unknown (None).
 
-Between two events nothing depends on what is beyond them. So a change of what is known is local: ``window`` says which
-rows it may change, and ``sail`` computes these from the events and the positions around them.
+Rows between two events depend only on these events and the positions between them. So a change is local: ``window``
+returns which rows it may change, and ``sail`` computes these from the events and positions around them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Source = Literal["EVENT", "POSITION"]
 
 
 class ShipEvent(NamedTuple):
-    """One ARRI or DEPA, repeats counted once. Times are microseconds since 1970."""
+    """One ARRI or DEPA; copies of an event count once. Times are microseconds since 1970."""
 
     time: int
     kind: Kind
@@ -38,8 +38,8 @@ class ShipEvent(NamedTuple):
 
 
 class PortEvent(NamedTuple):
-    """Events that say the same, as one. ``run`` numbers the stretches of events of one kind and port; ``begin`` is the
-    time of the first of them, before which the ``time`` of a DEPA is not."""
+    """One event, with its repetitions. ``run`` numbers the runs of consecutive events of one kind and port. ``begin``
+    is the time of the first repetition, so ``time`` is never before it."""
 
     time: int
     kind: Kind
@@ -50,7 +50,7 @@ class PortEvent(NamedTuple):
 
 
 class Port(NamedTuple):
-    """A port whose place is known."""
+    """A port with known coordinates."""
 
     code: str
     latitude: float
@@ -59,7 +59,7 @@ class Port(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Track:
-    """Positions of one ship, one a moment, in order. ``speed`` in knots, NaN where unknown."""
+    """Positions of one ship in order of time, at most one for each time. ``speed`` is in knots, NaN where unknown."""
 
     time: npt.NDArray[np.int64]
     latitude: Floats
@@ -68,7 +68,7 @@ class Track:
     status: npt.NDArray[np.int64]
 
     def between(self, since: int | None, until: int | None) -> Track:
-        """Those from ``since`` (inclusive) to ``until`` (exclusive); None is open."""
+        """Return the positions from ``since`` (inclusive) to ``until`` (exclusive); None is open."""
         low = 0 if since is None else int(np.searchsorted(self.time, since))
         high = len(self.time) if until is None else int(np.searchsorted(self.time, until))
         part = slice(low, max(low, high))
@@ -80,7 +80,7 @@ class Track:
 
 @dataclass(slots=True)
 class Call:
-    """One stay at a port. ``left``: it is not there any more, whether or not the time is known."""
+    """One stay at a port. ``left``: the ship has left, whether or not the time is known."""
 
     port: str
     arrival: int | None = None
@@ -93,7 +93,7 @@ class Call:
 
     @property
     def time(self) -> int:
-        """What names the call beside ship and port."""
+        """The time that, with ship and port, identifies the call: arrival, or departure where that is unknown."""
         known = self.arrival if self.arrival is not None else self.departure
         if known is None:
             raise ValueError("a call has an arrival or a departure")
@@ -102,7 +102,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """One passage. ``time`` names it beside the ship; ``speed`` is None where there is no time to sail it in."""
+    """One passage. Ship and ``time`` identify it. ``distance`` is in nautical miles; ``speed`` is in knots, None where
+    the positions span no time."""
 
     time: int
     from_port: str | None
@@ -121,7 +122,7 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class TimeBounds:
-    """Which part of a ship's history is made again.
+    """The part of a ship's history to recompute.
 
     Rows that begin in [``since``, ``until``) are replaced; for them positions in [``read_since``, ``read_until``) are
     needed. None is open.
@@ -137,7 +138,7 @@ ALL: Final = TimeBounds()
 
 
 def nautical_miles(latitude: Any, longitude: Any, to_latitude: Any, to_longitude: Any) -> Any:
-    """Great-circle distance on the mean sphere, of arrays or numbers in degrees."""
+    """Return great-circle distances in nautical miles on the mean sphere, of arrays or numbers in degrees."""
     lat, lon, to_lat, to_lon = (np.radians(each) for each in (latitude, longitude, to_latitude, to_longitude))
     half = np.sin((to_lat - lat) / 2) ** 2 + np.cos(lat) * np.cos(to_lat) * np.sin((to_lon - lon) / 2) ** 2
     return 2 * _EARTH_NMI * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0)))
@@ -147,7 +148,7 @@ SAME_EVENT_MICROS: Final = 24 * 3_600_000_000
 
 
 def port_events(events: Sequence[ShipEvent]) -> list[PortEvent]:
-    """Events without repeats, in order of time."""
+    """Return the events in order of time, with repetitions joined."""
     found: list[PortEvent] = []
     for event in sorted(events):
         last = found[-1] if found else None
@@ -162,10 +163,10 @@ def port_events(events: Sequence[ShipEvent]) -> list[PortEvent]:
 
 
 def window(events: Sequence[ShipEvent], first: int, last: int) -> TimeBounds:
-    """Which rows may be others than before, when events or positions from ``first`` to ``last`` are new.
+    """Return which rows may change when events or positions from ``first`` to ``last`` are new.
 
-    Two stretches of events to either side are made again: what is new may change the stretch it falls into and where
-    the next ones begin, and a stay or passage depends on the stretches at its ends.
+    Up to two runs of events on either side are recomputed: new data may change the run that it falls into and the start
+    of the next ones, and a call or leg depends on the runs at its ends.
     """
     known = port_events(events)
     runs = [next(group) for _, group in groupby(known, lambda event: event.run)]  # each run's first
@@ -184,7 +185,8 @@ _AT_ANCHOR, _MOORED = 1, 5
 
 
 class _Run(NamedTuple):
-    """Positions in a row near one port. ``berth``: first and last time in port, None when it never was."""
+    """Consecutive positions near one port. ``berth``: first and last time in port, None when it never was in port.
+    ``at_begin``, ``at_end``: whether the track begins or ends with these positions."""
 
     port: str
     first: int
@@ -195,13 +197,13 @@ class _Run(NamedTuple):
 
 
 def calls_of(known: Sequence[PortEvent], track: Track, ports: Sequence[Port]) -> list[Call]:
-    """The stays of one ship, in order; ``known`` are its port events."""
+    """Return the calls of one ship in order of time. ``known`` are its port events."""
     calls: list[Call] = []
-    here: Call | None = None  # the call that runs at the left end of a segment, by an ARRI
+    here: Call | None = None  # the call that an ARRI has begun and that goes on at the left end of a segment
     for left, right in zip([None, *known], [*known, None], strict=True):
         if left is None or left.kind == "DEPA":
             here = None
-        elif here is None or here.left or here.port != left.port:  # else it never left: said twice
+        elif here is None or here.left or here.port != left.port:  # else the ARRI repeats: the ship never left
             here = Call(left.port, left.time, None, "EVENT", inbound=left.voyage)
             calls.append(here)
         if here is not None and right is not None and (right.kind, right.port) == ("DEPA", here.port):
@@ -212,7 +214,7 @@ def calls_of(known: Sequence[PortEvent], track: Track, ports: Sequence[Port]) ->
             _leaving(here, runs, right)
         elif left is not None and runs and runs[0].at_begin and runs[0].port == left.port:
             if runs[0].at_end and right is not None and (right.kind, right.port) == ("DEPA", left.port):
-                calls[-1].departure = right.time  # it had not left yet when that was first said
+                calls[-1].departure = right.time  # the first DEPA came before the ship left
                 continue
             runs.pop(0)
         coming = runs.pop() if right is not None and _comes_to(right, runs) else None
@@ -225,7 +227,7 @@ def calls_of(known: Sequence[PortEvent], track: Track, ports: Sequence[Port]) ->
 
 
 def _leaving(here: Call, runs: list[_Run], right: PortEvent | None) -> None:
-    """When a ship left of which only the arrival is said; takes its stay out of ``runs``."""
+    """Set when a ship left that has an ARRI but no DEPA, and remove its stay from ``runs``."""
     if not runs or runs[0].port != here.port:
         here.left = bool(runs) or right is not None
         return
@@ -236,12 +238,12 @@ def _leaving(here: Call, runs: list[_Run], right: PortEvent | None) -> None:
 
 
 def _comes_to(event: PortEvent, runs: Sequence[_Run]) -> bool:
-    """Whether the last stay before an event belongs to the call that the event is about."""
+    """Return whether the last run of positions before an event belongs to the call of the event."""
     return bool(runs) and runs[-1].port == event.port and (runs[-1].at_end or event.kind == "DEPA")
 
 
 def _seen(run: _Run, *, gone: bool) -> Call:
-    """A call that nobody told of."""
+    """Return a call that no event reports, from positions."""
     if run.berth is None:
         raise ValueError("the ship never lay in this port")
     arrival, last = run.berth
@@ -251,7 +253,7 @@ def _seen(run: _Run, *, gone: bool) -> Call:
 
 
 def _departed(event: PortEvent, coming: _Run | None) -> Call:
-    """A call of which only the departure is said."""
+    """Return a call with a DEPA but no ARRI."""
     call = Call(event.port, None, event.time, None, "EVENT", outbound=event.voyage, left=True)
     if coming is not None:
         call.arrival, call.arrival_source = (coming.berth[0] if coming.berth else coming.first), "POSITION"
@@ -259,7 +261,7 @@ def _departed(event: PortEvent, coming: _Run | None) -> Call:
 
 
 def _runs(track: Track, ports: Sequence[Port]) -> list[_Run]:
-    """Stretches of positions near one port, in order."""
+    """Return the runs of consecutive positions near one port, in order."""
     if not len(track) or not ports:
         return []
     away = np.stack([nautical_miles(track.latitude, track.longitude, p.latitude, p.longitude) for p in ports])
@@ -291,10 +293,9 @@ GAP_MICROS: Final = 3_600_000_000
 
 
 def legs_of(calls: Sequence[Call], track: Track) -> list[Leg]:
-    """The passages before, between and after the calls; none where the ship is in port, or nothing is known of one.
+    """Return the legs before, between and after calls; none where the ship is in port or nothing is known of the leg.
 
-    Events that contradict each other give two legs of one time. One of them stays: that with a departure, else the
-    first.
+    Contradicting events give two legs of one time. The leg with a departure stays, else the first.
     """
     found: dict[int, Leg] = {}
     for before, after in zip([None, *calls], [*calls, None], strict=True):
@@ -317,7 +318,7 @@ def _leg(before: Call | None, after: Call | None, track: Track) -> Leg | None:
     part = track.between(since, until + 1 if until is not None else None)
     first = int(part.time[0]) if len(part) else None
     if before is None and first in (None, until):
-        return None  # nothing is known of how it came to its first port
+        return None  # nothing is known of the leg to its first port
     time = next((t for t in (departure, first, arrival, since) if t is not None), None)
     if time is None:
         return None
@@ -349,17 +350,17 @@ def _leg(before: Call | None, after: Call | None, track: Track) -> Leg | None:
 def sail(
     events: Sequence[ShipEvent], track: Track, ports: Sequence[Port], bounds: TimeBounds = ALL
 ) -> tuple[list[Call], list[Leg]]:
-    """The calls and legs of one ship that begin within ``bounds``, in order of time.
+    """Return the calls and legs of one ship that begin within ``bounds``, in order of time.
 
     Args:
-        events: All of its ARRI and DEPA.
+        events: All ARRI and DEPA of the ship.
         track: Its positions, at least those that ``bounds`` needs.
     """
     known = [m for m in port_events(events) if _inside(m.time, bounds.read_since, bounds.read_until, closed=True)]
     track = track.between(bounds.read_since, bounds.read_until)
     calls = calls_of(known, track, ports)
     legs = legs_of(calls, track)
-    named = {(call.time, call.port): call for call in reversed(calls)}  # of two that contradict each other, the first
+    named = {(call.time, call.port): call for call in reversed(calls)}  # of two contradicting calls, the first
     return (
         [call for call in reversed(named.values()) if _inside(call.time, bounds.since, bounds.until)],
         [leg for leg in legs if _inside(leg.time, bounds.since, bounds.until)],

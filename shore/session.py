@@ -1,22 +1,23 @@
-"""The one Spark session of a process: local by default, quiet, on loopback, with Delta; or a given cluster's.
+"""The one Spark session of a process, with Delta: local on loopback by default, or on a given cluster.
 
-Everything it writes beside tables (scratch files, warehouse) stands under ``<folder>/spark``; what the JVM and the
-Python workers say goes to ``<folder>/spark/spark.log``.
+Everything that it writes beside tables (scratch files, warehouse) is under ``<folder>/spark``. The output of the JVM
+and the Python workers goes to ``<folder>/spark/spark.log``.
 
-What a cluster (``spark://host:7077``) must have, since this process is its driver ("client mode"): the same Spark and
-Python on every machine, Python at the same path as here, and Fairlead installed for it (``pip install``; a checkout at
-the same path does, too). Delta's jars need not be there: executors fetch them from the driver. Executors must reach the
-driver (``spark.driver.host``, ``spark.driver.port``), the site's Kafka, and the storage of tables and checkpoints.
+This process is the driver of a cluster (``spark://host:7077``, "client mode"). So the cluster needs the same Spark and
+Python on every machine, Python at the same path as here, and Fairlead installed for it (``pip install``, or a checkout
+at the same path). It does not need Delta's jars: executors fetch them from the driver. Executors must reach the driver
+(``spark.driver.host``, ``spark.driver.port``), the site's Kafka, and the storage of tables and checkpoints.
 
-Every connection of Spark's is authenticated and encrypted (``spark.authenticate``, ``spark.network.crypto.enabled``):
-what executors are sent holds the password of Kafka. On one machine the secret is random, YARN and Kubernetes make one
-by themselves, and the master and workers of a standalone cluster have the one that this driver is given.
+Spark authenticates and encrypts every connection (``spark.authenticate``, ``spark.network.crypto.enabled``), because
+executors receive the password of Kafka. On one machine the secret is random; YARN and Kubernetes create one by
+themselves; a standalone cluster's master and workers must have the secret that this driver is given.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -27,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
@@ -34,26 +36,28 @@ from pyspark.sql import DataFrame, SparkSession
 import fairlead
 from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
-from fairlead.jars import ensure_jars, find_java
+from fairlead.jars import ensure_jars, ensure_packages, find_java
+from shore.paths import TablePaths
 from shore.quickstart import archive_option
+from shore.storage import Storage
 
-PATIENCE = 120.0  # seconds; an executor that can come is there after 5 to 20
+PATIENCE = 120.0  # seconds; a working cluster gives an executor after 5 to 20
 
 
 def are_due(master: str, settings: Mapping[str, str]) -> bool:
-    """Whether executors must come before there is work: not in one process, nor where they are made on demand."""
+    """Return whether to wait for executors: not in local mode, nor where dynamic allocation creates them on demand."""
     on_demand = settings.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
     return not master.startswith("local") and not on_demand
 
 
 def await_first(count: Callable[[], int], master: str, *, patience: float = PATIENCE, pause: float = 0.5) -> None:
-    """Return when the cluster has given an executor.
+    """Wait until the cluster has given an executor.
 
     Args:
-        count: How many have registered with this driver.
+        count: Returns how many executors have registered with this driver.
 
     Raises:
-        UnavailableError: none came in ``patience`` seconds.
+        UnavailableError: no executor registered within ``patience`` seconds.
     """
     end = time.monotonic() + patience
     while not count():
@@ -70,7 +74,18 @@ def await_first(count: Callable[[], int], master: str, *, patience: float = PATI
 
 DEFAULT_MASTER = "local[2]"
 SECRET = "spark.authenticate.secret"  # noqa: S105 - the setting's name
+MAINTENANCE_POOL = "maintenance"
+_CONFIDENTIAL = re.compile(r"secret|password|token|access[._]?key", re.IGNORECASE)  # as spark.redaction.regex
+_EVENTS = "spark-events"
 _AUTHENTICATE = "spark.authenticate"
+
+# Queries run in pool "default", whose weight lets its tasks go first.
+_POOLS = f"""\
+<allocations>
+  <pool name="default"><schedulingMode>FIFO</schedulingMode><weight>100</weight></pool>
+  <pool name="{MAINTENANCE_POOL}"><schedulingMode>FIFO</schedulingMode><weight>1</weight></pool>
+</allocations>
+"""
 
 _LOGGING = """\
 status = error
@@ -90,58 +105,73 @@ logger.query.level = off
 def settings(
     folder: Path, *, master: str = DEFAULT_MASTER, packages: Sequence[str] = (), java: Path | None = None
 ) -> dict[str, str]:
-    """Spark's settings for a topology's state folder. Downloads the two Delta jars when they are not in the cache.
+    """Return Spark's settings for a topology's state folder. Download Delta's two jars when they are not in the cache.
 
     Args:
-        packages: Further jars by Maven coordinates, which Spark fetches itself.
-        java: The program that runs a session on this machine; with it the session starts from an archive of classes.
+        packages: Further jars by Maven coordinates; they are downloaded the first time.
+        java: The Java program of a local session; with it, the session starts from an archive of classes.
     """
     scratch = folder / "spark"
-    jars = ensure_jars("delta")
+    jars, further = ensure_jars("delta"), ensure_packages(packages)
     found = {
         "spark.app.name": "fairlead-shore",
         "spark.master": master,
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.session.timeZone": "UTC",
+        # For error messages, each column function would look up its Python call site, which takes four times as long
+        # (PySpark 4.2 without IPython: 3.8 instead of 0.9 ms). A batch of all jobs calls thousands.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
+        # Inferring conditions from others costs more than it saves, and fails where a DataFrame with a union in it is
+        # computed (``shore.delta.lake.computed``; Spark 4.2: "key not found: ...").
+        "spark.sql.constraintPropagation.enabled": "false",
+        "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy for the same CPU
+        # A batch of all jobs compiles some 600 classes; with Spark's default of 100 it would compile all of them again.
+        "spark.sql.codegen.cache.maxEntries": "5000",
+        "spark.sql.ui.explainMode": "simple",  # each action writes its plan as text; "formatted" takes longer
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.ui.enabled": "false",
+        "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stopTimeout": "30s",
         "spark.sql.streaming.numRecentProgressUpdates": "20",
         "spark.driver.memory": "1g",
+        "spark.scheduler.mode": "FAIR",
+        "spark.scheduler.allocation.file": (scratch / "pools.xml").as_uri(),
         _AUTHENTICATE: "true",
         "spark.network.crypto.enabled": "true",
         "spark.network.crypto.saslFallback": "false",
     }
-    if packages:
-        found["spark.jars.packages"] = ",".join(packages)
     if master.startswith("local"):
         # One machine: few, short tasks. Delta's own default is 50 tasks to read a table's state, Spark's 200 a shuffle.
         # Jobs run for seconds to minutes here, so the compiler that starts fast beats the one that gets faster later.
         found |= {
+            "spark.ui.enabled": "false",
+            # Each action writes its plan down, 90 KB of text on average, which nobody reads without a UI.
+            "spark.sql.maxPlanStringLength": "100",
+            "spark.sql.debug.maxToStringFields": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(scratch / "scratch"),
-            # On the class path, as classes of jars that Spark loads later are in no archive.
-            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in jars),
+            # On the class path, because the archive has no classes of jars that Spark loads later, and Spark would copy
+            # each such jar to itself over the network.
+            "spark.driver.extraClassPath": os.pathsep.join(str(jar) for jar in (*jars, *further)),
             "spark.driver.extraJavaOptions": _java_options(
                 scratch,
                 "-XX:+UseSerialGC",
                 "-XX:TieredStopAtLevel=1",
-                # With that compiler alone Java has 48 MB for compiled code. They are full after some minutes of
-                # queries; then the JVM interprets everything, and in the end fails.
+                # The default of 48 MB for that compiler is full after some minutes: the JVM then interprets, or fails.
                 "-XX:ReservedCodeCacheSize=256m",
                 archive_option(java, jars) if java is not None else "",
             ),
         }
     else:
-        # An executor has no environment of this process: its Python must find what this one finds.
+        # Executors do not have this process's environment: their Python must find the same modules.
         found |= {
-            "spark.jars": ",".join(str(jar) for jar in jars),
+            "spark.jars": ",".join(str(jar) for jar in (*jars, *further)),
+            "spark.files.io.connectionTimeout": "600s",  # executors fetch the jars: 690 MB for S3
             "spark.executorEnv.PYTHONPATH": _python_path(),
             "spark.driver.extraJavaOptions": _java_options(scratch),
         }
@@ -155,12 +185,12 @@ def spark(
     extra: Mapping[str, str] | None = None,
     packages: Sequence[str] = (),
 ) -> SparkSession:
-    """Start the session, or give back the one this process already has.
+    """Start the session, or return the one that this process already has.
 
     Args:
         folder: The topology's state folder.
         master: ``local[N]``, or the URL of a Spark cluster.
-        extra: Settings that win over the usual ones; ``SECRET`` among them for a standalone cluster.
+        extra: Settings that override the defaults; with ``SECRET`` for a standalone cluster.
         packages: Further jars by Maven coordinates.
 
     Raises:
@@ -170,15 +200,16 @@ def spark(
     """
     java = find_java()
     private_folder(folder / "spark" / "scratch")
-    _write_logging(folder / "spark")
+    _write_files(folder / "spark")
     os.environ["JAVA_HOME"] = str(java.resolve().parent.parent)
-    os.environ["PYSPARK_PYTHON"] = sys.executable  # workers would start a bare "python3" otherwise
+    os.environ["PYSPARK_PYTHON"] = sys.executable  # without it, Spark starts workers with a bare "python3"
     os.environ["PYTHONPATH"] = _python_path()
     if master.startswith("local"):
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     wanted = settings(folder, master=master, packages=packages, java=java) | dict(extra or {})
     secret = _secret(master, wanted)
-    on_the_command_line = SparkConf(loadDefaults=False).setAll(list(wanted.items()))
+    shown = [(name, value) for name, value in wanted.items() if not _CONFIDENTIAL.search(name)]
+    on_the_command_line = SparkConf(loadDefaults=False).setAll(shown)
     conf = SparkConf(loadDefaults=False).setAll([*wanted.items(), *secret.items()])
     log = folder / "spark" / "spark.log"
     try:
@@ -188,7 +219,7 @@ def spark(
             ctrl_c = signal.getsignal(signal.SIGINT)
             SparkContext(gateway=gateway, conf=conf)
             if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGINT, ctrl_c)  # Spark's own handler breaks into its calls and prints pages
+                signal.signal(signal.SIGINT, ctrl_c)  # Spark's own handler interrupts its calls and prints stack traces
         session = SparkSession.builder.getOrCreate()
     except Exception as error:
         raise UnavailableError(
@@ -202,13 +233,48 @@ def spark(
         except UnavailableError:
             close(session)
             raise
-    # pyspark prints every failed query there, with pages of plan, before it raises the same as an exception.
+    # PySpark logs every failed query there with its whole plan, and then raises the same error.
     logging.getLogger("SQLQueryContextLogger").disabled = True
     return session
 
 
+def event_log(paths: TablePaths, master: str) -> dict[str, str]:
+    """Return settings that write a cluster session's event log, for Spark's history server, next to the tables; empty
+    for a local session. Create the log's folder.
+
+    Raises:
+        UnavailableError: the storage does not answer.
+    """
+    if master.startswith("local"):
+        return {}
+    Storage(paths.base).write(f"{_EVENTS}/README", b"Spark's event logs: spark.history.fs.logDirectory\n")
+    return {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{paths.base}/{_EVENTS}"}
+
+
+def check_filesystem(session: SparkSession, paths: TablePaths) -> None:
+    """Check that Spark can open the storage of the tables.
+
+    Raises:
+        UnavailableError: Spark lacks the storage's classes, or the settings to reach it.
+    """
+    if paths.is_local:
+        return
+    jvm: Any = session.sparkContext._jvm  # noqa: SLF001 - there is no public way
+    try:
+        path = jvm.org.apache.hadoop.fs.Path(paths.base)
+        path.getFileSystem(session.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
+    except Py4JJavaError as error:
+        reason = (str(error.java_exception).splitlines() or [""])[0]
+        raise UnavailableError(
+            f"Spark cannot open {paths.base}: {reason}",
+            hint="S3 needs shore: {packages: ['org.apache.hadoop:hadoop-aws:3.5.0']} and, unless the machine has a "
+            "role, AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment; docs/spark.md has the whole way",
+            location=paths.base,
+        ) from error
+
+
 def _secret(master: str, wanted: dict[str, str]) -> dict[str, str]:
-    """Take the secret out of the settings, as what Spark is started with shows in ``ps``; on one machine make one."""
+    """Take the secret out of the settings, because ``ps`` shows Spark's arguments. Local sessions get a random one."""
     given = wanted.pop(SECRET, None)
     if wanted[_AUTHENTICATE].lower() != "true":
         return {}
@@ -227,16 +293,16 @@ def _secret(master: str, wanted: dict[str, str]) -> dict[str, str]:
 
 
 def close(session: SparkSession, *, patience: float = 15.0) -> None:
-    """Stop the session and its JVM, which has ``patience`` seconds to end by itself. Spark leaves the JVM running until
-    Python ends."""
-    gateway: Any = SparkContext._gateway  # noqa: SLF001  # there is no public way to end it
+    """Stop the session and its JVM, which Spark would leave running until Python ends. Kill a JVM that has not ended by
+    itself after ``patience`` seconds."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # there is no public way to end the JVM
     session.stop()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
     gateway.shutdown()
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     if process is not None:
         if process.stdin is not None:
-            process.stdin.close()  # the JVM ends when nobody holds the other end
+            process.stdin.close()  # the JVM ends when its standard input is closed
         try:
             process.wait(timeout=patience)
         except subprocess.TimeoutExpired:
@@ -245,20 +311,21 @@ def close(session: SparkSession, *, patience: float = 15.0) -> None:
 
 
 def _executors(session: SparkSession) -> int:
-    """How many have registered; the driver, which is told of as well, is none."""
+    """Return how many executors have registered. Spark counts the driver as well."""
     known: Any = session.sparkContext._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - there is no public way
     return int(known.size()) - 1
 
 
 def _python_path() -> str:
-    """Executors' Python must find the modules of this process, installed or not."""
+    """Return a PYTHONPATH by which other Python processes find this process's modules, installed or not."""
     root = str(Path(fairlead.__file__).resolve().parent.parent)
     known = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return os.pathsep.join([root, *(part for part in known if part != root)])
 
 
-def _write_logging(scratch: Path) -> None:
+def _write_files(scratch: Path) -> None:
     (scratch / "log4j2.properties").write_text(_LOGGING, encoding="utf-8")
+    (scratch / "pools.xml").write_text(_POOLS, encoding="utf-8")
 
 
 def _java_options(scratch: Path, *more: str) -> str:
@@ -273,24 +340,28 @@ def _java_options(scratch: Path, *more: str) -> str:
 
 
 def exercise(folder: Path) -> None:
-    """Do what shore does with Spark, once and small, for ``shore.quickstart``: write and follow a table, pass Arrow to
-    Python."""
+    """Use all parts of Spark that shore needs, for ``shore.quickstart``: write, merge, read and follow a small table,
+    and pass Arrow data to Python."""
+    from delta.tables import DeltaTable
+
     session = spark(folder)
     table = str(folder / "table")
     rows = session.range(100).selectExpr("id", "cast(id as string) as name", "timestamp_seconds(id) as at")
+    DeltaTable.createIfNotExists(session).location(table).addColumns(rows.schema).execute()
     for version in range(2):
-        again = rows.mapInArrow(lambda batches: batches, rows.schema)
-        again.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
-    session.read.format("delta").load(table).createOrReplaceTempView("rows")
-    session.sql("select name, count(*), max(at) over () from rows group by name, at").toArrow()
+        rows.write.format("delta").mode("append").option("txnAppId", "a").option("txnVersion", version).save(table)
+    again = rows.mapInArrow(lambda batches: batches, rows.schema).persist()
+    target = DeltaTable.forPath(session, table).alias("t").merge(again.alias("s"), "t.id = s.id + 1000")
+    target.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    again.unpersist()
 
     def count(batch: DataFrame, number: int) -> None:
-        batch.groupBy("name").count().toArrow()
+        batch.groupBy("name").count().collect()
 
     stream = session.readStream.format("delta").load(table).writeStream.foreachBatch(count)
     stream = stream.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
     stream.start().awaitTermination()
-    close(session, patience=120.0)  # it writes the archive when it ends
+    close(session, patience=300.0)  # the JVM writes the archive when it ends
 
 
 if __name__ == "__main__":

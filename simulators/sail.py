@@ -1,6 +1,6 @@
 """Sail a voyage on real sites that are up, and report what arrived.
 
-``voyage_services`` first, then ``sail_watched``, then ``make_report``. ``fairlead voyage run`` does nothing else.
+Call ``voyage_services`` first, then ``sail_watched``, then ``make_report``, as ``fairlead voyage run`` does.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fairlead.plan import Tell, silent
 from fairlead.records.alert import Alert
@@ -23,6 +24,9 @@ from simulators.voyage.services import SailSettings, VoyageServices, timed
 from simulators.voyage.voyage import VoyageSource
 from simulators.voyage.waiting import wait_until_settled
 from topologies.context import Context
+
+if TYPE_CHECKING:
+    from shore.verify import TableCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +101,15 @@ def make_report(
     with timed(services.phases, "last replication"):
         tell("waiting for the last records to reach every site")
         settle()
-    if topology.shore:
+    checks: tuple[TableCheck, ...] = ()
+    if services.shore is not None:
         with timed(services.phases, "tables and feeds"):
             tell("filling the Delta tables and the customers' feeds")
-            services.fill()
+            services.shore.fill()
             settle()
-    report = asyncio.run(assemble(sailed, topology, resolver, folder, seconds=services.phases, tell=tell))
+        with timed(services.phases, "verification"):
+            tell("comparing the tables with the logs")
+            checks = services.shore.verify().tables
+    seconds = services.phases
+    report = asyncio.run(assemble(sailed, topology, resolver, folder, checks=checks, seconds=seconds, tell=tell))
     return report, render(report, page_data(sailed, topology, folder))

@@ -13,7 +13,7 @@ BOOKINGS_TOPIC = "fairlead/v1/bookings"
 
 
 class MessageKind(StrEnum):
-    """What a message is. A repeat has the bytes and the identity of an earlier reading; bad ones are unusable."""
+    """The kind of a message. A repeat has the bytes and identity of an earlier reading; no bridge can use a bad one."""
 
     READING = "reading"
     REPEAT = "repeat"
@@ -25,7 +25,7 @@ class MessageKind(StrEnum):
 
 
 class ReadingId(NamedTuple):
-    """What names a reading for ever: the box, and the three of ``fairlead.records.reading.Device``."""
+    """The identity of a reading: the box, and three fields of ``fairlead.records.reading.Device``."""
 
     container: str
     device_id: str
@@ -34,7 +34,7 @@ class ReadingId(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """The numbers of a reading that reports draw: degrees Celsius, and whether the unit ran."""
+    """The values of a reading that reports draw: degrees Celsius, and whether the unit had power."""
 
     supply: float | None
     return_: float | None
@@ -45,24 +45,24 @@ class Probes(NamedTuple):
 
 @dataclass(slots=True)
 class Publish:
-    """One MQTT message at one site. Treat it as frozen: a frozen dataclass takes three times as long to make, and a day
-    of a large ship has millions.
+    """One MQTT message at one site. Treat it as frozen; it is not declared so because a frozen dataclass takes three
+    times as long to make, and a day of a large ship has millions.
 
     Args:
         sim_time: When it happens; for a reading, the device's time as well.
-        site: Whose broker gets it.
+        site: The site whose broker gets it.
         topic: MQTT topic.
         payload: The bytes as published.
         kind: What it is.
         key: Container number, IMO number or event id; "" for a bad message.
-        log: The Kafka log in which it must be found (once), or None for a bad message.
+        log: The log in which it must be, once; None for a bad message.
         reading: Identity, of readings and repeats.
-        customer: Who is entitled to the reading by a booking, or None.
+        customer: The customer that a booking entitles to the reading, or None.
         detail: The event's type code, the booking's status, or the reason code that a bad message must get.
         probes: Of readings.
         place: Latitude and longitude, of positions and of readings that know theirs.
         decides: True for the reading whose evidence must raise an overboard alert.
-        moves_log: The container's log that an equipment event moves: the bridge appends one marker to it.
+        moves_log: The container's log whose holder an equipment event changes: the bridge appends one marker to it.
     """
 
     sim_time: dt.datetime
@@ -88,7 +88,7 @@ class BarrierKind(StrEnum):
     ``custody``: ``site`` has taken custody of ``containers``, and their logs have reached ``log_ends`` there.
     ``departure``: before a ship leaves. ``peer`` (the ship) has taken custody of ``containers`` (loaded there), and
     each log of ``log_ends`` (all boxes aboard) has reached its end at both ``site`` (the port) and ``peer``.
-    ``finished``: nothing more will be published; each log of ``log_ends`` has reached its end at its holder.
+    ``finished``: nothing more will be published; each log of ``log_ends`` has reached its end at some site.
     """
 
     RECORDED = "recorded"
@@ -99,13 +99,13 @@ class BarrierKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VoyageBarrier:
-    """Wait here for the real system; before it, everything published so far is acknowledged by its broker.
+    """Wait here for the real system, after the brokers have acknowledged everything published so far.
 
     ``log_ends`` maps a log to the smallest end offset that it must have: one for each message published for it so far
-    (repeats and bad messages not counted), one for each marker, all strays drained.
+    (repeats and bad messages not counted) and one for each marker. So all its strays must be drained.
 
-    ``gives_way``: simulated time may go on without it while a link of ``site`` or ``peer`` is cut: what it waits for
-    may need that link, and happens when the link is back.
+    ``gives_way``: simulated time may go on without the condition while a link of ``site`` or ``peer`` is cut: the
+    condition may need that link, and comes true when the link is back.
     """
 
     sim_time: dt.datetime

@@ -15,12 +15,13 @@ cp requirements-run.lock "$context"
 # Without --wheel: the wheel is built from the sdist, and has nothing that an earlier build left behind.
 .venv/bin/python -m build --no-isolation --outdir "$context" . >/dev/null
 .venv/bin/python - "$context" <<'END'
+import os
 import shutil
 import sys
 from pathlib import Path
 
 from fairlead import home
-from fairlead.jars import ensure_jars
+from fairlead.jars import ensure_jars, ensure_packages
 
 context = Path(sys.argv[1])
 store = home.cache() / "jars"
@@ -29,6 +30,11 @@ for name in ("kafka", "delta"):
         place = context / name / jar.relative_to(store)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(jar, place)
+(context / "spark-packages").mkdir()
+for jar in ensure_packages(os.environ.get("SPARK_PACKAGES", "").split()):
+    place = context / "spark-packages" / jar.parent.name / jar.name
+    place.parent.mkdir(exist_ok=True)
+    shutil.copy2(jar, place)
 END
 
 for target in fairlead shore; do

@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
+from shore.tables.catalogue import KEPT_BY
 from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.graph import DERIVED
 from shore.tables.model import KEPT
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "tables"
@@ -28,12 +30,22 @@ class Page(NamedTuple):
 
 PAGES: Final = {
     "readings": Page("Readings and devices", ("readings", "readings_rejected", "quality")),
-    "conditions": Page("Conditions and excursions", ("conditions", "excursions", "excursion_parts", "mkt")),
+    "conditions": Page("Conditions and excursions", ("conditions", "excursions", "excursion_parts", "mkt", "outlook")),
     "alerts": Page("Alerts", ("alerts", "alerts_ashore", "alerts_now")),
     "containers": Page("Containers and custody", ("containers_now", "custody", "custody_entries")),
     "ships": Page(
         "Ships and ports",
-        ("port_calls", "voyages", "dock_movements", "events", "positions", "environment", "sites", "owners"),
+        (
+            "port_calls",
+            "voyages",
+            "ships_now",
+            "dock_movements",
+            "events",
+            "positions",
+            "environment",
+            "sites",
+            "owners",
+        ),
     ),
     "bookings": Page("Bookings and feeds", ("bookings", "booking_changes", "feeds", CUSTOMER)),
 }
@@ -44,7 +56,32 @@ def pages() -> dict[str, str]:
     tables = {**TABLES, CUSTOMER: CUSTOMER_FEED}
     if missing := tables.keys() - {name for page in PAGES.values() for name in page.tables}:
         raise LookupError(f"no page of docs/tables has {', '.join(sorted(missing))}")
-    return {f"{name}.md": _page(page, tables) for name, page in PAGES.items()}
+    found = {f"{name}.md": _page(page, tables) for name, page in PAGES.items()}
+    return found | {"graph.md": graph_page()}
+
+
+def graph_page() -> str:
+    """Return the page with the graph of tables, as Mermaid text and as a table."""
+    jobs = {table: job for job, names in KEPT_BY.items() for table in names}
+    derived = {each.table.name: each.inputs for each in DERIVED}
+    lines = [
+        "# The graph of tables",
+        "",
+        "<!-- Made by `python -m tools.table_reference`. Do not edit. -->",
+        "",
+        "What each table is computed from (`shore/tables/graph.py`). Tables on the left come from the logs. GitHub and",
+        "many editors draw the text below.",
+        "",
+        "```mermaid",
+        "flowchart LR",
+    ]
+    lines += [f"    {source} --> {name}" for name, inputs in derived.items() for source in inputs]
+    lines += ["```", "", "| table | job | computed from |", "|---|---|---|"]
+    for name in TABLES:
+        sources = ", ".join(f"`{source}`" for source in derived.get(name, ()))
+        origin = "the topology" if name in ("sites", "owners") else "logs"
+        lines.append(f"| `{name}` | {jobs.get(name, 'each run')} | {sources or origin} |")
+    return "\n".join(lines) + "\n"
 
 
 def write() -> None:

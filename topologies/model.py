@@ -19,7 +19,17 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from fairlead.errors import UnknownNameError
 from fairlead.local.state import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_container_number, is_imo_number, owner_code, parse_log
-from topologies.values import Bootstrap, BytesPerSecond, Duration, Package, Percent, SparkSettings, Start
+from topologies.values import (
+    Bootstrap,
+    BytesPerSecond,
+    Duration,
+    Package,
+    Percent,
+    PositiveDuration,
+    RowRetention,
+    SparkSettings,
+    Start,
+)
 
 
 class Model(BaseModel):
@@ -290,25 +300,63 @@ class User(Model):
     quota: Quota = Quota()
 
 
+RetainedTable = Literal[
+    "readings",
+    "readings_rejected",
+    "positions",
+    "environment",
+    "conditions",
+    "mkt",
+    "excursions",
+    "excursion_parts",
+    "alerts_ashore",
+    "port_calls",
+    "voyages",
+    "quality",
+]
+"""Tables whose rows may be deleted by age (``shore.maintenance.TIMES`` has their times)."""
+
+
+class Maintenance(Model):
+    """How often ``fairlead shore run`` looks after the tables; null switches one off.
+
+    Args:
+        compact: Small files become few.
+        vacuum: Files that no version of the last seven days needs are deleted.
+        expire: Rows past their table's retention are deleted.
+    """
+
+    compact: PositiveDuration | None = dt.timedelta(hours=1)
+    vacuum: PositiveDuration | None = dt.timedelta(days=1)
+    expire: PositiveDuration | None = dt.timedelta(days=1)
+
+
 class Shore(Model):
     """The site where PySpark reads the logs and writes the customers' feeds, and its settings.
 
     Args:
         master: Spark's master: ``local[2]``, ``spark://host:7077``.
-        storage: URL or folder of tables and checkpoints, which all of Spark's machines can reach; null for the
+        tables: URL or folder of tables and checkpoints, which all of Spark's machines can reach; null for the
             topology's state folder.
         settings: Spark settings that override shore's defaults.
         packages: Jars besides Delta's, by Maven coordinates (for a storage such as S3).
         activation_energy: kJ/mol, for the mean kinetic temperature. The default is USP's value, for use when the
             product's own is unknown. Another value rebuilds table ``mkt``.
+        maintenance: How often files and old rows are looked after.
+        retention: How long rows of a table are kept, 30 days at least; for ever where it is not named.
+        fail_on_data_loss: Whether a job stops when records were deleted before it read them, until somebody
+            acknowledges it. If not, it goes on and reports them.
     """
 
     at: SiteName
     master: str = "local[2]"
-    storage: str | None = None
+    tables: str | None = None
     settings: SparkSettings = Field(default_factory=dict)
     packages: tuple[Package, ...] = ()
     activation_energy: float = Field(default=83.144, ge=10.0, le=500.0)
+    maintenance: Maintenance = Field(default_factory=Maintenance)
+    retention: dict[RetainedTable, RowRetention] = Field(default_factory=dict)
+    fail_on_data_loss: bool = True
 
 
 DEFAULT_STREAMS: dict[str, Stream] = {

@@ -126,9 +126,16 @@ def _check_positive(value: dt.timedelta) -> dt.timedelta:
     return value
 
 
+def _check_row_retention(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta(days=30) <= value < dt.timedelta.max:
+        raise ValueError("expected 30d or more; rows of tables that are not named are kept for ever")
+    return value
+
+
 Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
+RowRetention = Annotated[Duration, AfterValidator(_check_row_retention)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Percent = Annotated[float, BeforeValidator(parse_percent)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]

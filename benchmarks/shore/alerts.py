@@ -24,6 +24,7 @@ from benchmarks.harness import Say
 from benchmarks.shore.session import STUCK_SECONDS, Gauge, Work, session
 from benchmarks.shore.site import Site, fresh
 from shore.datasource import register
+from shore.delta.commit import create_tables
 from shore.errors import SlowWorkerError
 from shore.jobs import alerts
 from shore.jobs.model import JobContext
@@ -78,12 +79,12 @@ class _Bench:
 
     def __init__(self, site: Site, paths: TablePaths) -> None:
         self._site, self._places = site, paths
-        for name in ("alerts_ashore", "containers_now"):
-            TABLES[name].create(paths.table(name))
 
     @contextlib.contextmanager
     def _query(self, work: Work, **trigger: Any) -> Iterator[StreamingQuery]:
         register(work.spark, self._site.endpoint)
+        needed = ("alerts_ashore", "containers_now")
+        create_tables(work.spark, {self._places.table(name): TABLES[name] for name in needed})
         context = JobContext(topology(), self._site.endpoint, self._places, work.spark, alerts.MAX_RECORDS)
         writer = alerts.query(context).option("checkpointLocation", self._places.checkpoint("alerts"))
         query = writer.trigger(**trigger).start()

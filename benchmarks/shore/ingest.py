@@ -7,6 +7,13 @@ the query it is ``rows_per_second_with_start``. All rows are counted afterwards.
 Java's compilers it is ``full_compiler``. Two further sessions with other admission limits show what memory depends on.
 With the connector's jars (see ``docs/benchmarks/shore.md``) Spark's own Kafka
 source reads the same, by ``from_json``; it makes a task for each log that has news.
+
+Where the JVM's time goes, of 100,000 rows that a Python source gives from memory into a table, on two busy cores: 24
+microseconds of CPU a row. Making rows of Arrow batches takes 6 of them, Parquet 10, Delta's statistics of five
+columns 4, and the commit 4, which larger batches share. The size of the Arrow batches (2,000 to 50,000 rows),
+clustering and counting the rejected rows make less difference than the machine's load. Dictionaries for numbers and
+payloads cost 12 more and make files larger (30 bytes a row instead of 26). Snappy costs what zstd costs, and its files
+are twice as large.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ from benchmarks.shore.session import Work, brief, drain, session
 from benchmarks.shore.site import SIZES, Site, fresh
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers
+from shore.delta.commit import create_table
 from shore.paths import TablePaths
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS
 
@@ -95,7 +103,7 @@ def _login(endpoint: KafkaEndpoint) -> dict[str, str]:
     return found
 
 
-TARGET: Final = {"rows_per_second": 100_000, "idle_trigger_seconds": 1.0}
+TARGET: Final = {"rows_per_second": 40_000, "idle_trigger_seconds": 1.0}
 IDLE_TRIGGERS: Final = 8
 _COLD: Final = 2  # triggers
 
@@ -177,7 +185,7 @@ def _stock(options: argparse.Namespace, site: Site, rows: int, say: Say) -> list
     with session({"spark.jars": options.with_kafka_connector}) as work:
         for name in ("Spark's own source, cold", "Spark's own source, warm"):
             paths = work.paths(name)
-            READINGS.create(paths.table(READINGS.name))
+            create_table(work.spark, READINGS, paths.table(READINGS.name))
             writer = stock_query(work.spark, site.endpoint, paths, options.max_records)
             writer = writer.option("checkpointLocation", paths.checkpoint("stock"))
             rounds.append(drain(writer, site, paths, rows).figures(rows))

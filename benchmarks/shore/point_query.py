@@ -24,13 +24,16 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from benchmarks.harness import FOLDER, Say
 from fairlead.errors import UnavailableError
 from fairlead.names import container_check_digit
-from shore.maintenance import compact, plan_compaction
+from shore.delta.commit import create_table
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.read import sql
+from shore.session import close, spark
 from shore.tables.readings import READINGS
 
 FIRST = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -73,14 +76,14 @@ def numbers(boxes: int) -> list[str]:
     return [ten + container_check_digit(ten) for ten in tens]
 
 
-def generate(location: str, rows: int, *, boxes: int, file_rows: int) -> None:
+def generate(session: SparkSession, location: str, rows: int, *, boxes: int, file_rows: int) -> None:
     """Create the table at ``location`` and fill it with ``rows`` readings of ``boxes`` boxes.
 
     Args:
         rows: Rounded down to a multiple of ``boxes``.
         file_rows: About how many rows a commit, which is one file, has.
     """
-    READINGS.create(location)
+    create_table(session, READINGS, location)
     per_box = rows // boxes
     step = max(1, file_rows // boxes)
     with duckdb.connect(":memory:") as connection:
@@ -168,7 +171,8 @@ def _measure(folder: Path, rows: int, boxes: int, queries: int, say: Say) -> dic
     location = paths.table("readings")
     say(f"generating {rows:,} readings of {boxes:,} containers in {folder}")
     began = time.perf_counter()
-    generate(location, rows, boxes=boxes, file_rows=1_000_000)
+    session = spark(folder)
+    generate(session, location, rows, boxes=boxes, file_rows=1_000_000)
     generated = time.perf_counter() - began
     names = numbers(boxes)
     asked = names[7 :: max(1, boxes // queries)][:queries]
@@ -176,7 +180,8 @@ def _measure(folder: Path, rows: int, boxes: int, queries: int, say: Say) -> dic
     say(f"{bytes_before / 1e9:.2f} GB after {generated:.0f} s; one query before clustering: {before:.2f} s")
     began = time.perf_counter()
     (step,) = plan_compaction(paths, ["readings"])
-    files_before, files = compact(paths, step)
+    files_before, files = compact(maintenance_session(session), paths, step)
+    close(session)
     clustered = time.perf_counter() - began
     say(f"put together in {clustered:.0f} s: {files_before} files, now {files}")
     taken = [_ask(folder, name, rows // boxes) for name in asked]

@@ -24,6 +24,7 @@ from benchmarks.harbour import topology
 from benchmarks.harness import Say
 from benchmarks.shore.site import Site
 from shore.datasource import register
+from shore.delta.commit import create_tables
 from shore.jobs import readings
 from shore.jobs.model import JobContext
 from shore.paths import TablePaths
@@ -119,8 +120,7 @@ class Work:
 
     def query(self, site: Site, paths: TablePaths, max_records: int) -> DataStreamWriter:
         """Job ``readings``, with its checkpoint."""
-        for table in (READINGS, READINGS_REJECTED):
-            table.create(paths.table(table.name))
+        create_tables(self.spark, {paths.table(table.name): table for table in (READINGS, READINGS_REJECTED)})
         register(self.spark, site.endpoint)
         writer = readings.query(JobContext(topology(), site.endpoint, paths, self.spark, max_records))
         return writer.option("checkpointLocation", paths.checkpoint("readings"))

@@ -1,4 +1,4 @@
-"""Decode the ship's own position from AIS sentences, thinned to one position a minute. Pure.
+"""Decode the ship's own position from AIS sentences: one a minute, and one at every change of status. Pure.
 
 In: lines of NMEA 0183 (``!AIVDO``, ``!AIVDM``), decoded by pyais. Out: ``Position``, with null for values that are not
 available. The pilot plug of a transponder sends its own ship's reports as VDO. A receiver sends the reports of all
@@ -37,7 +37,7 @@ _LONGEST_LINE: Final = 512
 
 
 def place(latitude: float | None, longitude: float | None) -> GeoLocation | None:
-    """The location; None if the values mean "not available" or are out of range."""
+    """Return the location; None if the values mean "not available" or are out of range."""
     if latitude is None or longitude is None:
         return None
     return known(GeoLocation(latitude=latitude, longitude=longitude))
@@ -56,7 +56,7 @@ def heading(degrees: int | None) -> int | None:
 
 
 def without_sentinels(position: Position) -> Position:
-    """The position with null for values that mean "not available"; the same object if it has none."""
+    """Return the position with null for values that mean "not available"; the same object if it has none of them."""
     location = position.geo_location
     here = known(location)
     speed_now, course_now = speed(position.speed_over_ground), course(position.course_over_ground)
@@ -70,7 +70,7 @@ def without_sentinels(position: Position) -> Position:
 
 
 def payload_without_sentinels(payload: bytes, position: Position) -> bytes:
-    """The published JSON with null where ``position`` (after ``without_sentinels``) has null; unknown fields stay."""
+    """Return the JSON with null where ``position`` (after ``without_sentinels``) has null; unknown fields stay."""
     body: dict[str, Any] = msgspec.json.decode(payload)
     cleaned: dict[str, Any] = msgspec.to_builtins(position)
     for name in ("geoLocation", "speedOverGround", "courseOverGround", "heading"):

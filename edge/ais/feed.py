@@ -52,7 +52,7 @@ def parse_source(text: str) -> AisSource:
 
 
 def ship_feed(source: AisSource, imo: str, take: Callable[[Delivery], None], waiting: Sized) -> AisFeed:
-    """A feed that hands positions to the bridge's router, as if the ship's devices had published them.
+    """Return a feed that hands positions to the bridge's router, as if the ship's devices had published them.
 
     Args:
         take: The bridge's router.
@@ -91,7 +91,7 @@ class AisFeed:
         return {**self._decoder.counts, "thrown away": self.thrown_away}
 
     async def run(self) -> None:
-        """Read until cancelled. Reconnect when the source is away or sends nothing for ``_SILENT`` seconds."""
+        """Read until cancelled. Reconnect if the connection fails or a TCP source is silent for ``_SILENT`` seconds."""
         delay = _FIRST_DELAY
         while True:
             try:

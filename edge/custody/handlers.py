@@ -12,9 +12,10 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from edge.custody.protocol import CustodyMove, EventResult, Try, of_event, of_order
 from edge.custody.term_writer import TermWriter
@@ -198,6 +199,8 @@ class CustodyEventHandler:
 
 # -- operators' orders
 
+_OrderWork: TypeAlias = Callable[[CustodyOrder, ContainerWriter], Coroutine[Any, Any, None]]
+
 
 class OrderHandler:
     """Carries out operators' orders to one site."""
@@ -217,23 +220,31 @@ class OrderHandler:
         order = read_order(record, _order, self._site, topic)
         if order is None:
             return
-        known = order.order_id in self._begun or self._protocol.is_answered(order.order_id)
-        if order.at_site != self._site or known:
+        refused = order.kind == "seize" and self._protocol.is_refused(order.order_id)
+        done = order.order_id in self._begun or (self._protocol.is_answered(order.order_id) and not refused)
+        if order.at_site != self._site or done:
             return
         self._begun.add(order.order_id)
         writer = self._writers.box(order.log)
-        writer.enqueue(Barrier(partial(self._carry_out, order, writer)))
+        writer.enqueue(Barrier(partial(self._enter if refused else self._carry_out, order, writer)))
+
+    async def _enter(self, order: CustodyOrder, writer: ContainerWriter) -> None:
+        """Write the entry of a refused seizure whose marker another bridge of this site has stored, if there is one."""
+        try:
+            entered = await self._term_writer.run(self._protocol.enter_refused_seizure(of_order(order)))
+        except FairleadError as error:
+            self._repeat(self._enter, order, writer, error)
+            return
+        if entered:
+            log.warning("%s: order %s had been carried out; its entry is written now", self._site, order.order_id)
+            writer.taken_over()
 
     async def _carry_out(self, order: CustodyOrder, writer: ContainerWriter) -> None:
         procedure = self._protocol.carry_out_order(of_order(order), term=order.term, check=partial(self._check, order))
         try:
             refusal = await self._term_writer.run(procedure)
         except FairleadError as error:
-            if not error.retriable:
-                raise
-            log.warning("%s: order %s waits: %s", self._site, order.order_id, error)
-            again = Barrier(partial(self._carry_out, order, writer))
-            asyncio.get_running_loop().call_later(_AGAIN, writer.enqueue, again)
+            self._repeat(self._carry_out, order, writer, error)
             return
         if refusal is not None:
             log.warning("%s: order %s refused: %s", self._site, order.order_id, refusal)
@@ -243,6 +254,14 @@ class OrderHandler:
             self._metrics.grants += 1
         if order.kind == "seize" and writer.may_append():  # a refused order may have entered an earlier seizure
             writer.taken_over()
+
+    def _repeat(self, work: _OrderWork, order: CustodyOrder, writer: ContainerWriter, error: FairleadError) -> None:
+        """Do the work again after a pause; raise the error unless it is retriable."""
+        if not error.retriable:
+            raise error
+        log.warning("%s: order %s waits: %s", self._site, order.order_id, error)
+        again = Barrier(partial(work, order, writer))
+        asyncio.get_running_loop().call_later(_AGAIN, writer.enqueue, again)
 
     def _check(self, order: CustodyOrder) -> None:
         """Check an order against the topology, whatever the state of its log.

@@ -449,7 +449,7 @@ class CustodyProtocol:
         self._disbelieve = disbelieve
         self._writing: set[tuple[str, int]] = set()  # entries that are being appended: log and term
         self._returned: dict[str, tuple[int, int, int]] = {}  # by log: newest seizure's term, cut, end of the copy
-        self._answered: set[str] = set()  # ids of the operators' orders that this site's ledger has answered
+        self._answers: dict[str, bool] = {}  # by id of an operator's order: whether this site's ledger refuses it
 
     def is_writing(self, entry: CustodyEntry) -> bool:
         """Return whether this process is writing this entry to the site's ledger now."""
@@ -632,6 +632,8 @@ class CustodyProtocol:
         topic = transfer.log
         yield CreateLog(topic)
         if (yield ReadPosition(topic)) is not None:
+            if (yield from self._enter_own_marker(topic)):
+                return
             raise ReplicaBehindError(
                 f"{self.site} cannot open {topic}: its copy has records, and no ledger here names its holder",
                 hint="the bridge continues as soon as the holder's ledger has arrived here: fairlead status",
@@ -641,6 +643,19 @@ class CustodyProtocol:
         offset = yield from self._append_marker(marker, expected_end=0)
         yield ForgetLog(topic, empty=True)
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
+
+    def _enter_own_marker(self, topic: str) -> Steps[bool]:
+        """Write the missing ledger entry of a term that another bridge of this site opened before it ended.
+
+        Returns False when the newest marker in this copy is another site's.
+        """
+        position: LogPosition | None = yield ReadPosition(topic, anew=True)
+        stored: StoredMarker | None = (yield ReadMarker(topic, position.marker)) if position is not None else None
+        if position is None or stored is None or stored.marker is None or not self._made_here(stored.marker):
+            return False
+        yield ForgetLog(topic)
+        yield from self.publish(stored.marker, position.marker)
+        return True
 
     def _claim(self, transfer: Transfer) -> Steps[None]:
         """Write a claim to this site's ledger, addressed to the site where the box left the system."""
@@ -711,9 +726,9 @@ class CustodyProtocol:
         """
         topic = transfer.log
         self._seizable(topic)
-        if (yield from self._enter_stored_seizure(transfer)):
-            return
         position, last = yield from self._end_of_copy(topic)
+        if (yield from self._enter_stored_seizure(transfer, position, last)):
+            return
         stale: StaleTail | None = yield FindStaleTail(topic)
         if stale is not None:
             raise SeizureError(
@@ -747,7 +762,8 @@ class CustodyProtocol:
         try:
             offset = yield from self._append_marker(marker, expected_end=position.end)
         except (Fenced, Misplaced, Conflict) as error:
-            if (yield from self._enter_stored_seizure(transfer)):
+            position, last = yield from self._end_of_copy(topic)
+            if (yield from self._enter_stored_seizure(transfer, position, last)):
                 return  # another bridge of this site stored the marker, and may end before it writes the entry
             raise LostCustodyError(
                 f"{self.site} could not seize {topic}: its copy has just grown ({error.what})",
@@ -757,7 +773,23 @@ class CustodyProtocol:
         yield ForgetLog(topic)
         yield from self.publish(marker, offset, ordered_by=transfer.ordered_by)
 
-    def _enter_stored_seizure(self, transfer: Transfer) -> Steps[bool]:
+    def enter_refused_seizure(self, transfer: Transfer) -> Steps[bool]:
+        """Write the missing ledger entry of a seizure that this site's ledger refuses; False when it was not made.
+
+        One bridge of this site stored the marker, and another one refused the order before the first wrote the entry.
+
+        Raises:
+            BrokerError: the copy cannot be read now; retriable.
+        """
+        if self.holdings.state(transfer.log) is CustodyState.HELD:
+            return False
+        try:
+            position, last = yield from self._end_of_copy(transfer.log)
+            return (yield from self._enter_stored_seizure(transfer, position, last))
+        except SeizureError:
+            return False
+
+    def _enter_stored_seizure(self, transfer: Transfer, position: LogPosition, last: Marker | None) -> Steps[bool]:
         """Write the missing ledger entry of a seizure whose marker is the newest in this copy.
 
         Returns True when that marker belongs to this order. A crash or an error may separate a marker from its entry,
@@ -765,11 +797,14 @@ class CustodyProtocol:
         marker is stored; without the entry no site learns that the older history ends there, above all once another
         marker follows it.
 
+        Args:
+            position, last: Where the copy ends and its newest marker (``_end_of_copy``). What the caller does next must
+                follow from the same look: another bridge of this site may store a marker at any moment.
+
         Raises:
             SeizureError: another site has seized the log, and its ledger is not here yet.
         """
         topic = transfer.log
-        position, last = yield from self._end_of_copy(topic)
         if last is None or last.event != "SEIZURE" or last.term <= (self.view.term(topic) or 0):
             return False
         if last.to_site != self.site:  # the marker's offset in a copy may differ; that site's entry has the true one
@@ -1031,13 +1066,17 @@ class CustodyProtocol:
             case ReturnEntry():
                 self._returned[entry.log] = (entry.term, entry.marker_offset, entry.end_offset)
             case CustodyEntry(event="HAND" | "SEIZURE"):
-                self._answered.add(entry.event_id)
+                self._answers[entry.event_id] = False
             case RefusalEntry():
-                self._answered.add(entry.order_id)
+                self._answers.setdefault(entry.order_id, True)
 
     def is_answered(self, order_id: str) -> bool:
         """Return whether this site's ledger has a grant, a seizure or a refusal for an operator's order."""
-        return order_id in self._answered
+        return order_id in self._answers
+
+    def is_refused(self, order_id: str) -> bool:
+        """Return whether this site's ledger has a refusal, and nothing else, for an operator's order."""
+        return self._answers.get(order_id, False)
 
     def apply(self, entry: CustodyEntry, *, own: bool, at_start: bool) -> CustodyChange | None:
         """Apply an entry of any ledger. Returns the change of custody at this site; None when nothing changes.

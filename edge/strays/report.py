@@ -58,14 +58,14 @@ class WaitingLog:
 
     @property
     def kept_at(self) -> dict[str, int]:
-        """The number of strays by site."""
+        """The number of strays, by the site that keeps them."""
         counts: dict[str, int] = defaultdict(int)
         for each in (*self.readings, *self.events):
             counts[each.site] += 1
         return dict(sorted(counts.items()))
 
     def longer_than(self, span: dt.timedelta, now: dt.datetime) -> WaitingLog | None:
-        """Only the strays that have waited for ``span`` or longer; None if there are none."""
+        """Return only the strays that have waited for ``span`` or longer; None if there are none."""
         readings = tuple(each for each in self.readings if now - each.received >= span)
         events = tuple(each for each in self.events if now - each.received >= span)
         return WaitingLog(self.log, self.holder, self.term, readings, events) if readings or events else None
@@ -126,23 +126,23 @@ class StrayList:
         self._open[stray.log].events.append(Kept(site, stray.received_date_time, event_id))
 
     def unsure(self) -> dict[str, Grant]:
-        """Logs that may have some of the readings already, after ``drained_since`` of their newest grant."""
+        """Return the newest grant of each log that may have some of the readings already, after ``drained_since``."""
         found = {log: self._view.grant(log) for log, each in self._open.items() if each.readings}
         return {log: grant for log, grant in found.items() if grant is not None}
 
     def is_part(self, log: str, batch: BatchHeader) -> bool:
-        """Whether a batch of this site's copy is part of the log: no seizure has cut it off."""
+        """Return whether a batch of this site's copy is part of the log: no seizure has cut it off."""
         seizures = self._view.seizures(log)
         return not any(batch.producer_epoch < each.term and batch.base_offset >= each.marker for each in seizures)
 
     def add_records(self, log: str, records: Iterable[Record]) -> None:
-        """Drop the strays that are among these records of a log."""
+        """Drop the strays that are among these records of their log."""
         there = {identity_of(record) for record in records}
         opened = self._open[log]
         opened.readings = [each for each in opened.readings if each.name not in there]
 
     def waiting(self) -> tuple[WaitingLog, ...]:
-        """Every log with strays, the one with the oldest stray first."""
+        """Return every log with strays, the one with the oldest stray first."""
         logs = [
             WaitingLog(log, self._view.holder(log), self._view.term(log), _sorted(each.readings), _sorted(each.events))
             for log, each in self._open.items()
@@ -152,7 +152,7 @@ class StrayList:
 
 
 async def find_waiting(cluster: Cluster, ledgers: Ledgers, is_box_log: Callable[[str], bool]) -> tuple[WaitingLog, ...]:
-    """Read one site's strays logs, and the ends of the logs that may have some of the strays already.
+    """Return the strays that wait, from one site's strays logs and the ends of the logs that may have some already.
 
     Raises:
         BrokerError: the user may not read a log.

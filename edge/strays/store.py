@@ -89,12 +89,12 @@ class StrayIndex:
         return kept.offsets if kept is not None else ()
 
     def oldest_ms(self, log: str) -> int | None:
-        """Time of receipt of the log's oldest stray, in milliseconds since 1970; None if the log has none."""
+        """Return the time of receipt of the log's oldest stray, in ms since 1970; None if the log has none."""
         kept = self.kept.get(log)
         return min(kept.received) if kept is not None else None
 
     def mark(self, log: str) -> int | None:
-        """The offset before which this log's strays are drained; None if the log had none since the bridge started."""
+        """Return the offset before which the log's strays are drained; None if it had none since the bridge started."""
         if log not in self._ever:
             return None
         kept = self.kept.get(log)
@@ -120,7 +120,7 @@ class StrayIndex:
         self._done[log] = max(upto, self._done.get(log, 0))
 
     def done(self, log: str) -> int:
-        """The offset before which the index may leave out the log's strays; 0 if it has them all."""
+        """Return the offset before which the index may leave out the log's strays; 0 if it has them all."""
         return self._done.get(log, 0)
 
     def forget(self, log: str) -> None:
@@ -131,9 +131,9 @@ class StrayIndex:
             self.waiting -= len(kept.offsets)
 
     def check(self, key: StrayKey) -> DedupResult:
-        """``REPEAT`` if the strays log has this reading already, else ``NEW``."""
+        """Return ``REPEAT`` if the strays log has this reading already, else ``NEW``."""
         kept = self.kept.get(key[0])
-        # A reading that the dedup has forgotten is kept twice; draining drops the repeat.
+        # If the dedup has forgotten a reading, the strays log gets it twice; draining drops the repeat.
         known = kept is not None and kept.dedup.check(key[1]) is DedupResult.REPEAT
         return DedupResult.REPEAT if known else DedupResult.NEW
 
@@ -159,7 +159,7 @@ class _StrayMemory:
 class Strays:
     """Appends this site's strays to its strays log and indexes them.
 
-    ``events`` are the events that wait, by log, in order of arrival.
+    ``events`` has the events that wait, by log, in order of arrival.
 
     Args:
         is_box_log: Whether a topic is the log of a container; strays for other topics are ignored.
@@ -207,13 +207,13 @@ class Strays:
             self.events_due.set()
 
     def wait_for(self, log: str) -> bool:
-        """Whether strays of this log are stored here or being appended."""
+        """Return whether this site keeps readings for this log, or is appending a stray for it."""
         return log in self.index.kept or log in self._on_the_way
 
     def recall_record(
         self, record: Record, drained_before: Callable[[str], int], done: Callable[[str, WaitingEvent], bool]
     ) -> None:
-        """Index a record of the strays log at start.
+        """Index a record of the strays log when the bridge starts.
 
         Args:
             drained_before: The offset in this strays log before which a log has its strays.
@@ -269,18 +269,18 @@ class Strays:
 
 
 def kept_reading(record: Record, stray: Stray) -> KeptReading | None:
-    """The reading in a stray; None for an event and for a payload that is not a reading."""
+    """Return the reading in a stray; None for an event and for a payload that is not a reading."""
     identity = None if stray.event else records.identity(stray.payload)
     return KeptReading(record.offset, identity, records.received_ms(record)) if identity is not None else None
 
 
 def is_event(key: StrayKey) -> bool:
-    """Whether a key in the strays log is an event's."""
+    """Return whether a key in the strays log is an event's."""
     return key[1].boot == _EVENT
 
 
 def of_box(strays_log: str, record: Record, is_box_log: Callable[[str], bool]) -> Stray | None:
-    """The stray in a record; None, with an error in the log, if it is not for the log of a container."""
+    """Return the stray in a record; None, after logging an error, if it is not for the log of a container."""
     stray = readable(record)
     if stray is None or is_box_log(stray.log):
         return stray
@@ -291,7 +291,7 @@ def of_box(strays_log: str, record: Record, is_box_log: Callable[[str], bool]) -
 
 
 def readable(record: Record) -> Stray | None:
-    """The stray in a record; None for markers, fillers and records that no bridge wrote."""
+    """Return the stray in a record; None for markers, fillers and records that no bridge wrote."""
     try:
         return records.read_stray(record)
     except UNREADABLE:
@@ -324,12 +324,12 @@ class StrayBook:
         self._others = {topic: StrayIndex() for topic in others}
 
     def indexes(self) -> Iterator[tuple[str, StrayIndex]]:
-        """Every strays log with its index, this site's own first."""
+        """Yield every strays log with its index, this site's own first."""
         yield self.own.log, self.own.index
         yield from self._others.items()
 
     def wait_for(self, log: str) -> bool:
-        """Whether any strays log has readings that may be appended to this log."""
+        """Return whether any strays log has readings that may be appended to this log."""
         if self.own.wait_for(log):
             return True
         for topic, index in self._others.items():  # called for every reading
@@ -338,15 +338,15 @@ class StrayBook:
         return False
 
     def may_drain(self, strays: str, log: str) -> bool:
-        """Whether strays of a strays log may be appended to a log; this site's own always may."""
+        """Return whether strays of a strays log may be appended to a log; this site's own always may."""
         return strays == self.own.log or self._trusted(strays, log)
 
     def logs(self) -> Set[str]:
-        """Every log for which readings wait."""
+        """Return every log for which readings wait."""
         return set().union(*(index.logs() for _, index in self.indexes()))
 
     def drained(self, log: str) -> dict[str, int]:
-        """``drained`` of the log's next marker: by strays log, the offset before which all strays are drained."""
+        """Return ``drained`` of the log's next marker: by strays log, the offset before which all are drained."""
         grant = self._view.grant(log)
         marks = dict(grant.drained) if grant is not None else {}
         for topic, index in self.indexes():
@@ -361,7 +361,7 @@ class StrayBook:
             index.drained(log, upto=drained.get(topic, 0))
 
     def add_record(self, topic: str, record: Record) -> str | None:
-        """Index a record of another site's strays log. Return the log that the stray waits for, if it is one."""
+        """Index a record of another site's strays log. Return the log for which its reading waits, or None."""
         self._others[topic].end = max(self._others[topic].end, record.offset + 1)
         stray = of_box(topic, record, self.own.is_box_log)
         if stray is not None and (kept := kept_reading(record, stray)) is not None:
@@ -379,19 +379,19 @@ class StrayBook:
         return True
 
     def floor(self, log: str, topic: str) -> int:
-        """The offset before which one strays log is drained for a log, according to the log's newest marker."""
+        """Return the offset before which one strays log is drained for a log, according to the log's newest marker."""
         grant = self._view.grant(log)
         return grant.drained.get(topic, 0) if grant is not None else 0
 
     def is_put_back(self, log: str) -> bool:
-        """Whether a log's newest marker names less as drained than an earlier one did, because a seizure cut off the
-        later markers. True even before the entry of that seizure has arrived here."""
+        """Return whether a seizure has undone drains: the log's newest marker names less as drained than an earlier
+        one did. True even before the ledger entry of that seizure has arrived here."""
         return any(index.done(log) > self.floor(log, topic) for topic, index in self.indexes())
 
     def look_again(self, log: str, topic: str, found: Iterable[KeptReading]) -> None:
         """Index the strays of one log in one strays log again: those found between ``floor`` and ``index.end``.
 
-        Needed after a seizure, which undoes what the lost holder had drained.
+        Needed after a seizure, which undoes drains of the site that lost custody.
         """
         index = dict(self.indexes())[topic]
         floor = self.floor(log, topic)

@@ -68,7 +68,7 @@ def issue(
 
 
 def alternative_names(names: Sequence[str]) -> list[x509.GeneralName]:
-    """The subject alternative names of a certificate, without repeats.
+    """Return the subject alternative names of a certificate, without repeats.
 
     Raises:
         ConfigurationError: ``names`` is empty, or has something that is neither a host name nor an IP address.
@@ -118,7 +118,7 @@ def _begun(
 
 
 def _usage(*, authority: bool) -> x509.KeyUsage:
-    """The key usage: signing certificates, or signing in TLS handshakes."""
+    """Return the key usage: signing certificates, or signing in TLS handshakes."""
     return x509.KeyUsage(
         digital_signature=not authority,
         content_commitment=False,

@@ -31,11 +31,11 @@ class CertificateFacts(NamedTuple):
     expires: dt.datetime
 
     def days(self, now: dt.datetime | None = None) -> int:
-        """Whole days until the certificate expires; negative once it has."""
+        """Return the whole days until the certificate expires; negative once it has."""
         return math.floor((self.expires - (now or dt.datetime.now(dt.UTC))) / dt.timedelta(days=1))
 
     def as_json(self, now: dt.datetime | None = None) -> dict[str, Any]:
-        """The fields for JSON output; ``warning`` is null, ``soon`` or ``expired``."""
+        """Return the fields for JSON output; ``warning`` is null, ``soon`` or ``expired``."""
         left = self.days(now)
         return {
             "subject": self.subject,
@@ -90,7 +90,7 @@ def load(certificate: Path, key: Path) -> KeyPair:
         raise CertificateError(
             f"the private key {key} has a password", hint=f"remove it: openssl pkey -in {key}", path=str(key)
         ) from None
-    except (ValueError, UnsupportedAlgorithm):  # their texts may quote the key
+    except (ValueError, UnsupportedAlgorithm):  # not chained: its text may quote the key
         raise CertificateError(
             f"{key} is not a private key", hint="PEM, without a password: -----BEGIN PRIVATE KEY-----", path=str(key)
         ) from None

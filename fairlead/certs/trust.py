@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from fairlead.errors import ConfigurationError, UnavailableError
 
-SOON: Final = 30  # days before its end from which on a certificate is warned of
+SOON: Final = 30  # days; warn of a certificate that expires within them
 CONNECT_TIMEOUT: Final = 5.0  # seconds
 
 # OpenSSL's X509_V_ERR_… numbers, which Python does not name.
@@ -63,7 +63,7 @@ class _ClosingSocket(ssl.SSLSocket):
 
 
 def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> ssl.SSLContext:
-    """The TLS context of a site's client; it verifies the certificate and, with ``verify_host``, the host name.
+    """Return the TLS context of a site's client. It verifies the certificate and, with ``verify_host``, the host name.
 
     Args:
         ca: PEM file of the trusted authorities; None for the machine's own.
@@ -87,7 +87,7 @@ def client_context(ca: Path | None, *, site: str, verify_host: bool = True) -> s
 
 
 def trouble(error: ssl.SSLError, host: str, ca: Path | None) -> TlsProblem:
-    """The cause of a failed handshake, and what to do about it.
+    """Return the cause of a failed handshake, and what to do about it.
 
     Args:
         host: The name or address that the client connected to.
@@ -125,7 +125,7 @@ def _verification(code: int, message: str, host: str, ca: Path | None) -> tuple[
 
 
 def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
-    """The certificate (DER) that a server presents, without verifying it.
+    """Return the certificate (DER) that a server presents, without verifying it.
 
     Raises:
         UnavailableError: no server answers, or the port does not speak TLS.
@@ -147,7 +147,7 @@ def served(host: str, port: int, *, patience: float = CONNECT_TIMEOUT) -> bytes:
 
 
 def examine(host: str, port: int, ca: Path | None, *, site: str) -> TlsProblem | None:
-    """Why a client would not trust a server; None if it would, or if no server answers.
+    """Return why a client would not trust a server; None if it would, or if no server answers.
 
     Raises:
         TrustError: the file of trusted authorities cannot be used.

@@ -8,6 +8,6 @@ from __future__ import annotations
 
 from fairlead.jars.java import find_java
 from fairlead.jars.lock import jar_set
-from fairlead.jars.store import ensure_jars
+from fairlead.jars.store import ensure_jars, ensure_packages
 
-__all__ = ["ensure_jars", "find_java", "jar_set"]
+__all__ = ["ensure_jars", "ensure_packages", "find_java", "jar_set"]

@@ -6,20 +6,24 @@ size and modification time with those recorded then, and read the whole file aga
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock
 
 from fairlead import home
 from fairlead.errors import UnavailableError
 from fairlead.jars import ivy
-from fairlead.jars.lock import Jar, jar_set
+from fairlead.jars.lock import Jar, jar_set, parse_coordinates
 
 Stamp = tuple[int, int, str]  # size, modification time in ns, SHA-256
+
+
 Retrieve = Callable[[Iterable[Jar], Path], dict[Path, Jar]]
 
 
@@ -60,6 +64,49 @@ def ensure_jars(
             path=str(store),
         ) from error
     return files
+
+
+_RETRIEVE_ALL: Final = functools.partial(ivy.retrieve, transitive=True)
+
+
+def ensure_packages(coordinates: Iterable[str], *, retrieve: Retrieve = _RETRIEVE_ALL) -> tuple[Path, ...]:
+    """Return the files of some Maven packages and their dependencies; download them the first time.
+
+    They are in no lock file: whoever names them trusts Maven Central. Safe to call from several processes at once.
+
+    Args:
+        coordinates: ``organisation:name:revision`` of each.
+        retrieve: Downloads the jars and their dependencies; replaced in tests.
+
+    Raises:
+        ConfigurationError: coordinates of another form.
+        UnavailableError: a download failed, or the cache cannot be written.
+    """
+    wanted = sorted(map(parse_coordinates, set(coordinates)))
+    if not wanted:
+        return ()
+    name = hashlib.sha256(" ".join(jar.coordinates for jar in wanted).encode()).hexdigest()[:16]
+    store = home.cache() / "packages"
+    folder = store / name
+    if folder.exists():
+        return tuple(sorted(folder.glob("*.jar")))
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        with FileLock(store / ".lock"):
+            if not folder.exists():
+                with tempfile.TemporaryDirectory(dir=store, prefix=".download-") as making:
+                    new = Path(making) / "jars"
+                    new.mkdir()
+                    for file, jar in retrieve(wanted, Path(making)).items():
+                        file.rename(new / f"{jar.organisation}.{jar.name}-{jar.revision}.jar")
+                    new.rename(folder)
+    except OSError as error:
+        raise UnavailableError(
+            f"packages cannot be kept in {store}: {error.strerror or error}",
+            hint="make room there, or set FAIRLEAD_CACHE to a folder that can be written",
+            path=str(store),
+        ) from error
+    return tuple(sorted(folder.glob("*.jar")))
 
 
 def missing_jars(name: str) -> tuple[Jar, ...]:

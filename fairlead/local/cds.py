@@ -25,7 +25,7 @@ from fairlead.local.formatting import kafka_uuid
 from fairlead.local.processes import interruptible
 from fairlead.local.state import SiteState
 
-_DUMP_TIME = 60.0  # seconds; SIGTERM to exit takes 3.5 while the archive is written
+_DUMP_TIME = 60.0  # seconds; a broker that writes the archive exits 3.5 s after SIGTERM
 
 
 def archive_options(
@@ -37,7 +37,7 @@ def archive_options(
     """
     folder = home.cache() / "cds"
     archive = folder / f"kafka-{class_archive_key(java, jars)}.jsa"
-    # Brokers start without the archive too; if the trouble lasts, the first of them reports it.
+    # Brokers start without an archive too. If the cause persists, the first site that starts reports it.
     with contextlib.suppress(FairleadError, OSError):
         if not archive.exists():
             folder.mkdir(parents=True, exist_ok=True)

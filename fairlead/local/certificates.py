@@ -42,7 +42,7 @@ class Certificates:
 
     @property
     def exists(self) -> bool:
-        """Whether there is an authority."""
+        """Whether the folder has an authority."""
         return self._key.exists()
 
     def found(self, name: str) -> None:
@@ -58,7 +58,7 @@ class Certificates:
         write_file(self._key, pair.key)  # last: without it there is no authority
 
     def require_none(self) -> None:
-        """Check that there is no authority yet.
+        """Check that the folder has no authority yet.
 
         Raises:
             RefusedError: it has one.
@@ -70,18 +70,18 @@ class Certificates:
             )
 
     def site_files(self, site: str, service: str) -> tuple[Path, Path]:
-        """The paths of the certificate and the key of a site's service; the files need not exist."""
+        """Return the paths of the certificate and the key of a site's service; the files need not exist."""
         return self.folder / site / f"{service}.pem", self.folder / site / f"{service}.key"
 
     def due(self, site: str) -> bool:
-        """Whether a site has no certificate, or one that expires soon."""
+        """Return whether a certificate of a site is missing or expires soon."""
         return any(
             not file.exists() or facts(file.read_bytes()).days() < SOON
             for file, _ in (self.site_files(site, service) for service in SERVICES)
         )
 
     def issue_site(self, site: str, names: Sequence[str] = (), *, days: int = DAYS) -> None:
-        """Issue new certificates for a site's servers on this machine, valid for ``site_names`` and ``names``."""
+        """Issue new certificates for a site's servers here, for ``site_names``, ``names`` and the old ones' names."""
         for service in SERVICES:
             certificate, key = self.site_files(site, service)
             further = [name for name in self._names(certificate) if name not in site_names(site, service)]
@@ -101,7 +101,7 @@ class Certificates:
         return certificate, key
 
     def all(self) -> list[Issued]:
-        """All certificates of the folder, authorities first."""
+        """Return all certificates of the folder, authorities first."""
         if not self.exists:
             return []
         signed = sorted(file for file in self.folder.glob("*/*.pem") if file.name != "ca.pem")
@@ -129,5 +129,5 @@ class Certificates:
 
 
 def site_names(site: str, service: str) -> list[str]:
-    """The host names and addresses of a site's server on this machine and in a container network."""
+    """Return the host names and addresses of a site's server on this machine and in a container network."""
     return ["127.0.0.1", "::1", "localhost", site, f"{service}.{site}", f"{site}-{service}"]

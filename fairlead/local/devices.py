@@ -49,7 +49,7 @@ _TOPIC_AT_A_SITE: Final[Mapping[DeviceKind | None, str]] = {
 
 
 def device_kind(name: str) -> DeviceKind | None:
-    """The kind of a device by its name; None if no device can have the name."""
+    """Return the kind of a device by its name; None if no device can have the name."""
     if is_container_number(name):
         return DeviceKind.CONTAINER
     if is_imo_number(name):
@@ -59,7 +59,7 @@ def device_kind(name: str) -> DeviceKind | None:
 
 
 def device_rules(names: Iterable[str]) -> str:
-    """The rules of an ``acl_file`` for devices: each writes to its own topics and reads nothing.
+    """Return the rules of an ``acl_file`` for devices: each writes to its own topics and reads nothing.
 
     Containers and ships share pattern rules, in which ``%u`` is the logged-in user. Each terminal and each office has a
     rule of its own. Terminals may not publish bookings, because a booking gives a customer a container's records.
@@ -106,7 +106,7 @@ class DeviceBook:
         self._file = file
 
     def read(self) -> dict[str, MqttDevice]:
-        """All devices, by name.
+        """Return all devices, by name.
 
         Raises:
             ConfigurationError: the file is damaged.
@@ -122,7 +122,7 @@ class DeviceBook:
             ) from error
 
     def enrol(self, names: Collection[str], now: str, *, renew: bool = False) -> dict[str, MqttDevice]:
-        """Give a random password to each name that has none, or, with ``renew``, to each; return the new ones.
+        """Give a random password to each name that has none, or, with ``renew``, to each. Return those devices.
 
         Raises:
             ConfigurationError: a name cannot be a device's; no device is enrolled.
@@ -162,7 +162,7 @@ def check_names(names: Collection[str]) -> None:
     """Check that each name can be a device's.
 
     Raises:
-        ConfigurationError: at least one cannot; names the first and counts the others.
+        ConfigurationError: at least one cannot; the message names the first and counts the others.
     """
     wrong = [name for name in names if device_kind(name) is None]
     if wrong:

@@ -21,6 +21,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
 
     Raises:
         UnavailableError: the disk or the quota is full; the old content is still there.
+        RefusedError: this user may not write there.
     """
     data = content.encode() if isinstance(content, str) else content
     new = path.with_name(f".{path.name}.new")
@@ -37,7 +38,7 @@ def write_file(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of a full disk and of missing rights into ``UnavailableError`` with a hint; let others pass."""
+    """Turn a full disk into ``UnavailableError`` and missing rights into ``RefusedError``, with a hint."""
     try:
         yield
     except OSError as error:
@@ -72,14 +73,14 @@ def require_room(folder: Path, needed: int) -> None:
 
 
 def nearest_existing(folder: Path) -> Path:
-    """The folder itself if it exists, else its nearest existing parent."""
+    """Return the folder itself if it exists, else its nearest existing parent."""
     while not folder.exists():
         folder = folder.parent
     return folder
 
 
 def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -> UnavailableError:
-    """The error for a disk without enough space."""
+    """Return the error for a disk without enough space or inodes."""
     if free is not None and needed is not None:
         what = f"the disk under {path} has {free >> 20} MB free and {needed >> 20} MB are needed"
     elif free is not None:
@@ -97,7 +98,7 @@ def no_room(path: Path, *, free: int | None = None, needed: int | None = None) -
 
 
 def tail(path: Path, lines: int = 5, *, containing: tuple[str, ...] = ()) -> str:
-    """The last lines of a log file, empty if it does not exist. Prefers lines with one of the words ``containing``."""
+    """Return the last lines of a log file, if any have a word of ``containing`` only those; "" if it cannot be read."""
     try:
         with path.open("rb") as stream:
             stream.seek(max(0, path.stat().st_size - 65536))

@@ -42,7 +42,7 @@ _CONTROL_BATCH = 0x20
 
 
 def kafka_uuid() -> str:
-    """A random id in Kafka's form: 22 characters of URL-safe base64, not beginning with ``-``."""
+    """Return a random id in Kafka's form: 22 characters of URL-safe base64, not beginning with ``-``."""
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
         if not text.startswith("-"):
@@ -67,7 +67,7 @@ def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]
 
 
 def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
-    """The snapshot with which a new cluster starts: feature levels and SCRAM users."""
+    """Return the snapshot with which a new cluster starts: feature levels and SCRAM users."""
     records = [_FEATURE_LEVEL_RECORD + _string(n) + struct.pack(">h", level) + b"\0" for n, level in FEATURES.items()]
     records += [scram_record(user, password, os.urandom(24)) for user, password in users.items()]
     now = time.time_ns() // 1_000_000
@@ -81,7 +81,7 @@ def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
 
 
 def scram_record(user: str, password: SecretStr, salt: bytes) -> bytes:
-    """A UserScramCredentialRecord, which the broker keeps instead of the password (RFC 5802)."""
+    """Return a UserScramCredentialRecord, which the broker keeps instead of the password (RFC 5802)."""
     salted = hashlib.pbkdf2_hmac("sha512", password.get_secret_value().encode(), salt, ITERATIONS)
     stored_key = hashlib.sha512(hmac.digest(salted, b"Client Key", "sha512")).digest()
     server_key = hmac.digest(salted, b"Server Key", "sha512")

@@ -44,8 +44,9 @@ REFUSED_SECONDS = 10.0  # for this long after its start a broker may refuse logi
 _MAX_INT = 2**31 - 1
 _MAX_LONG = 2**63 - 1
 
-# Why: small threads and buffers (7 sites on a laptop), producer state and record times without limits (the append
-# convention leans on both), a quick return after a crash, and re-authentication so that a deleted user is cut off.
+# Few threads and small buffers: a laptop runs 7 sites. No limits for producer state and record times: the append
+# convention needs both. Short sessions: a broker is back soon after a crash. Re-authentication: it ends the
+# connections of a deleted user.
 _PROPERTIES = {
     "process.roles": "broker,controller",
     "controller.listener.names": "CONTROLLER",
@@ -81,8 +82,8 @@ _PROPERTIES = {
     # Let the kernel size the windows. With Kafka's 100 kB a connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,
-    # A broker allocates memory when a request announces its size. With Kafka's 100 MB, three packets of any user end a
-    # broker of 256 MB (seen on 4.3.1). A replicator's appends need 16 MiB (replication.check.rules).
+    # A broker allocates memory for the size that a request announces. With Kafka's 100 MB, three packets of any user
+    # end a broker with a heap of 256 MB (seen on 4.3.1). A replicator's appends need 16 MiB (replication.check.rules).
     "socket.request.max.bytes": 16 << 20,
     "queued.max.request.bytes": 96 << 20,
     "num.network.threads": 2,
@@ -98,10 +99,10 @@ _PROPERTIES = {
     "remote.log.manager.expiration.thread.pool.size": 1,
     "remote.log.manager.thread.pool.size": 1,
     "remote.log.reader.threads": 1,
-    # Index files are preallocated as sparse files; 64 kB of index are full after about 20 MB of log.
+    # Index files are preallocated as sparse files. An index of 64 kB is full after about 20 MB of log.
     "log.index.size.max.bytes": 64 << 10,
     "log.segment.bytes": 16 << 20,
-    # A restarted broker waits for the end of the session that its dead predecessor left.
+    # After a crash, a broker starts only once the session of its previous process has ended.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
 }
@@ -131,7 +132,7 @@ def write_files(folder: Path, site: SiteState, controller: SecretStr, *, broker:
 
 
 def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker | None = None) -> str:
-    """The text of ``server.properties`` of one broker, by default the first; the site's ``properties`` override it.
+    """Return ``server.properties`` of one broker, by default the first; the site's ``properties`` override it.
 
     Brokers log in to each other, and to themselves to write transaction markers, with the password that they started
     with. It cannot change while they run: setting ``sasl.jaas.config`` has no effect (seen on 4.3.1).
@@ -157,7 +158,7 @@ def server_properties(site: SiteState, controller: SecretStr, *, broker: Broker 
 
 
 def logs_in_as_admin(folder: Path) -> bool:
-    """Whether a broker logs in to other brokers as ``admin``, as an older Fairlead set it up."""
+    """Return whether a broker logs in to other brokers as ``admin``, as an older Fairlead set it up."""
     try:
         return f'username="{ADMIN}"' in (folder / "server.properties").read_text(encoding="utf-8")
     except OSError:
@@ -174,10 +175,10 @@ def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr],
 
 
 def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str] = (), tls: bool = False) -> list[str]:
-    """The command line, for ``folder`` as working directory. ``marker(folder)`` is one of its arguments.
+    """Return the command line, for ``folder`` as working directory. ``marker(folder)`` is one of its arguments.
 
-    Java's first compiler alone starts faster, but does not use the processor's AES instructions: with TLS a CPU second
-    carries only 28 MB.
+    With only its first compiler (C1) Java starts faster, but does not use the processor's AES instructions: with TLS
+    a CPU second carries only 28 MB.
     """
     return [
         str(java),
@@ -197,7 +198,7 @@ def command(java: Path, jars: Sequence[Path], folder: Path, *, jvm: Sequence[str
 
 
 def marker(folder: Path) -> str:
-    """The argument that distinguishes this broker's process from every other process."""
+    """Return the argument that distinguishes this broker's process from every other process."""
     return f"-Dfairlead.site={folder.resolve()}"
 
 
@@ -211,13 +212,13 @@ def wait_ready(
 ) -> AdminClient:
     """Wait until the broker serves: open port, SCRAM login, registered, with a controller.
 
-    ``endpoint`` names this one broker; while a password is being changed, both are tried.
+    ``endpoint`` names this one broker. While a password is being changed, this tries both.
 
     Returns:
         The connected client of ``endpoint``'s user.
 
     Raises:
-        UnavailableError: it ended, refused the login, or took too long; with the last lines of its log.
+        UnavailableError: the broker ended, refused the login, or took too long; with the last lines of its log.
         UntrustedError: it runs, but its clients do not trust its certificate.
         Cancelled: ``cancel`` was set.
     """
@@ -255,7 +256,7 @@ def wait_ready(
 
 
 def last_words(folder: Path) -> str:
-    """The lines of the broker's logs that explain why it ended."""
+    """Return the lines of the broker's logs that explain why it ended."""
     words = ("ERROR", "FATAL", "Exception", "error")
     return tail(folder / "server.log", 3, containing=words) or tail(folder / "console.log", 3, containing=words)
 
@@ -269,7 +270,7 @@ LISTENERS: Final[tuple[Listener, ...]] = ("client", "controller")
 
 
 def tls_properties(*listeners: Listener) -> dict[str, str]:
-    """Settings with which the named listeners use TLS; the others use SASL without TLS.
+    """Return settings with which the named listeners use TLS; the others use SASL without TLS.
 
     Each listener has its own settings, because a running broker reloads certificates per listener (KIP-226).
     """
@@ -298,9 +299,9 @@ def write_stores(folder: Path, pair: KeyPair, ca: bytes) -> None:
 
 
 def take_keystore(admin: AdminClient, node_id: int) -> None:
-    """Make a running broker read ``KEYSTORE`` again, by setting its unchanged settings. Connections stay open.
+    """Make a running broker read ``KEYSTORE`` again, by setting its settings to the same values.
 
-    It takes effect a moment after the return.
+    Connections stay open. The broker presents the new certificate a moment after the return.
 
     Raises:
         UnavailableError: the broker refuses, or does not answer.
@@ -335,7 +336,7 @@ def ensure_users(admin: AdminClient, users: Mapping[str, SecretStr], *, timeout:
     repeated, so a change may be made twice.
 
     Raises:
-        UnavailableError: the broker did not accept one within ``timeout`` seconds.
+        UnavailableError: the broker rejected a user, or did not accept it within ``timeout`` seconds.
     """
     end, left = time.monotonic() + timeout, dict(users)
     while left:

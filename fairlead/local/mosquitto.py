@@ -41,7 +41,7 @@ TOPICS = "fairlead/v1/#"
 REPLAYS = "fairlead/v1/replays/#"
 READY_TIMEOUT = 120.0  # seconds; 0.01 on a quiet machine, more than 30 on a busy one
 INSTALL = "Debian/Ubuntu: apt install mosquitto; Fedora: dnf install mosquitto; macOS: brew install mosquitto"
-_DEVICES = "devices"  # its lines are copied to the password file: hashes of devices
+_DEVICES = "devices"  # the file with devices' password hashes; its lines are copied to the password file
 _SESSION = "session"
 _SBIN = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin", "/usr/local/bin")
 
@@ -148,7 +148,7 @@ def write_configuration(folder: Path, port: int, profile: Profile, pair: KeyPair
 def configuration(
     folder: Path, host: str, port: int, profile: Profile, *, data: Path | None = None, tls: bool = False
 ) -> str:
-    """The text of ``mosquitto.conf``. ``folder`` has users, rules and, with ``tls``, ``server.pem`` and ``server.key``;
+    """Return ``mosquitto.conf``. ``folder`` has users, rules and, with ``tls``, ``server.pem`` and ``server.key``;
     ``data`` (by default ``folder``) has the sessions."""
     secure = _TLS.format(folder=folder) if tls else ""
     return _CONFIGURATION.format(
@@ -157,8 +157,8 @@ def configuration(
 
 
 def bridge_session(folder: Path) -> str | None:
-    """The MQTT client id of the bridge at this broker; None for the default, at brokers that an older Fairlead started.
-    Newer ones have a secret id, because any user that knows it can end the session."""
+    """Return the MQTT client id of the bridge at this broker; None, for the default, if an older Fairlead set it up.
+    The id is secret, because any user that knows it can end the session."""
     file = folder / _SESSION
     return file.read_text(encoding="utf-8") if file.exists() else None
 
@@ -204,7 +204,7 @@ def _write_hashed(folder: Path, others: list[str]) -> None:
 
 
 def _others(folder: Path) -> list[str]:
-    """The lines of the password file without those of devices."""
+    """Return the lines of the password file without those of devices."""
     lines = (folder / "passwd").read_text(encoding="utf-8").splitlines(keepends=True)
     return [line for line in lines if device_kind(line.partition(":")[0]) is None]
 
@@ -219,7 +219,7 @@ def _names(lines: str) -> list[str]:
 
 
 def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
-    """The text of the ``acl_file``: the bridge reads and all other users publish, only below Fairlead's topics."""
+    """Return the ``acl_file``: the bridge reads and all other users publish, only below Fairlead's topics."""
     rules: list[str] = []
     for user in users:
         reads = [f"topic read {TOPICS}", "topic read $SYS/#"]
@@ -229,7 +229,7 @@ def access_rules(users: Mapping[str, SecretStr] | tuple[str, ...]) -> str:
 
 
 def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Programs, devices: str) -> None:
-    """Write passwords to a file, where Mosquitto's tool hashes them; on its command line ``ps`` would show them."""
+    """Write passwords to a file, in which Mosquitto's tool hashes them. On its command line ``ps`` would show them."""
     new = file.with_name("passwd.new")
     with explained(file):
         write_file(new, "".join(f"{user}:{password.get_secret_value()}\n" for user, password in users.items()))
@@ -243,12 +243,12 @@ def _write_passwords(file: Path, users: Mapping[str, SecretStr], programs: Progr
 
 
 def command(programs: Programs, folder: Path) -> list[str]:
-    """The command line. ``marker(folder)`` is one of its arguments."""
+    """Return the command line. ``marker(folder)`` is one of its arguments."""
     return [str(programs.broker), "-c", marker(folder)]
 
 
 def marker(folder: Path) -> str:
-    """The argument that distinguishes this site's Mosquitto from every other process."""
+    """Return the argument that distinguishes this site's Mosquitto from every other process."""
     return str(folder.resolve() / "mosquitto.conf")
 
 
@@ -262,7 +262,7 @@ def wait_ready(
     """Wait until ``endpoint``'s user can log in.
 
     Raises:
-        UnavailableError: it ended, refused the login, or took too long.
+        UnavailableError: Mosquitto ended, refused the login, or took too long.
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + READY_TIMEOUT
@@ -289,7 +289,7 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
                 f"{answer or 'no answer'}",
                 hint="see its mosquitto.log; run the same command again to continue",
             )
-        time.sleep(0.05)  # Mosquitto sends no event for this
+        time.sleep(0.05)  # Mosquitto does not say when it has read its files
 
 
 def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:

@@ -16,31 +16,31 @@ from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
 
 MQTT_BRIDGE = "bridge-mqtt"
-_NEXT = "/next"  # no site's name has a slash
+_NEXT = "/next"  # a suffix that cannot clash with a site: no site's name has a slash
 _PRINTABLE = re.compile(r"[\x20-\x7e]{8,200}")
 
 
 def secret_variable(site: str, user: str) -> str:
-    """The environment variable that gives a user's password: ``FAIRLEAD_SECRET_LOS_ANGELES_BRIDGE``."""
+    """Return the environment variable that gives a user's password: ``FAIRLEAD_SECRET_LOS_ANGELES_BRIDGE``."""
     return "FAIRLEAD_SECRET_" + re.sub(r"[^A-Z0-9]", "_", f"{site}_{user}".upper())
 
 
 def mqtt_secret(user: str) -> str:
-    """The name under which ``secrets.json`` has the password of an MQTT user. The bridge is a Kafka user too, with
-    another password, so its Mosquitto password does not give access to Kafka."""
+    """Return the name under which ``secrets.json`` has the password of an MQTT user. The bridge is a Kafka user too,
+    with another password, so its Mosquitto password does not give access to Kafka."""
     return MQTT_BRIDGE if user == "bridge" else user
 
 
 def next_variable(site: str, user: str) -> str:
-    """The environment variable with a user's next password, for a site outside this machine."""
+    """Return the environment variable with a user's next password, for a site outside this machine."""
     return f"{secret_variable(site, user)}_NEXT"
 
 
 class Passwords:
     """Passwords by site and user, in ``secrets.json`` (mode 0600), as the brokers have them.
 
-    While a password is being changed, the file also has the next one, from before the brokers get it until they accept
-    it; logins try both. An interrupted change counts as still running.
+    While a password is being changed, the file also has the next one: ``begin`` stores it before the brokers get it,
+    ``keep`` ends the change once they accept it. Logins try both. An interrupted change counts as still running.
     """
 
     def __init__(self, file: Path, *, env: Mapping[str, str] | None = None) -> None:
@@ -48,12 +48,12 @@ class Passwords:
         self._env = os.environ if env is None else env
 
     def known(self, site: str, user: str) -> SecretStr | None:
-        """The password that the site's brokers got last; None for a user that they do not know."""
+        """Return the password that the site's brokers got last; None for a user that they do not know."""
         password = self._read().get(site, {}).get(user)
         return SecretStr(password) if password is not None else None
 
     def given(self, site: str, user: str) -> SecretStr | None:
-        """The password from the environment, else the known one, else None.
+        """Return the password from the environment, else the known one, else None.
 
         Raises:
             ConfigurationError: the password from the environment is not 8 to 200 printable ASCII characters.
@@ -71,24 +71,24 @@ class Passwords:
         return SecretStr(from_env)
 
     def wanted(self, site: str, user: str) -> SecretStr:
-        """The next password if there is one, else the given one, else a new random one, which is not stored yet."""
+        """Return the next password, else the given one, else a new random one, which is not stored yet."""
         return self.next(site, user) or self.given(site, user) or SecretStr(secrets.token_urlsafe(24))
 
     def others(self, site: str, user: str) -> tuple[SecretStr, ...]:
-        """Other passwords that the brokers may accept: during a change, or when the environment's password differs
-        from the one that the brokers got."""
+        """Return other passwords that the brokers may accept: during a change, or when the environment's password
+        differs from the one that the brokers got."""
         given = self.given(site, user)
         known = (self.next(site, user), self.known(site, user))
         return tuple(dict.fromkeys(password for password in known if password is not None and password != given))
 
     def next(self, site: str, user: str) -> SecretStr | None:
-        """The next password during a change, else None."""
+        """Return the next password during a change, else None."""
         password = self._read().get(site + _NEXT, {}).get(user)
         return SecretStr(password) if password is not None else None
 
     def begin(self, site: str, user: str) -> SecretStr:
-        """Choose and store the next password, before the brokers get it: that of an interrupted change, else the
-        environment's, else a random one.
+        """Choose, store and return the next password, before the brokers get it: that of an interrupted change, else
+        the environment's, else a random one.
 
         Raises:
             ConfigurationError: the environment has the password that the brokers have already.

@@ -11,8 +11,8 @@ import psutil
 from fairlead.errors import UnavailableError
 
 HOST = "127.0.0.1"
-# Below the ranges for the source ports of outgoing connections (Linux 32768, macOS 49152), so that no client takes a
-# remembered port while the site is down.
+# Below the source ports of outgoing connections (from 32768 on Linux, 49152 on macOS), so that no client takes a
+# site's port while the site is down.
 FIRST, LAST = 20000, 32000
 
 
@@ -34,7 +34,7 @@ def choose_ports(count: int, *, taken: Collection[int] = ()) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server could listen on this loopback port now."""
+    """Return whether a server could listen on this loopback port now."""
     with socket.socket() as server:
         # Brokers set this too: connections of an earlier run that are still closing do not block the port.
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -47,7 +47,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int, timeout: float = 0.5) -> bool:
-    """Whether something accepts connections on this loopback port."""
+    """Return whether something accepts connections on this loopback port within ``timeout`` seconds."""
     try:
         socket.create_connection((HOST, port), timeout).close()
     except OSError:
@@ -56,7 +56,7 @@ def accepts(port: int, timeout: float = 0.5) -> bool:
 
 
 def holder(port: int) -> str:
-    """The process that listens on a port: ``nginx (pid 812)``, or ``another user's process``."""
+    """Return the process that listens on a port: ``nginx (pid 812)``, or ``another user's process``."""
     try:
         connections = psutil.net_connections("tcp")
     except psutil.AccessDenied:  # macOS, without root

@@ -26,7 +26,7 @@ from fairlead.home import private_folder
 from fairlead.local.files import explained, write_file
 
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
-_SAME_START = 5.0  # seconds; a process's start is derived from the boot time, which drifts when the clock is set
+_SAME_START = 5.0  # seconds; start times are relative to the boot time, which moves when the clock is set
 
 # Children of this process, kept so that it can wait for them when they end: no zombies in long-lived callers.
 _children: dict[int, subprocess.Popen[bytes]] = {}
@@ -34,7 +34,7 @@ _children: dict[int, subprocess.Popen[bytes]] = {}
 
 @atexit.register
 def _leave_them_running() -> None:
-    """Prevent Popen's warning about children that outlive it: these children do so on purpose."""
+    """Prevent Popen's warning about children that still run: they outlive this process on purpose."""
     for child in _children.values():
         if child.poll() is None:
             child.returncode = 0
@@ -94,7 +94,7 @@ def start(
 
 
 def read(pid_file: Path) -> PidRecord | None:
-    """The content of a pid file; None if it is missing or damaged."""
+    """Return the content of a pid file; None if it is missing or damaged."""
     try:
         return PidRecord(**json.loads(pid_file.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -102,7 +102,7 @@ def read(pid_file: Path) -> PidRecord | None:
 
 
 def find(pid_file: Path) -> psutil.Process | None:
-    """The running process of a pid file; None if it has ended, even if another process has its pid now."""
+    """Return the running process of a pid file; None if it has ended, even if another process has its pid now."""
     recorded = read(pid_file)
     if recorded is None:
         return None
@@ -126,7 +126,7 @@ def find(pid_file: Path) -> psutil.Process | None:
 
 
 def exit_code(pid_file: Path) -> int | None:
-    """The exit code of a pid file's process, if this process started it and it has ended; else None."""
+    """Return the exit code of a pid file's process, if this process started it and it has ended; else None."""
     recorded = read(pid_file)
     child = _children.get(recorded.pid) if recorded else None
     return child.poll() if child else None
@@ -163,7 +163,7 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
 
 
 def kill(pid_file: Path) -> None:
-    """Send SIGKILL and wait until the process has ended; for fault tests."""
+    """Send SIGKILL, wait until the process has ended, and remove its pid file; for fault tests."""
     process = find(pid_file)
     if process is not None:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -173,7 +173,7 @@ def kill(pid_file: Path) -> None:
 
 
 def _gone(process: psutil.Process, timeout: float) -> bool:
-    """Wait for the end of a process, which need not be a child of this one."""
+    """Wait for the end of a process, a child of this one or not. Return whether it came within ``timeout`` seconds."""
     child = _children.get(process.pid)
     try:
         if child is not None:
@@ -195,10 +195,10 @@ class Cancelled(Exception):
 
 @contextlib.contextmanager
 def interruptible(cancel: threading.Event) -> Iterator[None]:
-    """Inside this context, Ctrl-C, SIGTERM and a closed terminal set ``cancel`` instead of raising an exception.
+    """Let Ctrl-C, SIGTERM and a closed terminal set ``cancel`` inside this context, instead of raising an exception.
 
-    So repeated Ctrl-C cannot interrupt the clean-up. On exit the context raises ``KeyboardInterrupt`` if a signal came.
-    Outside the main thread it does nothing.
+    So repeated Ctrl-C cannot interrupt the clean-up. The context suppresses ``Cancelled``, and on exit raises
+    ``KeyboardInterrupt`` if ``cancel`` is set. Outside the main thread it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -221,7 +221,7 @@ def interruptible(cancel: threading.Event) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessWait:
-    """One wait for one process.
+    """Waits until one process serves.
 
     Args:
         what: The program's name in messages (``Kafka``).
@@ -254,7 +254,7 @@ class ProcessWait:
             raise self._failed(f"runs (pid {self.process.pid}) but does not answer", again)
 
     def refused(self, user: str | None, why: str) -> UnavailableError:
-        """The error for a login that the program refused."""
+        """Return the error for a login that the program refused."""
         return UnavailableError(
             f"{self.site}'s {self.what} refused the user {user}: {why}",
             hint=f"restore secrets.json beside the site's data, or forget it all: fairlead down {self.site} --purge",

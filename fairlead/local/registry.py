@@ -20,12 +20,12 @@ from fairlead.local.state import SiteState, read_state
 
 
 def process_name(what: str, broker: int = 1) -> str:
-    """``kafka``, ``kafka-2`` and so on by node id, or ``mqtt``. Pid files, folders and the status use these names."""
+    """Return ``kafka``, ``kafka-2`` and so on by node id, or ``mqtt``: the names in pid files, folders and status."""
     return what if broker == 1 else f"{what}-{broker}"
 
 
 def trusted(folder: Path, state: SiteState) -> Path | None:
-    """The file of the authorities that a site's clients trust; None without TLS."""
+    """Return the file of the authorities that a site's clients trust; None without TLS."""
     return folder / state.tls.ca if state.tls is not None else None
 
 
@@ -37,7 +37,7 @@ class LocalSite:
     name: str
 
     def kafka_folder(self, broker: int = 1) -> Path:
-        """The folder of one broker, by its node id."""
+        """Return the folder of one broker, by its node id."""
         return self.folder / "sites" / self.name / process_name("kafka", broker)
 
     @property
@@ -45,21 +45,21 @@ class LocalSite:
         return self.folder / "sites" / self.name / "mosquitto"
 
     def pid_file(self, what: str, broker: int = 1) -> Path:
-        """Pid file of ``kafka`` (one of its brokers) or ``mqtt``."""
+        """Return the pid file of ``kafka`` (the broker with this node id) or ``mqtt``."""
         return self.folder / "run" / f"{process_name(what, broker)}.{self.name}.pid"
 
     def pid_files(self) -> list[Path]:
-        """The pid files of all its processes, including brokers that are not in the state file."""
+        """Return the pid files of all its processes, including brokers that are not in the state file."""
         further = (self.folder / "run").glob(f"kafka-*.{self.name}.pid")
         return [self.pid_file("kafka"), *further, self.pid_file("mqtt")]
 
     @property
     def has_data(self) -> bool:
-        """Whether Kafka has ever been formatted here."""
+        """Whether the log directory of the first broker is formatted."""
         return (self.kafka_folder() / "data" / "meta.properties").exists()
 
     def taken_ports(self, state: SiteState) -> dict[str, int]:
-        """Remembered ports of processes that do not run, if another process listens on them now."""
+        """Return the stored ports of processes that do not run, if another process listens on them now."""
         wanted: dict[str, int] = {}
         for broker in state.brokers:
             if processes.find(self.pid_file("kafka", broker.number)) is None:
@@ -99,14 +99,14 @@ class LocalSiteRegistry:
         self._passwords = Passwords(folder / "secrets.json")
 
     def status(self) -> dict[str, SiteProcess]:
-        """The status of every site that was ever started here, by name."""
+        """Return the status of every site that was ever started here, by name."""
         return {name: self._status(name, state) for name, state in read_state(self._state_file).sites.items()}
 
     def kafka(self, site: str, user: str) -> KafkaEndpoint:
-        """The endpoint of a site's Kafka for a user.
+        """Return the endpoint of a site's Kafka for a user.
 
         Raises:
-            UnavailableError: the site was never started here.
+            UnavailableError: the site was never started here, or has no password for the user yet.
             UnknownNameError: it has no such user.
         """
         state = self._known(site)
@@ -117,7 +117,7 @@ class LocalSiteRegistry:
         return KafkaEndpoint(site, addresses, user, password, tls=ca is not None, tls_ca=ca, other_passwords=others)
 
     def mqtt(self, site: str, user: str) -> MqttEndpoint:
-        """The endpoint of a site's Mosquitto for a user; raises the same errors as ``kafka``."""
+        """Return the endpoint of a site's Mosquitto for a user; raise the same errors as ``kafka``."""
         state = self._known(site)
         secret = mqtt_secret(user)
         password = self._password(site, user, secret, "MQTT", state.mqtt_users)

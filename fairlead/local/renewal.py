@@ -23,8 +23,9 @@ from fairlead.local.state import Broker, SiteState, TlsFiles, locked, read_state
 
 PATIENCE = 20.0  # seconds for a server to present its new certificate
 _PAUSE = 0.05
-_AGAIN = 3.0  # seconds after which a server is made to read its files again
-# A broker's network threads take connections in turn, and each loads the new certificate by itself (seen on 4.3.1).
+_AGAIN = 3.0  # seconds after which a server is told again to read its files
+# A broker's network threads take connections in turn, and each loads the new certificate by itself (seen on 4.3.1):
+# so many new connections in a row must see it.
 _THREADS = 8
 Connect = Callable[[KafkaEndpoint], AdminClient]
 
@@ -123,4 +124,4 @@ def _wait_shown(site: str, port: int, wanted: CertificateFacts, take: Callable[[
         if time.monotonic() - told > _AGAIN:
             take()
             told = time.monotonic()
-        time.sleep(_PAUSE)  # servers send no event for this
+        time.sleep(_PAUSE)  # servers do not say when they have read their files

@@ -51,7 +51,8 @@ class SiteStart:
 
     Args:
         kafka_users, mqtt_users: Every user with its wanted password.
-        known: Passwords that running or formatted brokers have already, by their names in ``secrets.json``.
+        known: Passwords that the site's servers have already, by their names in ``secrets.json``.
+        controller: The password with which brokers log in to each other.
         other_admin: During a change of the super user's password: other passwords that the brokers may have.
         brokers: Node ids of the brokers to start; others are ignored.
     """
@@ -92,7 +93,7 @@ class SiteStart:
             if process is None:
                 process, formatted = self._start_broker(broker)
                 known = self.kafka_users if formatted else known
-                # Data of an older Fairlead lacks the user with which brokers log in to each other.
+                # An older Fairlead did not create the user with which brokers log in to each other.
                 own |= {} if formatted else {kafka.CONTROLLER: self.controller}
             running[broker] = process
         for broker, process in running.items():
@@ -153,18 +154,18 @@ class SiteStart:
         mosquitto.wait_ready(process, endpoint, folder, cancel=self.cancel)
 
     def _shown(self, service: str) -> tuple[KeyPair, bytes] | None:
-        """The certificate and key that a service presents, and the authorities that clients trust; None without TLS."""
+        """Return a service's certificate and key, and the authorities that clients trust; None without TLS."""
         files = self.state.tls
         return None if files is None else tls.read(self.site.folder, self.site.name, files, service)
 
     def _port_in_use(self) -> FairleadError | None:
-        """The error for a start that failed because another process has taken a port; None if none has."""
+        """Return the error for a start that failed because another process has taken a port; None if none has."""
         taken = self.site.taken_ports(self.state)
         return port_taken(self.site.name, taken) if taken else None
 
 
 def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
-    """The error for remembered ports that another process uses."""
+    """Return the error for a site's ports that another process uses."""
     who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
     return UnavailableError(
         f"{site} cannot start: its ports are in use: {who}",
@@ -177,7 +178,7 @@ def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
 Progress = Callable[[str, str], None]
 GivePassword = Callable[[KafkaEndpoint, str, SecretStr], None]
 What = Literal["kafka", "mqtt"]
-_ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, logs of the brokers, Mosquitto's queue
+_ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, the broker's own logs, Mosquitto's queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,10 +224,10 @@ class LocalSites(LocalSiteRegistry):
             self._run(self._prepare(specs, tools, tell))
 
     def restart(self, site: str, what: What = "kafka", *, broker: int = 1) -> None:
-        """Stop one process of a site, if it runs, and start it again; return when it serves.
+        """Stop one process of a site, if it runs, and start it and the other service; return when both serve.
 
         Args:
-            broker: The node id, for Kafka. The site's other brokers are neither stopped nor started.
+            broker: The node id, for ``kafka``. The site's other brokers are neither stopped nor started.
         """
         state = self._known(site)
         tools = self._tools(lambda _site, _text: None)
@@ -266,7 +267,7 @@ class LocalSites(LocalSiteRegistry):
         return starts
 
     def _site_state(self, state: LocalState, spec: SiteSpec) -> SiteState:
-        """The remembered state of a site with the spec's properties, or a new one with free ports."""
+        """Return the stored state of a site with the spec's properties, or a new one with free ports."""
         if spec.brokers < 1 or spec.brokers % 2 == 0:
             raise ConfigurationError(
                 f"{spec.name} cannot have {spec.brokers} brokers",
@@ -411,7 +412,7 @@ class LocalSites(LocalSiteRegistry):
             UnavailableError: the site does not answer, or did not accept the new password in time.
             UnknownNameError: it has no such user.
             ConfigurationError: see ``Passwords.begin``.
-            RefusedError: the site's brokers log in to each other as ``admin``, so its password cannot change now.
+            RefusedError: the site's brokers log in to each other as ``admin``, so admin's password cannot change now.
         """
         with self._locked():
             state = self._known(site)
@@ -474,13 +475,12 @@ class LocalSites(LocalSiteRegistry):
         processes.kill(self._site(site).pid_file(what, broker))
 
     def _all_site_names(self) -> list[str]:
-        """The names of all sites with files, including those that a damaged ``state.json`` does not have."""
+        """Return the names of all sites with files, including those that a damaged ``state.json`` does not have."""
         with_pid = {file.name.split(".")[1] for file in (self.folder / "run").glob("[km]*.pid")}
         with_files = {folder.name for folder in (self.folder / "sites").glob("*") if folder.is_dir()}
         return sorted(with_pid | with_files)
 
     def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
-        """Hold the lock of the state folder."""
         return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
 
 

@@ -16,7 +16,7 @@ from fairlead.local.files import explained, write_file
 
 
 class Profile(StrEnum):
-    """What a site's Mosquitto may lose when it is killed. docs/edge.md has the costs.
+    """How much a site's Mosquitto may lose when it is killed. docs/edge.md has the costs.
 
     A message that Mosquitto 2.0 acknowledged survives a crash only after the next save of its whole state. ``DURABLE``
     saves every two seconds, and devices keep acknowledged messages for longer than that: nothing is lost. ``FAST``
@@ -36,8 +36,8 @@ class Profile(StrEnum):
 
     @property
     def keep_seconds(self) -> float:
-        """How many seconds devices keep acknowledged messages: two saves, because a crash may interrupt the second, and
-        a margin for slow saves. Saving 100,000 queued messages took about 1 s."""
+        """How many seconds devices keep acknowledged messages: two saves, because a crash may interrupt the second,
+        and a margin for slow saves. Saving 100,000 queued messages took about 1 s."""
         return 30.0 if self is Profile.DURABLE else 0.0
 
 

@@ -26,7 +26,7 @@ Wanted = bool | OwnCertificate | None
 
 
 def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, running: bool) -> TlsFiles | None:
-    """The certificate files of a site; None without TLS. Issues certificates that are missing or expire soon.
+    """Return the certificate files of a site; None without TLS. Issue certificates that are missing or expire soon.
 
     Args:
         folder: The state folder.
@@ -54,7 +54,7 @@ def decide(folder: Path, site: str, wanted: Wanted, before: TlsFiles | None, *, 
 
 
 def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path, Path]:
-    """The paths of the certificate and the key of a site's service."""
+    """Return the paths of the certificate and the key of a site's service."""
     from fairlead.local.certificates import Certificates
 
     if files.issued:
@@ -63,7 +63,7 @@ def paths(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[Path,
 
 
 def read(folder: Path, site: str, files: TlsFiles, service: str) -> tuple[KeyPair, bytes]:
-    """A server's certificate and key, and the authorities that its clients trust.
+    """Return a server's certificate and key, and the authorities that its clients trust.
 
     Raises:
         CertificateError: a file is missing or damaged.

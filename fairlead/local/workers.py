@@ -64,6 +64,7 @@ class Workers:
 
         Raises:
             UnavailableError: it ended, or was not ready in time and was stopped; with the last lines of its log.
+            ValueError: ``name`` cannot name a worker.
         """
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name!r} cannot name a worker")
@@ -93,22 +94,19 @@ class Workers:
         processes.kill(self._pid_file(name))
 
     def names(self) -> list[str]:
-        """Names of all workers that were started and not stopped."""
+        """Return the names of all workers that were started and not stopped."""
         return sorted(file.name[len(_PREFIX) : -len(".pid")] for file in self._run.glob(f"{_PREFIX}*.pid"))
 
     def of_site(self, site: str) -> list[str]:
-        """Names of the workers that serve this site alone."""
+        """Return the names of the workers that serve this site alone."""
         return [name for name in self.names() if name.partition(".")[2] == site]
 
     def all(self) -> list[Worker]:
-        """The status of every worker that was started and not stopped."""
+        """Return the status of every worker that was started and not stopped."""
         return [self._worker(name) for name in self.names()]
 
     def check(self, *, but: Collection[str] = ()) -> None:
-        """Raise ``UnavailableError``, with the last lines of its log, if a worker has ended by itself.
-
-        ``but``: names of workers to leave out.
-        """
+        """Raise ``UnavailableError``, with the last lines of its log, if a worker not named in ``but`` has ended."""
         for worker in self.all():
             if not worker.running and worker.name not in but:
                 raise self.failed(worker.name, "has ended")
@@ -120,7 +118,7 @@ class Workers:
         return Worker(name, None, self._log(name), processes.exit_code(self._pid_file(name)))
 
     def failed(self, name: str, how: str) -> UnavailableError:
-        """The error for a failed worker, with the last lines of its log."""
+        """Return the error for a failed worker, with the last lines of its log."""
         log = self._log(name)
         words = tail(log, 5) or "it wrote nothing"
         return UnavailableError(f"fairlead {name} {how}: {words}", hint=f"its log is {log}", worker=name, log=str(log))

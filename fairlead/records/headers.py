@@ -9,7 +9,6 @@ RECEIVED: Final = "received"  # milliseconds since 1970 (UTC) at which the bridg
 ORIGIN: Final = "origin"  # "<log>@<offset>": the source of a copied record (drained stray, customer feed)
 RETRACTS: Final = "retracts"  # "<log>@<offset>": the origin of the record that a customer's feed retracts
 LATE: Final = "late"  # "1" on a stray appended after newer readings of its device
-SINK: Final = "sink"  # "<app>@<batch>#<index>" on what a Spark query appended (shore.sink)
 
 MARKER: Final = b"marker"
 FILLER: Final = b"filler"

@@ -1,11 +1,10 @@
-"""From the readings of one log to the states of its alerts. Pure.
+"""Turn the readings of one log into the states of its alerts. Pure.
 
-``advance`` goes on with the next readings of a log, ``expire`` says what follows from time passing. What ``advance``
-gives does not depend on how a log is cut into calls, and only in one thing on whether ``expire`` was called between
-them: an alert SILENCE that ``expire`` has opened is ended by the next reading. Where that reading shows the gap, the
-states are the same, in content and revision, as without ``expire``; where it shows none (its news was under way all
-the time, or the box was in others' care) the alert ends with reason ``delayed`` or ``left`` and never was one.
-``shore.tables.alerts_ashore.compared`` leaves those out.
+``advance`` takes the next readings of a log, ``expire`` the passing of time. The result of ``advance`` does not depend
+on how a log is cut into calls. It depends on calls of ``expire`` between them in one way only: the next reading ends an
+alert SILENCE that ``expire`` has opened. If that reading shows the gap, the states have the same content and revision
+as without ``expire``. If it shows none (the readings were only delayed, or the box was in others' care), the alert ends
+with reason ``delayed`` or ``left`` and never was one; ``shore.tables.alerts_ashore.compared`` leaves those out.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class State(NamedTuple):
 
 
 class Expiry(NamedTuple):
-    """What follows from time passing: states, and what is remembered from now on (None: nothing, the box is gone)."""
+    """The result of the passing of time: states, and what is remembered from now on (None: the box is forgotten)."""
 
     states: list[State]
     box: BoxState | None
@@ -80,12 +79,12 @@ def advance(
     now_ms: int = 0,
     rules: Sequence[ShoreRule] = RULES,
 ) -> tuple[BoxState | None, list[State]]:
-    """Go on with the next readings of a log.
+    """Judge the next readings of a log. Return what is remembered of the box, and the new states of alerts.
 
     Args:
         box: What is remembered of the readings before; None for the first. It is changed.
         readings: In the order of the log.
-        now_ms: Where the clock of all readings stands; only for when time passing is looked at.
+        now_ms: Time of the watermark; it only affects when ``expire`` is due.
     """
     states: list[State] = []
     for reading in readings:
@@ -111,10 +110,10 @@ def advance(
 
 
 def expire(log: str, box: BoxState, now_ms: int, *, watched: bool) -> Expiry:
-    """What follows from the clock of all readings standing at ``now_ms``.
+    """Return what follows from the watermark having reached ``now_ms``.
 
     Args:
-        watched: Whether a silence of this box is shore's to tell now (``shore.alerts.processor``).
+        watched: Whether shore reports a silence of this box now (``shore.alerts.processor``).
     """
     if now_ms >= max(box.at_ms, box.heard_ms) + FORGET_MS:
         return Expiry(_forgotten(log, box), None)
@@ -128,8 +127,8 @@ def expire(log: str, box: BoxState, now_ms: int, *, watched: bool) -> Expiry:
 
 
 def told_by_time(log: str, readings: Iterable[AlertReading], *, rules: Sequence[ShoreRule] = RULES) -> Iterator[State]:
-    """Every state of a silence that ``expire`` may have brought about between any two of these readings, and after the
-    last: how it opens, how the next reading ends it, and how being forgotten does."""
+    """Yield every state of a silence that ``expire`` may have caused between any two of these readings, and after the
+    last: how it opens, how the next reading ends it, and how forgetting the box ends it."""
     box: BoxState | None = None
     for reading in readings:
         if box is not None and box.is_newer(reading):
@@ -141,14 +140,14 @@ def told_by_time(log: str, readings: Iterable[AlertReading], *, rules: Sequence[
 
 
 def _silent(box: BoxState) -> BoxState:
-    """As it is after ``expire`` has opened a silence."""
+    """The box as ``expire`` leaves it after opening a silence."""
     found = copy.copy(box)
     found.silent = True
     return found
 
 
 def _resumed(log: str, box: BoxState, reading: AlertReading) -> list[State]:
-    """What a reading says about the time since the one before it, which ``box`` still has."""
+    """What a reading shows about the time since the one before it, which ``box`` still has."""
     gap = reading.at_ms - box.at_ms
     if gap > FORGET_MS:
         return _forgotten(log, box)
@@ -161,12 +160,12 @@ def _resumed(log: str, box: BoxState, reading: AlertReading) -> list[State]:
 
 
 def _was_elsewhere(box: BoxState, reading: AlertReading) -> bool:
-    """Whether a whole term of custody lies between two readings: most often from a gate-out to the next gate-in."""
+    """Whether a whole term of custody lies between two readings, most often from a gate-out to the next gate-in."""
     return box.term is not None and reading.term is not None and reading.term - box.term > 1
 
 
 def _forgotten(log: str, box: BoxState) -> list[State]:
-    """The ends of everything that is open for a box of which nothing came for ``FORGET_MS``."""
+    """The ends of all open alerts of a box that sent nothing for ``FORGET_MS``."""
     at_ms = box.at_ms + FORGET_MS
     detail = f"nothing for {FORGET_MS // DAY_MS} days"
     states = []
@@ -203,7 +202,7 @@ def _fault(log: str, box: BoxState, rule: ShoreRule, found: Deviation, reading: 
         )
     else:
         condition.good_since_ms = None
-        condition.since_ms = min(condition.since_ms, at_ms)  # a clock that was set back
+        condition.since_ms = min(condition.since_ms, at_ms)  # the clock may have been set back
         if found.size > condition.size:
             condition.size, condition.worst_offset = found.size, reading.offset
         if _RANK[found.severity] > _RANK[condition.severity]:
@@ -239,7 +238,8 @@ def _ended(
 
 
 def _silence_opened(log: str, box: BoxState) -> State:
-    """When the next reading was due; it follows from the readings before alone, whoever finds it."""
+    """The silence opens when the next reading was due. It depends only on earlier readings, so all callers get the
+    same."""
     usual = box.interval_ms // MINUTE_MS
     detail = f"nothing for {box.allowed_ms // MINUTE_MS} min" + (f", usually every {usual} min" if usual else "")
     alert = _Alert(SILENCE, box.newest, box.newest.offset, box.at_ms)
@@ -291,11 +291,11 @@ def _state(
 
 
 def number_of(log: str) -> str:
-    """The container of a log, from its name."""
+    """Return the container number in a log's name; the name itself where it has none."""
     name = parse_log(log)
     return name.key if name is not None else log
 
 
 def _time(at_ms: int) -> dt.datetime:
-    """A device's clock may say anything; what no calendar has is the last moment that one has."""
+    """A device's clock may say anything. Clamp it to the years 1 to 9999, which ``datetime`` can hold."""
     return _EPOCH + dt.timedelta(milliseconds=max(_FIRST_MS, min(at_ms, _LAST_MS)))

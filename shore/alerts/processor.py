@@ -1,16 +1,16 @@
-"""The machine in Spark's ``transformWithState``: a bucket of many logs is one key, with one value and one timer.
+"""Run the machine in Spark's ``transformWithState``: a bucket of many logs is one key, with one value and one timer.
 
-What crosses between Python and the JVM is what costs: with a key for each log every batch has four exchanges a log,
-0.4 ms of a quiet machine and ten times that of a busy one. So logs are spread over ``BUCKETS`` keys by a checksum of
-their names, and a batch has four exchanges a bucket.
+The exchanges between Python and the JVM dominate the cost. With a key for each log, every batch has four exchanges per
+log, 0.4 ms on a quiet machine and ten times that on a busy one. So a checksum of their names spreads logs over
+``BUCKETS`` keys, and a batch has four exchanges per bucket.
 
-Time is the query's watermark: the newest device time of all readings but those whose clock is ahead of the bridge's.
-Rows must not be dropped because they are older than it, as Spark does by itself: ``shore.jobs.alerts`` sees to that.
+Time is the query's watermark: the newest device time of all readings, except those whose clock is ahead of the
+bridge's, minus ``WATERMARK_DELAY_MS``. No row is late for Spark: ``shore.jobs.alerts`` explains why.
 
-``watched`` decides whose silence is shore's to tell because time passes. A box on a ship is watched by its ship, and
-its readings come ashore only when the ship is at a berth; one that left the system (GTOT) need not report. Of the
-others a silence is told when their site has been heard since the box was due: else the site, or the way from it, is
-silent and not the box. What is known of sites stands in ``containers_now``.
+``watched`` decides whose silence shore reports when time passes. The ship watches a box aboard, whose readings come
+ashore only when the ship is at a berth. A box that left the system (GTOT) need not report. Shore reports a silence of
+the others only if their site has been heard since the box was due. Otherwise the site, or the link from it, is silent
+and not the box. ``containers_now`` has what is known of sites.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _COLUMNS = ["equipment_reference", "holder", "holder_kind", "custody_event", "re
 
 
 class Sites(NamedTuple):
-    """What is known of them.
+    """What is known of sites.
 
     Args:
-        holders: Who has to report of each container; None: nobody, to shore. Those that are missing: ``UNKNOWN``.
-        clocks: Time of the newest reading of the containers of each site, milliseconds since 1970.
+        holders: The site that reports each container; None: none reports it to shore. Missing containers: ``UNKNOWN``.
+        clocks: Time of the newest reading of each site's containers, milliseconds since 1970.
     """
 
     holders: Mapping[str, str | None]
@@ -53,7 +53,7 @@ class Sites(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SitesNow:
-    """Reads them, anew by every call. ``location``: of table ``containers_now``."""
+    """Reads the sites anew at every call. ``location``: of table ``containers_now``."""
 
     location: str
 
@@ -73,36 +73,36 @@ class SitesNow:
 
 
 def watched(number: str, due_ms: int, sites: Sites) -> bool:
-    """Whether shore tells a silence of this container, which was due at ``due_ms``."""
+    """Return whether shore reports a silence of this container, which was due at ``due_ms``."""
     holder = sites.holders.get(number, UNKNOWN)
     return holder is not None and sites.clocks.get(holder, 0) >= due_ms
 
 
 BUCKETS: Final = 64
-"""How many keys there are. A checkpoint belongs to this number: another one would begin all logs anew."""
+"""The number of keys. A checkpoint is bound to it: with another number all logs would begin anew."""
 _STATE = StructType([StructField("bucket", BinaryType(), False)])
 _VALUES = attrgetter("log", *COLUMNS)
 _ORDER = itemgetter(0, 1)  # log, offset
 
 
 class Detection(StatefulProcessor):
-    """Readings of logs in, rows of ``alerts_ashore`` out. Rows have the columns ``log`` and ``COLUMNS``.
+    """Readings of logs in, rows of ``alerts_ashore`` out. Input rows have the columns ``log`` and ``COLUMNS``.
 
     Args:
-        sites: Gives what is known of sites now; asked at most once a task, when a box is overdue.
+        sites: Returns what is known of sites now; called at most once a task, when a box is overdue.
     """
 
     def __init__(self, sites: Callable[[], Sites]) -> None:
         self._sites = sites
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        """Called for every task, with a copy of the processor of its own."""
+        """Store the state handle. Spark calls this for every task, on a copy of the processor."""
         self._handle = handle
         self._state = handle.getValueState("bucket", _STATE)
         self._known: Sites | None = None
 
     def handleInputRows(self, key: Any, rows: Any, timerValues: TimerValues) -> Iterator[Row]:
-        """All rows (``Row``) of a bucket's logs in this batch; the order of a log is that of its offsets."""
+        """Judge all rows (``Row``) of a bucket's logs in this batch, each log in the order of its offsets."""
         bucket, now_ms = self._bucket() or Bucket(), timerValues.getCurrentWatermarkInMs()
         due_ms = bucket.timer_ms
         values = sorted(map(_VALUES, rows), key=_ORDER)
@@ -124,7 +124,7 @@ class Detection(StatefulProcessor):
     def handleExpiredTimer(
         self, key: Any, timerValues: TimerValues, expiredTimerInfo: ExpiredTimerInfo
     ) -> Iterator[Row]:
-        """Called after the rows of the batch. A box of which nothing came for very long is forgotten here."""
+        """Judge the passing of time, after the rows of the batch. Forget boxes that sent nothing for ``FORGET_MS``."""
         bucket, now_ms = self._bucket(), timerValues.getCurrentWatermarkInMs()
         if bucket is None:
             return
@@ -142,14 +142,14 @@ class Detection(StatefulProcessor):
             self._state.clear()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the processor holds no resources."""
 
     def _bucket(self) -> Bucket | None:
         stored = self._state.get()
         return unpack(stored[0]) if stored is not None else None
 
     def _keep(self, bucket: Bucket, timer_ms: int) -> None:
-        """Store it, with another timer."""
+        """Store the bucket and register its new timer."""
         bucket.timer_ms = timer_ms
         self._handle.registerTimer(timer_ms)
         self._state.update((pack(bucket),))

@@ -1,15 +1,15 @@
-"""The rules: what one reading shows, given what is remembered of its box. Pure. docs/shore-alerts.md says how to
-add one, docs/alerts.md what each means.
+"""The rules: what one reading shows, given what is remembered of its box. Pure. docs/shore-alerts.md says how to add a
+rule, docs/alerts.md what each means.
 
-Left out ashore: what needs a booking's commodity (bounds of what cargo stands, set points beside the booking's), what
-needs a ship (boxes overboard, doors at sea), gases (no columns of ``readings`` for their set points).
+Left out ashore: rules that need a booking's commodity (the limits of a cargo, set points that differ from the
+booking's), a ship (boxes overboard, doors at sea), or set points of gases (``readings`` has no columns for them).
 
-The limits are the values of detection on board for any cargo, so that both mean the same. ``edge/alerts/defaults.yaml``
-and docs/alerts.md name their sources; a test compares them.
+The limits are those of detection on board for any cargo, so both mean the same. ``edge/alerts/defaults.yaml`` and
+docs/alerts.md name their sources; a test compares them.
 
-``BoxState`` is what is remembered of one log: its newest reading, how often the device reports, what lasts, what is
-open. States are kept in Spark's state as bytes, very many together: a ``Bucket``. ``VERSION`` is the first value of
-these, so that a later form can be told from this one. A state is some 100 bytes with the name of its log, and 60 more
+``BoxState`` is what is remembered of one log: its newest reading, how often the device reports, which conditions last,
+which alerts are open. Spark's state holds many of them as the bytes of one ``Bucket``, whose first value is
+``VERSION``, so that a later format can be told apart. A state has some 100 bytes with the name of its log, and 60 more
 for each condition that lasts.
 """
 
@@ -29,33 +29,33 @@ DAY_MS: Final = 24 * HOUR_MS
 
 FROZEN_SETPOINT: Final = -10.0  # Cel; at or below it return air controls, above it supply air (Carrier T-363)
 TEMPERATURE_TOLERANCE: Final = 2.0  # Cel around the set point; judgement
-TEMPERATURE_CRITICAL: Final = 5.0  # Cel; judgement: what on board makes a wrong set point critical
+TEMPERATURE_CRITICAL: Final = 5.0  # Cel; judgement: the deviation at which a wrong set point is critical on board
 TEMPERATURE_DWELL_MS: Final = 60 * MINUTE_MS  # judgement
 TEMPERATURE_RECOVERY_MS: Final = 15 * MINUTE_MS  # judgement
 AFTER_DEFROST_MS: Final = 30 * MINUTE_MS  # judgement
 
-POWER_DWELL_MS: Final = 30 * MINUTE_MS  # judgement: covers the changes of plug at gate, load and discharge
+POWER_DWELL_MS: Final = 30 * MINUTE_MS  # judgement: covers replugging at gate, load and discharge
 
 HUMIDITY_TOLERANCE: Final = 15.0  # per cent around the set point; judgement
 HUMIDITY_DWELL_MS: Final = 4 * HOUR_MS  # judgement
 HUMIDITY_RECOVERY_MS: Final = 30 * MINUTE_MS  # judgement
 
-SILENCE_INTERVALS: Final = 4  # of the device's usual ones; judgement
+SILENCE_INTERVALS: Final = 4  # of the device's usual length; judgement
 SILENCE_AT_LEAST_MS: Final = 60 * MINUTE_MS  # judgement
-SILENCE_UNKNOWN_MS: Final = 24 * HOUR_MS  # before two readings have told how often the device reports; judgement
+SILENCE_UNKNOWN_MS: Final = 24 * HOUR_MS  # before two readings show how often the device reports; judgement
 
-CLOCK_AHEAD_MS: Final = 10 * MINUTE_MS  # a device's clock that is further ahead of the bridge's does not move time on
+CLOCK_AHEAD_MS: Final = 10 * MINUTE_MS  # a device's clock further ahead of the bridge's does not move the watermark
 
-WATERMARK_DELAY_MS: Final = 30 * MINUTE_MS  # how far news of sites may be apart before one counts as behind; judgement
-LOOK_AGAIN_MS: Final = 10 * MINUTE_MS  # at a silence that is not shore's to tell
-FORGET_MS: Final = 180 * DAY_MS  # a container of which nothing came for so long is gone; judgement
+WATERMARK_DELAY_MS: Final = 30 * MINUTE_MS  # how far readings of sites may be apart before one is late; judgement
+LOOK_AGAIN_MS: Final = 10 * MINUTE_MS  # when shore does not report a silence
+FORGET_MS: Final = 180 * DAY_MS  # a container that is silent for so long is gone; judgement
 
 
 VERSION: Final = 1
 
 
 class AlertReading(NamedTuple):
-    """What the rules see of a row of ``readings``. Times in milliseconds since 1970; temperatures Cel."""
+    """What the rules see of a row of ``readings``. Times in milliseconds since 1970; temperatures in Cel."""
 
     offset: int
     term: int | None
@@ -85,11 +85,11 @@ COLUMNS: Final = (
     "device_date_time",
     *AlertReading._fields[6:],
 )
-"""The columns of ``readings`` that a ``Reading`` is made of (``reading_of``), in its order."""
+"""The columns of ``readings`` that make an ``AlertReading`` (``reading_of``), in its order."""
 
 
 class Named(msgspec.Struct, array_like=True, frozen=True):
-    """A reading by its offset, and by what names it for ever."""
+    """A reading's offset, and its permanent identity."""
 
     offset: int
     device: str
@@ -98,10 +98,10 @@ class Named(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Condition(msgspec.Struct, array_like=True):
-    """Something that is out of order: since when, by which readings, how bad.
+    """A fault that lasts: since when, by which readings, how bad.
 
     Args:
-        revision: Of the alert's newest state; -1 as long as it is no alert.
+        revision: Of the alert's newest state; -1 while it is no alert.
         said: Severity of that state.
     """
 
@@ -116,14 +116,14 @@ class Condition(msgspec.Struct, array_like=True):
 
 
 class BoxState(msgspec.Struct, array_like=True):
-    """One log.
+    """What is remembered of one log.
 
     Args:
         newest: Its newest reading, of time ``at_ms``.
         interval_ms: How often the device reports, learnt from its readings; 0: not known yet.
-        disturbed_ms: When it last said that it is defrosting or being inspected.
-        silent: An alert SILENCE is open, because time passed.
-        heard_ms: Where the clock of all readings (the watermark) stood when the newest one came.
+        disturbed_ms: Device time of its last reading that reports a defrost or an inspection.
+        silent: Whether the passing of time has opened an alert SILENCE.
+        heard_ms: The watermark when the newest reading came.
     """
 
     newest: Named
@@ -140,26 +140,27 @@ class BoxState(msgspec.Struct, array_like=True):
 
     @property
     def allowed_ms(self) -> int:
-        """How long it may say nothing."""
+        """How long the box may be silent."""
         if not self.interval_ms:
             return SILENCE_UNKNOWN_MS
         return max(SILENCE_AT_LEAST_MS, SILENCE_INTERVALS * self.interval_ms)
 
     @property
     def due_ms(self) -> int:
-        """When time passing says something of it next: by the clock of all readings, and counted from when its last
-        one came, because what is on its way from a ship comes late and is no silence."""
+        """When the passing of time next means something, by the watermark. It counts from when the last reading came:
+        what is on its way from a ship comes late and is no silence."""
         return max(self.at_ms, self.heard_ms) + (FORGET_MS if self.silent else self.allowed_ms)
 
     def is_newer(self, reading: AlertReading) -> bool:
-        """Whether a reading is newer than all before: by its device's counters; between two devices by their clocks."""
+        """Return whether a reading is newer than all before: by its device's counters, between two devices by
+        clocks."""
         newest = self.newest
         if reading.device == newest.device:
             return (reading.boot, reading.sequence) > (newest.boot, newest.sequence)
         return reading.at_ms >= self.at_ms
 
     def take_reading(self, reading: AlertReading) -> None:
-        """Take in a reading that is newer."""
+        """Remember a reading that is newer."""
         self.interval_ms = usual_interval(self.interval_ms, reading.at_ms - self.at_ms, SILENCE_INTERVALS)
         self._remember(reading)
 
@@ -171,21 +172,21 @@ class BoxState(msgspec.Struct, array_like=True):
             self.disturbed_ms = reading.at_ms
 
     def settled(self, at_ms: int, after_ms: int) -> bool:
-        """No defrost and no inspection now or within the time before."""
+        """Return whether there is no defrost and no inspection now or within the time before."""
         if self.disturbed_ms is None:
             return True
         return not self.disturbed and not 0 <= at_ms - self.disturbed_ms < after_ms
 
 
 def new_box(reading: AlertReading) -> BoxState:
-    """A box of which this is the first reading."""
+    """Return the state of a box after its first reading."""
     box = BoxState(named(reading), reading.term, reading.at_ms)
     box._remember(reading)  # noqa: SLF001  # the class's other constructor
     return box
 
 
 def reading_of(values: Sequence[Any]) -> AlertReading:
-    """A reading from the values of ``COLUMNS``; ``device_date_time`` as microseconds since 1970."""
+    """Make a reading from the values of ``COLUMNS``, with ``device_date_time`` as microseconds since 1970."""
     return AlertReading._make([*values[:5], values[5] // 1000, *values[6:]])
 
 
@@ -194,10 +195,10 @@ def named(reading: AlertReading) -> Named:
 
 
 class Bucket(msgspec.Struct, array_like=True):
-    """What one value of Spark's state holds.
+    """The content of one value of Spark's state.
 
     Args:
-        timer_ms: The timer that is set; 0 without one. It is not after the first ``BoxState.due_ms``.
+        timer_ms: The timer that is set, never after the first ``BoxState.due_ms``; 0: none.
         boxes: By log.
     """
 
@@ -219,20 +220,20 @@ _decode = msgspec.msgpack.Decoder(Bucket).decode
 
 
 class ShoreRule(Protocol):
-    """One kind of alert. A rule has no state: what lasts is kept in ``BoxState.conditions`` by the machine."""
+    """One kind of alert. A rule has no state: the machine keeps what lasts in ``BoxState.conditions``."""
 
     kind: ClassVar[AlertKind]
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
-        """What ``reading``, which ``box`` has just taken in, shows; None when it shows nothing either way."""
+        """Return what ``reading``, which ``box`` has already taken in, shows; None when it shows nothing either way."""
 
     def describe(self, reading: AlertReading) -> str:
-        """The fault in words."""
+        """Describe the fault in words."""
 
 
 class Temperature:
-    """Controlled air out of the tolerance around the unit's set point. Not while defrosting or being inspected, nor a
-    while after: the probes show that and not the cargo."""
+    """Controlling air out of the tolerance around the unit's set point. Not judged during a defrost or inspection, nor
+    shortly after: the probes then do not show the cargo."""
 
     kind: ClassVar[AlertKind] = "TEMPERATURE"
 
@@ -252,8 +253,8 @@ class Temperature:
 
 
 class PowerLost:
-    """A reefer not plugged in or switched off. A box without set point cools nothing and misses no power; a unit that
-    is being inspected is switched off on purpose."""
+    """A reefer that is not plugged in or is switched off. A box without a set point cools nothing and needs no power; a
+    unit that is being inspected is switched off on purpose."""
 
     kind: ClassVar[AlertKind] = "POWER_LOST"
 

@@ -1,7 +1,6 @@
-"""Delta tables without Spark: opening, reading, writing, and what to say about one that cannot be.
+"""Delta tables: reading them on the driver or by Spark, writing them by Spark, and their errors.
 
-In: locations of tables (``shore.paths``) and their definitions (``shore.tables``). Out: Arrow datasets and commits,
-each of which happens once (``write``). ``files`` writes data files in Spark's tasks, ``lease`` sees to it that one
-process writes, ``table_errors`` names a table that is missing or damaged, ``evolution`` holds the rules by which
-schemas change.
+In: locations of tables (``shore.paths``) and their definitions (``shore.tables``). Out: Arrow datasets (``datasets``),
+DataFrames (``lake``) and commits (``commit``). ``lease`` allows one process to write, ``table_errors`` names a table
+that is missing or damaged, ``evolution`` holds the rules by which schemas change.
 """

@@ -1,4 +1,4 @@
-"""Small scopes of tables on the driver: what of a table is read, and SQL over it by DuckDB."""
+"""Small parts of tables on the driver: read rows by delta-rs as Arrow tables, and run SQL over them by DuckDB."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ from shore.tables.model import TIME, Table
 
 
 def open_dataset(paths: TablePaths, table: str) -> Any:
-    """A table's newest version as an Arrow dataset."""
+    """Return a table's newest version as an Arrow dataset."""
     return DeltaTable(paths.table(table)).to_pyarrow_dataset()
 
 
 def rows(paths: TablePaths, table: Table, found: pc.Expression | None = None) -> pa.Table:
-    """A table's rows, all of them or those that a filter finds, with the table's own columns and types."""
+    """Return a table's rows, all or those that match a filter, with the columns and types of its definition."""
     names = table.plain_schema.names
     return open_dataset(paths, table.name).to_table(columns=names, filter=found).cast(table.plain_schema)
 
 
 def between(column: str, since: dt.datetime, until: dt.datetime) -> pc.Expression:
-    """A filter: rows whose time in ``column`` is in [``since``, ``until``)."""
+    """Return a filter for rows whose time in ``column`` is in [``since``, ``until``)."""
     return (pc.field(column) >= pa.scalar(since, TIME)) & (pc.field(column) < pa.scalar(until, TIME))
 
 
 def is_in(column: str, values: Collection[str]) -> pc.Expression:
-    """A filter: rows whose text in ``column`` is one of these; none when there are none."""
+    """Return a filter for rows whose text in ``column`` is one of these values; no rows without values."""
     return pc.field(column).isin(pa.array(sorted(values), pa.string()))
 
 
 def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
-    """Run a statement that names its relations in braces, as Spark's ``sql`` wants them too, and no others.
+    """Run a SQL statement that names its relations in braces, as Spark's ``sql`` does.
 
     Args:
-        relations: Arrow tables or datasets by name.
+        relations: Arrow tables or datasets by name; the statement can use no others.
 
     Returns:
         All rows, with the columns and types of ``schema``. Times are UTC.
@@ -56,7 +56,7 @@ def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """One for the process: opening one takes longer than most statements. Each cursor has relations of its own."""
+    """Open the process's one database: that takes longer than most statements. Each cursor has its own relations."""
     found = duckdb.connect(":memory:")
     found.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
     return found

@@ -1,8 +1,8 @@
-"""How schemas may change: columns are only added, at a table's end and nullable; a rename is a new column; types stay.
+"""The rules for schema changes: only add nullable columns at a table's end. A rename is a new column; types stay.
 
-So old readers find what they know, old files stay readable, and ``Table.create`` brings a table on disk up to date by
-adding what it lacks. ``shore/tables/schemas.json`` is the record of what was released; ``python -m
-shore.delta.evolution`` brings it up to date, and refuses what the rules forbid.
+So old readers find the columns that they know, old files stay readable, and ``shore.delta.commit.create_table`` updates
+a stored table by adding columns. ``shore/tables/schemas.json`` records the released schemas. ``python -m
+shore.delta.evolution`` updates the record, and refuses changes that the rules forbid.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from shore.tables.model import Table
 
 RECORD: Final = Path(__file__).parents[1] / "tables" / "schemas.json"
 RELEASED: Final = TABLES | {f"{CUSTOMERS}*": CUSTOMER_FEED}
-"""All tables that the record is about; customers' own are alike."""
+"""All tables in the record. Customers' own tables share one schema."""
 Recorded = dict[str, dict[str, str]]
-"""Tables by name, each with its columns and their types, in their order."""
+"""Types by table and column, in the order of the columns."""
 
 
 def schemas(tables: Mapping[str, Table] = RELEASED) -> Recorded:
-    """What the code defines now."""
+    """Return the schemas that the code defines now."""
     return {name: {column.name: str(column.type) for column in table.columns} for name, table in tables.items()}
 
 
 def broken_rules(before: Recorded, after: Recorded) -> list[str]:
-    """What of a change the rules forbid, in words. Pure."""
+    """Return a sentence for each removed or renamed table or column and each changed type. Pure."""
     found = []
     for table, columns in before.items():
         if table not in after:
@@ -52,16 +52,16 @@ def broken_rules(before: Recorded, after: Recorded) -> list[str]:
 
 
 def recorded() -> Recorded:
-    """The record."""
+    """Return the recorded schemas."""
     found: Recorded = json.loads(RECORD.read_text(encoding="utf-8"))
     return found
 
 
 def check_types(paths: TablePaths, tables: Mapping[str, Table] = TABLES) -> None:
-    """See that every column of a table on disk has the type that this version of Fairlead writes.
+    """Check that every column of the stored tables has the type that this version of Fairlead writes.
 
     Raises:
-        SchemaError: one has another.
+        SchemaError: a column has another type.
     """
     for name, table in tables.items():
         try:
@@ -81,7 +81,7 @@ def check_types(paths: TablePaths, tables: Mapping[str, Table] = TABLES) -> None
 
 
 def main(arguments: list[str]) -> int:
-    """Write the record anew; ``--first`` without comparing it with what it was."""
+    """Check the rules and write the record. ``--first`` skips the check. Return the exit code."""
     before = {} if "--first" in arguments or not RECORD.exists() else recorded()
     broken = broken_rules(before, schemas())
     for rule in broken:

@@ -1,14 +1,14 @@
-"""One writer of the tables on a storage that several machines reach.
+"""A lease that allows one process to write the tables on a storage that several machines reach.
 
-The right to write has a term, counted up from 1. Term *n* belongs to whoever version 0 of the Delta table ``lock/<n>``
-names: a Delta commit is put only where none is yet, so of several that try one gets it. The holder changes the file
-``beat`` beside it every ``BEAT_SECONDS``. Who finds it unchanged for ``DEAD_SECONDS``, by its own clock, or a file
-``released``, takes the next term. No machine's time is compared with another's.
+The lease has a term, counted up from 1. The process that version 0 of the Delta table ``lock/<n>`` names holds term
+*n*: a Delta commit never replaces another, so of several processes that try, one succeeds. The holder rewrites the file
+``beat`` beside it every ``BEAT_SECONDS``. A process that sees the file unchanged for ``DEAD_SECONDS`` by its own clock,
+or finds a file ``released``, takes the next term. Clocks of different machines are never compared.
 
-A holder that was held up finds the next term taken, and stops: ``check`` is asked before every commit of shore's own
-writers, and looks at the storage itself where the last beat is older than half of ``DEAD_SECONDS``.
+A holder that stood still finds the next term taken, and stops: shore's writers call ``check`` before every commit, and
+it reads the storage where the last beat is older than half of ``DEAD_SECONDS``.
 
-``only_one`` is what commands use: it holds the lock of the state folder, and the lease where tables stand on a URL.
+Commands use ``only_one``: it holds the lock of the state folder and, where tables are at a URL, the lease.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _held: list[Lease] = []
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who has a term. ``token`` is made up for each process and lease."""
+    """The process that holds a term. ``token`` is random for each attempt to take one."""
 
     host: str = ""
     pid: int = msgspec.field(default_factory=os.getpid)
@@ -58,8 +58,7 @@ class Lease:
 
     Args:
         base: A storage URL.
-        folder: The state folder, whose own lock the caller holds: a holder on this machine with the same folder has
-            died.
+        folder: The state folder. The caller holds its lock, so an earlier holder with this host and folder has died.
         on_lost: Called once, from another thread, when another machine has taken the right.
     """
 
@@ -78,10 +77,10 @@ class Lease:
     _thread: threading.Thread | None = None
 
     def acquire(self) -> None:
-        """Take the next term; waits for ``dead_seconds`` where the last holder has not said that it ended.
+        """Take the next term. Wait up to ``dead_seconds`` where the last holder has not released its term.
 
         Raises:
-            AlreadyRunningError: another process holds it, or was first.
+            AlreadyRunningError: another process holds the lease, or took the term first.
             UnavailableError: the storage does not answer.
         """
         self._files = Storage(f"{self.base}/{_FOLDER}")
@@ -90,7 +89,7 @@ class Lease:
             self._await_end(last)
         own = Holder(host=self.host, folder=self.folder)
         term = last + 1
-        with contextlib.suppress(DeltaError):  # another was first: version 0 says who
+        with contextlib.suppress(DeltaError):  # another process was first: version 0 names it
             DeltaTable.create(
                 self._place(term),
                 schema=pa.schema([pa.field("nothing", pa.int64())]),
@@ -109,11 +108,11 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Do nothing while this process may write.
+        """Check that this process may still write.
 
         Raises:
             LeaseLostError: another machine has taken the right.
-            UnavailableError: whether it has cannot be found out.
+            UnavailableError: the storage does not answer, so it is not known whether another has.
         """
         if not self._taken_by and _now() - self._beaten > self.dead_seconds / 2:
             self._beat()
@@ -125,19 +124,19 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Give the right back, so that the next need not wait."""
+        """Give the right back, so that the next holder need not wait."""
         self._stop.set()
         if self in _held:
             _held.remove(self)
         if self._thread is not None:
             self._thread.join()
         if self.term and not self._taken_by:
-            with contextlib.suppress(UnavailableError):  # the next one waits then
+            with contextlib.suppress(UnavailableError):  # then the next holder waits
                 self._files.write(f"{self.term}/{_RELEASED}", b"")
 
     def _keep(self) -> None:
         while not self._stop.wait(self.beat_seconds):
-            with contextlib.suppress(UnavailableError):  # check looks again before a commit
+            with contextlib.suppress(UnavailableError):  # check tries again before a commit
                 self._beat()
             if self._taken_by:
                 self.on_lost()
@@ -156,7 +155,7 @@ class Lease:
     def _await_end(self, term: int) -> None:
         holder = self._holder(term)
         if (holder.host, holder.folder) == (self.host, self.folder):
-            return  # on this machine, where the folder's lock is ours now
+            return  # it was on this machine, and we hold the folder's lock now
         seen, since = self._last_beat(term), time.monotonic()
         while _RELEASED not in self._files.names(str(term)):
             time.sleep(min(1.0, self.dead_seconds / 10))
@@ -202,10 +201,11 @@ class Lease:
 
 
 def check_lease(location: str) -> None:
-    """Do nothing while this process may write there; tables on a path of this machine need no lease.
+    """Check that this process may write at a location. Locations that no held lease covers always pass.
 
     Raises:
         LeaseLostError: another machine has taken the right to write.
+        UnavailableError: the storage does not answer, so it is not known whether another has.
     """
     for lease in _held:
         if location.startswith(f"{lease.base}/"):
@@ -214,7 +214,7 @@ def check_lease(location: str) -> None:
 
 @contextlib.contextmanager
 def leased(base: str, folder: str) -> Iterator[Lease]:
-    """Hold the right to write below a storage URL."""
+    """Hold the right to write below a storage URL. Raises as ``Lease.acquire``."""
     lease = Lease(base, folder)
     lease.acquire()
     try:
@@ -228,14 +228,14 @@ def _named(holder: Holder) -> str:
 
 
 def _now() -> float:
-    """Seconds, also those in which this machine slept."""
+    """Return a time in seconds that includes the time in which this machine slept."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.time()
 
 
 @contextlib.contextmanager
 def only_one(folder: Path, paths: TablePaths) -> Iterator[Lease | None]:
-    """Hold the state folder's lock; it ends with the process, however that ends. Where the tables are on a storage that
-    other machines reach, too (a URL), hold the lease there as well.
+    """Hold the state folder's lock, which ends with the process in any case. Where the tables are at a storage URL,
+    which other machines reach too, hold the lease there as well, and yield it.
 
     Raises:
         AlreadyRunningError: another process holds one of them.

@@ -1,4 +1,4 @@
-"""Opening a Delta table without a JVM, and the errors of one that cannot be: the same for all who read tables."""
+"""Open a Delta table without a JVM, and describe tables that are missing or damaged, in the same words everywhere."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _VIEWS: Final = re.compile(r"no kernel matching input types .*(string|binary)_vi
 
 
 def check_tables(names: Iterable[str], known: Collection[str] = TABLES) -> None:
-    """Do nothing when each is the name of a table (one of ``known``), whether it is there yet or not.
+    """Check that each is the name of a table (one of ``known``), whether the table exists yet or not.
 
     Raises:
-        UnknownNameError: one is not; the error has the nearest and all that are valid.
-        ConfigurationError: one is a view, which keeps nothing of its own.
+        UnknownNameError: a name is unknown; the error has the nearest and all valid names.
+        ConfigurationError: a name is that of a view, which stores no rows.
     """
     for name in names:
         if name in VIEWS:
@@ -42,10 +42,10 @@ def check_tables(names: Iterable[str], known: Collection[str] = TABLES) -> None:
 
 
 def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
-    """The newest version of a table; None when it is not there yet.
+    """Return the newest version of a table; None when it does not exist yet.
 
     Raises:
-        UnavailableError: it is there and cannot be opened.
+        UnavailableError: it exists and cannot be opened.
     """
     location = paths.table(name)
     try:
@@ -63,7 +63,7 @@ def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
 
 
 def repair_hint(message: str) -> str:
-    """What to do about a table that is there and cannot be read, where an error's message tells; else nothing."""
+    """Return how to repair a table that cannot be read, if the error's message tells; else an empty text."""
     if _VIEWS.search(message):
         return (
             "somebody changed rows with delta-rs's delete, update or merge, and files that these write cannot be "
@@ -73,8 +73,8 @@ def repair_hint(message: str) -> str:
 
 
 def unreadable_table_error(message: str) -> UnavailableError:
-    """What to raise when tables are there and their rows cannot be read: files are gone (vacuumed while they were read,
-    or removed by hand), damaged, or of a kind that cannot be filtered."""
+    """Return the error for tables that cannot be written, because the disk refuses, or read: files are gone (vacuumed
+    while they were read, or removed by hand), damaged, or of a kind that cannot be filtered."""
     first, *_ = message.splitlines() or ["a file is damaged"]
     if _DISK.search(message):
         return UnavailableError(
@@ -91,10 +91,10 @@ def unreadable_table_error(message: str) -> UnavailableError:
 
 
 def missing_table_error(name: str, *, view: str = "") -> UnavailableError:
-    """What to raise when a table is needed that is not there yet.
+    """Return the error for a table that is needed and does not exist yet.
 
     Args:
-        view: The view that needs it, if it was not asked for by its own name.
+        view: The view that needs the table, if the user did not ask for the table itself.
     """
     needed = f", and view {view} reads it" if view else ""
     return UnavailableError(
@@ -105,7 +105,7 @@ def missing_table_error(name: str, *, view: str = "") -> UnavailableError:
 
 
 def no_tables_error(paths: TablePaths) -> UnavailableError:
-    """What to raise when there is no table at all."""
+    """Return the error for a topology without any tables."""
     return UnavailableError(
         f"there are no tables in {paths.tables} yet",
         hint="run 'fairlead shore run --once' (the site must be up); if they are elsewhere, set FAIRLEAD_HOME "
@@ -114,12 +114,12 @@ def no_tables_error(paths: TablePaths) -> UnavailableError:
 
 
 READ_ERRORS: Final = (DeltaError, OSError, pa.ArrowException, duckdb.Error)
-"""What reading tables raises when files are gone or damaged, and writing them when the disk refuses."""
+"""The exceptions of reading tables whose files are gone or damaged, and of writing where the disk refuses."""
 
 
 def damaged_tables(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
-    """Those of these tables that are there and cannot be read, with the reason. Data files are looked at (not their
-    rows, but their ends) for tables on this machine."""
+    """Return the tables that exist and cannot be read, with the reason. For tables on this machine, this reads the
+    footers of all data files, but no rows."""
     found = {}
     for name in names:
         try:
@@ -132,7 +132,7 @@ def damaged_tables(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
 
 
 def rebuild_hint(paths: TablePaths, name: str) -> str:
-    """What to do about a damaged table."""
+    """Return how to rebuild a damaged table."""
     if name.startswith(CUSTOMERS):
         return f"remove {paths.table(name)}: the next run fills it again from the feed"
     return (
@@ -143,10 +143,10 @@ def rebuild_hint(paths: TablePaths, name: str) -> str:
 
 @contextlib.contextmanager
 def as_table_errors(paths: TablePaths, names: Iterable[str] = TABLES) -> Iterator[None]:
-    """Whatever cannot be read inside, as an error that names the damaged one of these tables.
+    """Turn ``READ_ERRORS`` raised inside into an error that names the damaged table.
 
     Raises:
-        UnavailableError: a table cannot be read, or not be written.
+        UnavailableError: a table cannot be read or written.
     """
     try:
         yield

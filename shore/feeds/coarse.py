@@ -1,141 +1,119 @@
-"""The recipient's coarse feed: milestones and hourly conditions, made of records that the recipient may see.
+"""The recipient's coarse feed: milestones and hourly conditions, made from records that the recipient may see.
 
-They are no copies of records, so each has a name of its own in the place of an origin: ``hours/<container>@<hour>``,
-hours counted since 1970, and ``milestones/<container>/<event>@0``. SQL for the connection of ``shore.feeds.due``.
+They are not copies of records, so each has a name in place of an origin: ``hours/<container>@<hour>``, with hours
+counted since 1970, and ``milestones/<container>/<event>@0``. All functions return rows of ``MADE``.
 
-An hour is due as soon as the container has a reading of a later hour, and is made of those of its readings that the
-recipient's bookings cover; so late readings, and corrected bookings, change an hour that was delivered. All hours from
-the one before the first new reading on are made again.
+An hour is due as soon as the container has a reading of a later hour. It is made from those of its readings that the
+recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
+remake all hours, starting with the last one that has readings before the hour of the first new reading.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
-
+from shore.feeds.periods import covered
 from shore.tables.bands import IN_TIME, USED
-from shore.tables.hours import hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
-from shore.tables.valid_bookings import covers
+from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 
-NEEDED: Final = """
-select exists (select 1 from customers where grain = 'coarse') and exists (select 1 from boxes where grain = 'coarse')
-"""
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-_BOUNDS: Final = f"""
-create temp table bounds as
-with fresh as (
-    select r.equipment_reference, min(r.device_date_time) as first
-    from readings r
-    join touched t on t.equipment_reference = r.equipment_reference and t.log = r.log and r.log_offset >= t.first_offset
-    where {IN_TIME} and r.equipment_reference in (select equipment_reference from boxes where grain = 'coarse')
-    group by r.equipment_reference
-),
-earlier as (
-    select f.equipment_reference, max(r.device_date_time) as last
-    from fresh f
-    join readings r on r.equipment_reference = f.equipment_reference
-    where {IN_TIME} and r.device_date_time < date_trunc('hour', f.first)
-    group by f.equipment_reference
-)
-select equipment_reference, min(since) as since
-from (
-    select f.equipment_reference, date_trunc('hour', coalesce(e.last, f.first)) as since
-    from fresh f left join earlier e using (equipment_reference)
-    union all
-    select b.equipment_reference, timestamptz '2000-01-01 00:00:00+00:00'
-    from boxes b join touched t using (equipment_reference)
-    where b.grain = 'coarse' and t.log is null
-)
-group by equipment_reference
-"""  # noqa: S608  # our own names
-
-_NEAR: Final = f"""
-create temp table near as
-select {", ".join(f"r.{name}" for name in USED)}
-from readings r
-join bounds b on b.equipment_reference = r.equipment_reference
-where {IN_TIME} and r.device_date_time >= b.since - interval 30 minute
-"""  # noqa: S608
+MADE: Final = ("customer", "log", "log_offset", "equipment_reference", "device_date_time", "content")
+"""Columns of records that are made for feeds. ``content`` is the record's JSON without its revision."""
 
 _MINE: Final = f"""
-create temp view mine as
-select n.* from near n
-where exists (
-    select 1 from periods p
-    where p.customer = (select customer from turn) and p.equipment_reference = n.equipment_reference
-        and {covers("p", "n.device_date_time")}
-)
-"""  # noqa: S608
+select concat(p.customer, '/', n.equipment_reference) as equipment_reference,
+    {", ".join(f"n.{name}" for name in USED if name != "equipment_reference")}
+from {{near}} n
+join {{periods}} p on p.equipment_reference = n.equipment_reference
+where p.grain = 'coarse' and {covered("n.device_date_time")}
+"""  # noqa: S608  # our own names
 
 
-def _time(name: str) -> str:
-    return f"strftime({name}, '%Y-%m-%dT%H:%M:%SZ')"
+def rounded(value: str) -> str:
+    """Return the SQL that rounds a number to three decimals. Half goes away from zero and zero keeps its sign, as in
+    the feeds of older versions: another digit would be another revision."""
+    return f"signum({value}) * floor(abs({value}) * 1000 + 0.5) / 1000"
+
+
+def json_time(name: str) -> str:
+    """Return the SQL for a time as JSON has it, in seconds of UTC."""
+    return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")"
 
 
 def _span(prefix: str) -> str:
-    parts = ", ".join(f"'{each}', round(h.{prefix}_temperature_{each}, 3)" for each in ("min", "mean", "max"))
-    return f"json_object({parts})"
+    parts = ", ".join(f"'{each}', {rounded(f'h.{prefix}_temperature_{each}')}" for each in ("min", "mean", "max"))
+    return f"named_struct({parts})"
 
 
 _HOURS: Final = f"""
-insert into derived
 select
-    turn.customer, 'hours/' || h.equipment_reference, epoch(h.window_start)::bigint // 3600, h.equipment_reference,
-    h.window_start,
-    json_merge_patch('{{{{}}}}', json_object(
+    split_part(h.equipment_reference, '/', 1) as customer,
+    concat('hours/', b.equipment_reference) as log,
+    unix_seconds(h.window_start) div 3600 as log_offset,
+    b.equipment_reference,
+    h.window_start as device_date_time,
+    to_json(named_struct(
         'kind', 'conditions',
-        'equipmentReference', h.equipment_reference,
-        'windowStart', {_time("h.window_start")},
-        'windowEnd', {_time("h.window_end")},
+        'equipmentReference', b.equipment_reference,
+        'windowStart', {json_time("h.window_start")},
+        'windowEnd', {json_time("h.window_end")},
         'readings', h.readings,
         'supplyTemperature', {_span("supply")},
         'returnTemperature', {_span("return")},
-        'minutesOutOfBand', round(h.minutes_out_of_band, 3),
-        'minutesWithoutPower', round(h.minutes_without_power, 3),
-        'minutesObserved', round(h.minutes_observed, 3)
-    ))::varchar
-from ({hours_sql(ACTIVATION_ENERGY, touched=False)}) h
-cross join turn
-join bounds b on b.equipment_reference = h.equipment_reference
-where h.window_start >= b.since
-    and h.window_end <= (select max(n.device_date_time) from near n where n.equipment_reference = h.equipment_reference)
+        'minutesOutOfBand', {rounded("h.minutes_out_of_band")},
+        'minutesWithoutPower', {rounded("h.minutes_without_power")},
+        'minutesObserved', {rounded("h.minutes_observed")}
+    )) as content
+from ({hours_sql(ACTIVATION_ENERGY, touched=False).replace("{readings}", "{mine}")}) h
+join (
+    select s.equipment_reference, s.since, max(n.device_date_time) as newest
+    from {{near}} n join {{since}} s on s.equipment_reference = n.equipment_reference
+    group by s.equipment_reference, s.since
+) b on b.equipment_reference = split_part(h.equipment_reference, '/', 2)
+where h.window_start >= b.since and h.window_end <= b.newest
 """  # noqa: S608
 
-_READERS: Final = """
-select distinct customer from boxes semi join bounds using (equipment_reference) where grain = 'coarse'
-"""
 
-_SCOPE_OF_HOURS: Final = """
-insert into scope
-select x.customer, 'hours', x.equipment_reference, epoch(b.since)::bigint // 3600
-from boxes x join bounds b using (equipment_reference) where x.grain = 'coarse'
-"""
+def hours(readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
+    """Compute the hours of all recipients.
 
-_SCOPE_OF_MILESTONES: Final = """
-insert into scope
-select distinct x.customer, 'milestones', x.equipment_reference, 0
-from boxes x join touched t using (equipment_reference) where x.grain = 'coarse' and t.log like 'events.%'
-"""
+    Args:
+        readings: The readings of the containers in ``since``, from half an hour before that time on.
+        periods: From ``shore.feeds.periods.periods``.
+        since: The start of the first hour to make (``since``), by ``equipment_reference``.
+    """
+    spark = readings.sparkSession
+    near = spark.sql(
+        f"""
+        select {", ".join(f"r.{name}" for name in USED)}
+        from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
+        where r.device_date_time >= s.since - interval 30 minutes and {IN_TIME}
+        """,  # noqa: S608
+        readings=readings,
+        since=since,
+    ).localCheckpoint()  # it is read three times
+    return spark.sql(_HOURS, near=near, mine=spark.sql(_MINE, near=near, periods=periods), since=since)
+
 
 _MILESTONES: Final = f"""
-insert into derived
-with told as (
-    select * from events
+with numbered as (
+    select *, row_number() over (
+        partition by event_id order by event_created_date_time nulls last, log, log_offset
+    ) as copy
+    from {{events}}
     where problem is null and event_date_time is not null
-    qualify row_number() over (partition by event_id order by event_created_date_time, log, log_offset) = 1
 ),
+told as (select * from numbered where copy = 1),
 aboard as (
-    select
-        l.equipment_reference, l.vessel_imo_number, l.event_date_time as since,
-        (
-            select min(d.event_date_time) from told d
-            where d.equipment_reference = l.equipment_reference and d.equipment_event_type_code = 'DISC'
-                and d.event_date_time > l.event_date_time
-        ) as until
+    select l.event_id, l.equipment_reference, l.vessel_imo_number, l.event_date_time as since,
+        min(d.event_date_time) as until
     from told l
+    left join told d on d.equipment_reference = l.equipment_reference and d.equipment_event_type_code = 'DISC'
+        and d.event_date_time > l.event_date_time
     where l.equipment_event_type_code = 'LOAD' and l.vessel_imo_number is not null
+    group by all
 ),
 happened as (
     select equipment_reference as box, told.* from told where equipment_event_type_code is not null
@@ -146,43 +124,33 @@ happened as (
         and t.event_date_time >= a.since and (a.until is null or t.event_date_time <= a.until)
 )
 select distinct
-    s.customer, 'milestones/' || h.box || '/' || h.event_id, 0, h.box, h.event_date_time,
-    json_merge_patch('{{}}', json_object(
+    p.customer,
+    concat('milestones/', h.box, '/', h.event_id) as log,
+    0L as log_offset,
+    h.box as equipment_reference,
+    h.event_date_time as device_date_time,
+    to_json(named_struct(
         'kind', 'milestone',
         'equipmentReference', h.box,
         'eventID', h.event_id,
         'eventType', h.event_type,
         'equipmentEventTypeCode', h.equipment_event_type_code,
         'transportEventTypeCode', h.transport_event_type_code,
-        'eventDateTime', {_time("h.event_date_time")},
+        'eventDateTime', {json_time("h.event_date_time")},
         'UNLocationCode', h.un_location_code,
         'vesselIMONumber', h.vessel_imo_number,
         'voyageReference', h.voyage_reference
-    ))::varchar
-from scope s
-join happened h on h.box = s.name
-where s.kind = 'milestones' and s.customer in (select customer from customers where grain = 'coarse')
-    and exists (
-        select 1 from periods p
-        where p.customer = s.customer and p.equipment_reference = h.box and {covers("p", "h.event_date_time")}
-    )
+    )) as content
+from happened h
+join {{periods}} p on p.equipment_reference = h.box
+where p.grain = 'coarse' and {covered("h.event_date_time")}
 """  # noqa: S608
 
 
-def derive(connection: duckdb.DuckDBPyConnection) -> None:
-    """Add what recipients are due of hours and milestones to ``derived``, and what was looked at to ``scope``."""
-    row = connection.execute(NEEDED).fetchone()
-    if row is None or not row[0]:
-        return
-    # One thread adds up in the order of the readings: the same readings give the same mean, to the last bit.
-    connection.execute("set threads = 1")
-    connection.execute("create or replace macro unix_micros(t) as epoch_us(t)")
-    for statement in (_BOUNDS, _NEAR, "create temp table turn (customer varchar)", _MINE, _SCOPE_OF_HOURS):
-        connection.execute(statement)
-    for (customer,) in connection.execute(_READERS).fetchall():
-        connection.execute("delete from turn")
-        connection.execute("insert into turn values (?)", [customer])
-        connection.execute(_HOURS.format(readings="mine"))
-    connection.execute(_SCOPE_OF_MILESTONES)
-    connection.execute(_MILESTONES)
-    connection.execute("reset threads")
+def milestones(events: DataFrame, periods: DataFrame) -> DataFrame:
+    """Compute the milestones of all recipients.
+
+    Args:
+        events: All events of the containers, and those of their ships.
+    """
+    return events.sparkSession.sql(_MILESTONES, events=events, periods=periods)

@@ -1,75 +1,52 @@
-"""A port authority's feed: what ships and boxes of all lines did at its port, and nothing of the cargo.
+"""A port authority's feed: the movements of ships and boxes of all lines at its port, and nothing about the cargo.
 
-One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``; it has neither
-the booking that the event may name, nor anything of the container but its number and line. SQL for the connection of
-``shore.feeds.due``.
+One record per event (``movements/<event>@0``), made by the same statement as table ``dock_movements``. It has neither
+the booking that the event may name, nor anything of the container except its number and line.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
-
+from shore.feeds.coarse import json_time
 from shore.tables.dock_movements import MOVEMENTS
 
-NEEDED: Final = "select exists (select 1 from customers where grain = 'movements')"
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
-_NAME: Final = "replace(event_id, '/', '_')"  # as a part of a name that has slashes of its own
-
-_HEARD: Final = """
-create temp table heard as
-select * from events
-where problem is null and event_id in (
-    select e.event_id from events e
-    where exists (
-        select 1 from touched t
-        where (t.log is null and t.equipment_reference is null) or (t.log = e.log and e.log_offset >= t.first_offset)
-    )
-)
-"""
-
-_SCOPE: Final = f"""
-insert into scope
-select distinct c.customer, 'movements', {_NAME}, 0 from heard, customers c where c.grain = 'movements'
-"""  # noqa: S608  # our own names
-
-_LEFT_OVER: Final = """
-insert into scope
-select distinct f.customer, 'movements', split_part(f.log, '/', 2), 0
-from feeds f join customers c on c.customer = f.customer
-where c.grain <> 'movements' and f.log like 'movements/%'
-"""
-"""Of customers that got movements once and now get something else: nothing of it is due, so it is taken back."""
+NAME: Final = "replace(event_id, '/', '_')"
+"""An event's id as a part of a name in which slashes separate the parts."""
 
 _MOVEMENTS: Final = f"""
-insert into derived
 select
-    c.customer, 'movements/' || {_NAME}, 0, coalesce(m.equipment_reference, m.vessel_imo_number, ''), m.event_date_time,
-    json_merge_patch('{{}}', json_object(
+    c.customer,
+    concat('movements/', {NAME.replace("event_id", "m.event_id")}) as log,
+    0L as log_offset,
+    coalesce(m.equipment_reference, m.vessel_imo_number, '') as equipment_reference,
+    m.event_date_time as device_date_time,
+    to_json(named_struct(
         'kind', 'movement',
         'eventID', m.event_id,
-        case when m.equipment_reference is null then 'transport' else 'equipment' end || 'EventTypeCode', m.movement,
-        'eventDateTime', strftime(m.event_date_time, '%Y-%m-%dT%H:%M:%SZ'),
+        'transportEventTypeCode', case when m.equipment_reference is null then m.movement end,
+        'equipmentEventTypeCode', case when m.equipment_reference is not null then m.movement end,
+        'eventDateTime', {json_time("m.event_date_time")},
         'UNLocationCode', m.un_location_code,
         'vesselIMONumber', m.vessel_imo_number,
         'vessel', m.vessel,
         'voyageReference', m.voyage_reference,
         'equipmentReference', m.equipment_reference,
         'line', m.line
-    ))::varchar
-from ({MOVEMENTS.format(events="heard", sites="sites", owners="owners")}) m
-join customers c on c.grain = 'movements' and c.port = m.un_location_code
+    )) as content
+from ({MOVEMENTS}) m
+join {{customers}} c on c.grain = 'movements' and c.port = m.un_location_code
 where m.event_date_time is not null
-"""  # noqa: S608
+"""  # noqa: S608  # our own names
 
 
-def derive(connection: duckdb.DuckDBPyConnection, *, everything: bool) -> None:
-    """Add what port authorities are due to ``derived``, and what was looked at to ``scope``: with ``everything`` also
-    what others were given once. Needs relations ``sites`` and ``owners`` where there are port authorities."""
-    row = connection.execute(NEEDED).fetchone()
-    if row is not None and row[0]:
-        for statement in (_HEARD, _SCOPE, _MOVEMENTS):
-            connection.execute(statement)
-    if everything:
-        connection.execute(_LEFT_OVER)
+def movements(events: DataFrame, sites: DataFrame, owners: DataFrame, customers: DataFrame) -> DataFrame:
+    """Compute the movements of all port authorities, as rows of ``shore.feeds.coarse.MADE``.
+
+    Args:
+        events: All copies of each event that is among them.
+    """
+    return events.sparkSession.sql(_MOVEMENTS, events=events, sites=sites, owners=owners, customers=customers)

@@ -1,7 +1,7 @@
 """Who reads which kind of feed (the customers whose feed begins where shore runs), and which tables they have. Pure.
 
-A customer's own table is ``customers/<customer>``. It stands in ``TablePaths.customer``, outside shore's own tables;
-whatever looks after tables by name takes it as one of them where it is given ``kept_tables`` of the topology.
+A customer's own table is ``customers/<customer>``. It is in ``TablePaths.customer``, outside shore's own tables. Code
+that maintains tables by name includes it when it is given ``kept_tables`` of the topology.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from topologies.model import Grain, Topology
 
 @dataclass(frozen=True, slots=True)
 class FeedReader:
-    """A customer with a feed here. ``port``: whose movements it gets, with grain ``movements`` only. ``table``: whether
-    it has a table of its own, too."""
+    """A customer with a feed here. ``port``: the port whose movements it gets, with grain ``movements`` only.
+    ``table``: whether it also has a table of its own."""
 
     customer: str
     grain: Grain = "detailed"
@@ -29,12 +29,12 @@ class FeedReader:
 
     @property
     def kind(self) -> str:
-        """What it gets: with another one everything given is looked at again."""
+        """The kind of its feed. After a change of kind, everything it was given is compared again."""
         return f"{self.grain}:{self.port}" if self.port else self.grain
 
 
 def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
-    """The customers whose feed begins at the site where shore runs."""
+    """Return the customers whose feed begins at the site where shore runs."""
     if topology.shore is None:
         return ()
     return tuple(
@@ -44,17 +44,22 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     )
 
 
+def customers_here(topology: Topology) -> tuple[str, ...]:
+    """Return the names of the customers whose feed begins at the site where shore runs."""
+    return tuple(reader.customer for reader in readers_here(topology))
+
+
 def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:
-    """Relation ``customers``: customer, grain, port."""
+    """Return relation ``customers``: customer, grain, port."""
     rows = [{"customer": each.customer, "grain": each.grain, "port": each.port} for each in readers]
     return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in ("customer", "grain", "port")]))
 
 
 def customers_tables(topology: Topology) -> dict[str, Table]:
-    """The tables of customers that the topology gives one, by name."""
+    """Return the tables of customers that the topology gives a table, by name."""
     return {CUSTOMERS + reader.customer: CUSTOMER_FEED for reader in readers_here(topology) if reader.table}
 
 
 def kept_tables(topology: Topology) -> dict[str, Table]:
-    """All tables that shore keeps: its own, and those of customers."""
+    """Return all tables that shore keeps: its own, and those of customers."""
     return TABLES | customers_tables(topology)

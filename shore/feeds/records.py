@@ -1,4 +1,4 @@
-"""Between a row that a customer may see and the record in its feed. Pure."""
+"""Convert between a row that a customer may see and the record in its feed. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def feed_topic(customer: str) -> str:
 
 
 def new_record(row: Mapping[str, Any]) -> NewRecord:
-    """The feed's record of a row of ``shore.feeds.due.DUE``; its time is the device's."""
+    """Return the feed's record for a row of ``shore.feeds.entitlement.DUE``. Its timestamp is the device time."""
     if row["retracts"] is not None:
         return _retraction(row)
     extra: list[tuple[str, bytes | None]] = [(headers.ORIGIN, f"{row['log']}@{row['log_offset']}".encode())]
@@ -58,7 +58,7 @@ def new_record(row: Mapping[str, Any]) -> NewRecord:
 
 
 def _retraction(row: Mapping[str, Any]) -> NewRecord:
-    """The record that takes another one back: by a header, and by its value for consumers that see no headers."""
+    """A record that takes back another: by a header, and by its value for consumers that ignore headers."""
     what = f"{row['log']}@{row['log_offset']}"
     taken = Retraction(retracts=what, feed_offset=row["retracts"], equipment_reference=row["equipment_reference"])
     return NewRecord(
@@ -69,55 +69,47 @@ def _retraction(row: Mapping[str, Any]) -> NewRecord:
     )
 
 
-def kept(records: Iterable[Record]) -> pa.Table:
-    """Rows of a customer's own table for data records read back from its feed."""
-    records = list(records)
-    rows = {row["feed_offset"]: row for row in delivered("", records).to_pylist()}
-    found = [
-        rows[record.offset]
-        | {
-            "kind": kind_of(rows[record.offset]["log"]),
-            "value": (record.value or b"").decode("utf-8", "replace"),
-        }
-        for record in records
-        if record.offset in rows
-    ]
-    return pa.Table.from_pylist(found, schema=CUSTOMER_FEED.plain_schema)
-
-
 def kind_of(log: str) -> str:
-    """What a record of a feed is, by its origin."""
+    """Return what kind of record a feed's record is, by its origin."""
     return _KINDS.get(log.partition("/" if "/" in log else ".")[0], "reading")
 
 
-def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
-    """Rows of table ``feeds`` for data records read back from a customer's feed.
+def given_row(customer: str, record: Record, *, with_value: bool = False) -> dict[str, Any] | None:
+    """Return the row of table ``feeds`` for a data record of a customer's feed, with ``kind`` and ``value`` for the
+    customer's own table. Return None for a record that names no origin: shore did not write it."""
+    named = named_by(record)
+    if named is None:
+        return None
+    log, log_offset, retracts = named
+    value = record.value or b""
+    return {
+        "customer": customer,
+        "feed_offset": record.offset,
+        "log": log,
+        "log_offset": log_offset,
+        "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
+        "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
+        "retracts": retracts,
+        **_made(log, b"" if retracts else value),
+        "kind": kind_of(log) if with_value else None,
+        "value": value.decode("utf-8", "replace") if with_value else None,
+    }
 
-    A record that names no other was not written by shore; it is left out, since it stands for no row.
-    """
-    rows = []
-    for record in records:
-        named = named_by(record)
-        if named is None:
-            continue
-        log, log_offset, retracts = named
-        rows.append(
-            {
-                "customer": customer,
-                "feed_offset": record.offset,
-                "log": log,
-                "log_offset": log_offset,
-                "equipment_reference": (record.key or b"").decode("utf-8", "replace"),
-                "device_date_time": _EPOCH + record.timestamp_ms * _MILLISECOND,
-                "retracts": retracts,
-                **_made(log, b"" if retracts else record.value or b""),
-            }
-        )
-    return pa.Table.from_pylist(rows, schema=FEEDS.plain_schema)
+
+def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
+    """Return the rows of table ``feeds`` for data records of a customer's feed."""
+    found = (given_row(customer, record) for record in records)
+    return pa.Table.from_pylist([row for row in found if row is not None], schema=FEEDS.plain_schema)
+
+
+def kept(records: Iterable[Record]) -> pa.Table:
+    """Return the rows of a customer's own table for data records of its feed."""
+    found = (given_row("", record, with_value=True) for record in records)
+    return pa.Table.from_pylist([row for row in found if row is not None], schema=CUSTOMER_FEED.plain_schema)
 
 
 def _made(log: str, value: bytes) -> dict[str, Any]:
-    """Columns ``revision`` and ``digest`` of a record that was made for the feed; null of others and of retractions."""
+    """Columns ``revision`` and ``digest`` of a record made for the feed; null for others and for retractions."""
     found = _REVISION.search(value) if "/" in log else None
     if found is None:
         return {"revision": None, "digest": None}
@@ -125,8 +117,8 @@ def _made(log: str, value: bytes) -> dict[str, Any]:
     return {"revision": int(found[1]), "digest": hashlib.md5(content, usedforsecurity=False).hexdigest()}
 
 
-def named_by(record: Record) -> tuple[str, int, bool] | None:
-    """The log and offset that a record of a feed is about, and whether it takes it back; None when it names none."""
+def named_by(record: Record | NewRecord) -> tuple[str, int, bool] | None:
+    """Return the log and offset that a feed's record names, and whether it takes that record back; None without any."""
     found = dict(record.headers)
     retracts = headers.RETRACTS in found
     origin = parse_origin(found.get(headers.RETRACTS if retracts else headers.ORIGIN))
@@ -134,7 +126,7 @@ def named_by(record: Record) -> tuple[str, int, bool] | None:
 
 
 def parse_origin(value: bytes | None) -> tuple[str, int] | None:
-    """``<log>@<offset>`` in two parts; None when it is not that."""
+    """Split ``<log>@<offset>``; return None when it is not that."""
     if value is None:
         return None
     log, at, offset = value.decode("utf-8", "replace").rpartition("@")
@@ -142,7 +134,7 @@ def parse_origin(value: bytes | None) -> tuple[str, int] | None:
 
 
 def slices(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
-    """Cut a list into appends that are neither too many records nor too many bytes."""
+    """Cut a list into appends of at most ``MAX_RECORDS`` records and ``MAX_BYTES`` bytes, a larger record alone."""
     start, size = 0, 0
     for index, record in enumerate(records):
         size += record.size_bound()
@@ -154,7 +146,7 @@ def slices(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
 
 
 def opening(log: str, site: str, *, key: bytes | None = None) -> NewRecord:
-    """The marker that opens the first term of an empty log that shore writes: its site holds it from then on."""
+    """Return the marker that opens the first term of an empty log that shore writes: its site then holds the log."""
     now = dt.datetime.now(dt.UTC)
     marker = Marker(
         log=log,

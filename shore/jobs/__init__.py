@@ -1,5 +1,5 @@
-"""The jobs of shore: each keeps one or more tables from the logs or from other tables, by one streaming query.
+"""The jobs of shore. Each job is one streaming query that keeps one or more tables up to date.
 
-In: the source ``fairlead`` and tables. Out: tables, and the customers' feeds. A job's state is its checkpoint and its
-tables; they belong together. ``shore.jobs.runner`` runs them.
+In: the logs, by the source ``fairlead``, and tables. Out: tables, and the customers' feeds. A job's state is its
+checkpoint and its tables, and neither is valid without the other. ``shore.jobs.runner`` runs the jobs.
 """

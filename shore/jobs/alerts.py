@@ -1,9 +1,9 @@
-"""Job ``alerts``: shore's own detection, from the logs of all containers to table ``alerts_ashore``.
+"""Job ``alerts``: detects alerts ashore. In: the logs of all containers. Out: table ``alerts_ashore``.
 
-One query with state: Spark's ``transformWithState`` keeps what is remembered of each log (``shore.alerts.processor``),
-its Delta sink appends, each batch as one commit that names query and batch. State and table belong to the checkpoint.
+This query has state: Spark's ``transformWithState`` keeps what is known of each log (``shore.alerts.processor``).
+Delta's sink appends each batch as one commit that names query and batch. State and table belong to the checkpoint.
 
-Order does not depend on tasks: Spark brings all rows of a log of a batch together, and the processor sorts them.
+The result does not depend on how tasks run: one call gets all of a log's rows in a batch, and the processor sorts them.
 """
 
 from __future__ import annotations
@@ -17,20 +17,24 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
-from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, WATERMARK_DELAY_MS
+from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, DAY_MS, WATERMARK_DELAY_MS
 from shore.jobs.model import JobContext
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
 
+NEVER_LATE_DAYS: Final = 365_000
+"""The watermark's threshold: a thousand years, more than any two clocks that count can differ."""
+_LAST_MS: Final = 253_402_300_799_999 - NEVER_LATE_DAYS * DAY_MS  # so that no event time is after year 9999
 _TIME = "device_date_time"
+_CLOCK = "clock"
 _STORE = "spark.sql.streaming.stateStore"
-MAX_RECORDS: Final = 100_000  # of one batch: a task holds the readings of a bucket, some 0.5 kB each, at once
+MAX_RECORDS: Final = 100_000  # in one batch: a task holds all readings of a bucket in memory, some 0.5 kB each
 STATE_SETTINGS: Final = {
-    # transformWithState needs RocksDB. With a changelog a batch stores what it changed and not all containers.
+    # transformWithState needs RocksDB. With a changelog, a batch stores only the state that it changed.
     f"{_STORE}.providerClass": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     f"{_STORE}.rocksdb.changelogCheckpointing.enabled": "true",
 }
-"""Settings that a session must have before the query starts; no other job of shore has state."""
+"""Settings that the session needs before the query starts. No other job of shore has state."""
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -50,27 +54,29 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
-    """The rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
+    """Return the rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
 
-    The watermark is time as all readings together tell it. But Spark drops rows that are older than it, and what a ship
-    brings after weeks at sea is; so behind the operator that follows the watermark the column is null, of which Spark
-    says neither that it is late nor that it is not (a test holds this).
+    Spark drops rows older than the watermark. Readings that a ship brings after weeks at sea must count, so the
+    threshold is ``NEVER_LATE_DAYS``. Event time (``_event_time``) is as many days later. So the watermark, which is the
+    newest event time minus the threshold, is the newest device time that counts minus ``WATERMARK_DELAY_MS``.
     """
-    clock = "clock"
-    known = readings.where(F.col(_TIME).isNotNull()).withColumn(clock, _trusted_time())
-    watched = known.withWatermark(clock, f"{WATERMARK_DELAY_MS} milliseconds")
-    never_late = F.lit(None).cast("timestamp").alias(clock, metadata={"spark.watermarkDelayMs": WATERMARK_DELAY_MS})
+    known = readings.where(F.col(_TIME).isNotNull()).withColumn(_CLOCK, _event_time())
     bucket = F.pmod(F.crc32(F.col("log").cast("binary")), F.lit(BUCKETS)).cast("int").alias("bucket")
     columns = [F.unix_micros(name).alias(name) if name == _TIME else F.col(name) for name in COLUMNS]
     states: DataFrame = (
-        watched.select(bucket, "log", *columns, never_late)
+        known.withWatermark(_CLOCK, f"{NEVER_LATE_DAYS} days")
+        .select(bucket, "log", *columns, _CLOCK)
         .groupBy("bucket")
         .transformWithState(Detection(sites), from_arrow_schema(ALERTS_ASHORE.plain_schema), "append", "eventTime")
     )
     return states
 
 
-def _trusted_time() -> Column:
-    """The device's time, but of a clock that was ahead of the bridge's: it would make all others seem silent."""
-    ahead = F.unix_millis(F.col(_TIME)) - F.unix_millis(F.col("received_date_time"))
-    return F.when(ahead <= CLOCK_AHEAD_MS, F.col(_TIME))
+def _event_time() -> Column:
+    """Return the device's time, minus ``WATERMARK_DELAY_MS``, plus ``NEVER_LATE_DAYS``, so that no row is late. A clock
+    far ahead of the bridge's (``CLOCK_AHEAD_MS``) would make all other devices seem silent. Its readings, like those
+    from before 1970, do not advance the watermark."""
+    millis = F.least(F.unix_millis(F.col(_TIME)), F.lit(_LAST_MS))
+    ahead = millis - F.unix_millis(F.col("received_date_time"))
+    trusted = F.when(ahead <= CLOCK_AHEAD_MS, F.greatest(millis - WATERMARK_DELAY_MS, F.lit(0)))
+    return F.timestamp_millis(F.coalesce(trusted, F.lit(0)) + NEVER_LATE_DAYS * DAY_MS)

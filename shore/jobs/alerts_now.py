@@ -1,119 +1,64 @@
-"""Job ``alerts_now``: keeps table ``alerts_now`` equal to what follows from the tables of alerts, custody and bookings.
+"""Job ``alerts_now``: computes table ``alerts_now`` from the tables of alerts, custody, bookings and sites.
 
-A batch says which containers its rows are about; all alerts of these are made again and replace what was there, in one
-commit. There is no state but the tables.
-
-Custody is taken from ``custody_entries``, which a batch is told of, and not from ``custody``, which may still be about
-to follow from them.
+A batch names the containers that have changed. The job computes all alerts of these containers again and replaces their
+rows in one commit. A change of ``sites`` recomputes all alerts. The tables are the only state.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from shore.delta.commit import replace_rows
+from shore.delta.lake import Lake
+from shore.jobs.model import JobContext
+from shore.jobs.scope import BOX, Boxes
+from shore.tables.alerts_now import ALERTS_NOW, alerts_now
 
-from fairlead.names import parse_log
-from shore.delta.datasets import is_in, open_dataset, select
-from shore.delta.lease import check_lease
-from shore.delta.write import ReplaceScope, last_version, replace_rows
-from shore.jobs import bookings, custody, reference
-from shore.jobs.model import JobContext, new_rows
-from shore.paths import TablePaths
-from shore.tables.alerts_now import ALERTS_NOW, NOW
-from shore.tables.reference import SITES
-
-if TYPE_CHECKING:  # whoever only compares tables needs no Spark
-    from pyspark.sql import DataFrame, SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_SITES: Final = "sites"  # names the transactions that say with which sites the table was made
-_BOX: Final = "equipment_reference"
+INPUTS: Final = ("alerts", "alerts_ashore", "custody", "bookings", "sites")
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Makes the table again where the topology has changed, then follows the tables."""
-    paths = context.paths
-    reference.refresh(paths, context.topology)
-    follow_sites(paths)
+    lake = context.lake
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        keys = batch.where("key is not null").distinct().toArrow().to_pylist()
-        logs = {row["key"] for row in keys if row["is_log"]}
-        update(paths, {row["key"] for row in keys if not row["is_log"]}, logs)
+        update(lake.in_batch(batch), touched_by(batch))
 
-    writer: DataStreamWriter = changes(context.spark, paths).writeStream.foreachBatch(update_batch)
+    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
     return writer
 
 
-def changes(spark: SparkSession, paths: TablePaths) -> DataFrame:
-    """What new rows of the inputs are about: containers, or logs of containers."""
+def news(lake: Lake) -> DataFrame:
+    """Return the changes of all inputs as one stream: a container in ``equipment_reference``, or a row ``is_site``."""
     from pyspark.sql import functions as F
 
-    def about(table: str, key: str, *, is_log: bool = False) -> DataFrame:
-        found: DataFrame = new_rows(spark, paths, table).select(F.col(key).alias("key"), F.lit(is_log).alias("is_log"))
-        return found
+    def about(rows: DataFrame, box: str = BOX, *, is_site: bool = False) -> DataFrame:
+        return rows.select(F.col(box).alias(BOX), F.lit(is_site).alias("is_site"))
 
     return (
-        about("alerts", _BOX)
-        .unionByName(about("alerts_ashore", _BOX))
-        .unionByName(about("booking_changes", _BOX))
-        .unionByName(about("custody_entries", "entry_log", is_log=True))
+        about(lake.new_rows("alerts"))
+        .unionByName(about(lake.new_rows("alerts_ashore")))
+        .unionByName(about(lake.changed_rows("custody")))
+        .unionByName(about(lake.changed_rows("bookings")))
+        .unionByName(about(lake.changed_rows("sites"), "site", is_site=True))
     )
 
 
-def update(paths: TablePaths, boxes: Collection[str], logs: Collection[str] = ()) -> None:
-    """Make all alerts of these containers again, and of those whose logs have new entries of custody."""
-    named = {name.key for log in logs if (name := parse_log(log)) is not None}
-    touched = {*boxes, *named}
-    if not touched:
-        return
-    filter_ = is_in(_BOX, touched)
-    fresh = _made(
-        paths,
-        alerts=open_dataset(paths, "alerts").to_table(filter=filter_),
-        alerts_ashore=open_dataset(paths, "alerts_ashore").to_table(filter=filter_),
-        bookings=bookings.states(open_dataset(paths, "booking_changes").to_table(filter=filter_)),
-        custody=custody.of_boxes(paths, touched),
-    )
-    if fresh.num_rows or open_dataset(paths, ALERTS_NOW.name).count_rows(filter=filter_):
-        scope = ReplaceScope(_BOX, touched)
-        replace_rows(paths.table(ALERTS_NOW.name), fresh, scope, key=ALERTS_NOW.key)
+def touched_by(batch: DataFrame) -> Boxes:
+    """Return the containers that a batch is about. The empty name stands for alerts about a whole ship."""
+    found = batch.distinct().toArrow().to_pylist()
+    if any(row["is_site"] for row in found):
+        return Boxes(None)
+    return Boxes.of(row[BOX] for row in found)
 
 
-def everything(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
-    return _made(
-        paths,
-        alerts=open_dataset(paths, "alerts").to_table(),
-        alerts_ashore=open_dataset(paths, "alerts_ashore").to_table(),
-        bookings=bookings.states(open_dataset(paths, "booking_changes").to_table()),
-        custody=custody.everything(paths),
-    )
-
-
-def follow_sites(paths: TablePaths) -> None:
-    """Make the whole table again where it was made with other sites: whose ship a holder is stands there."""
-    location, version = paths.table(ALERTS_NOW.name), reference.version(paths)
-    if last_version(location, _SITES) == version:
-        return
-    rows = ALERTS_NOW.sorted(everything(paths))
-    properties = CommitProperties(app_transactions=[Transaction(_SITES, version)])
-    check_lease(location)
-    write_deltalake(DeltaTable(location), rows, mode="overwrite", commit_properties=properties)
-
-
-def _made(
-    paths: TablePaths, *, alerts: pa.Table, alerts_ashore: pa.Table, bookings: pa.Table, custody: pa.Table
-) -> pa.Table:
-    return select(
-        NOW,
-        ALERTS_NOW.plain_schema,
-        alerts=alerts,
-        alerts_ashore=alerts_ashore,
-        bookings=bookings,
-        custody=custody,
-        sites=reference.stored(paths, SITES),
-    )
+def update(lake: Lake, boxes: Boxes) -> int:
+    """Recompute all alerts of these containers. Return how many rows were written or deleted."""
+    if not boxes:
+        return 0
+    rows = {name: boxes.gather(lake.read(name)) for name in ("alerts", "alerts_ashore", "custody", "bookings")}
+    fresh = alerts_now(**rows, sites=lake.read("sites"))
+    return replace_rows(lake, ALERTS_NOW, fresh, within=boxes.gather, bounds=boxes.bounds)

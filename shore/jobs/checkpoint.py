@@ -1,11 +1,11 @@
-"""Reading the checkpoints of jobs without Spark: which batch was begun, which is done, and where its sources stood.
+"""Read the checkpoints of jobs without Spark: the batch that was begun, the batch that is done, and their positions.
 
-Spark keeps, in a job's checkpoint folder, ``metadata`` (the query's id), ``offsets/<batch>`` (written before a batch is
-worked on: a line with its version, a line of settings, then one line of JSON for each source) and ``commits/<batch>``
-(written when the batch is done). Sources are the logs (positions as ``shore.source.offsets.store`` writes them) or
-Delta tables (``reservoirId`` is the table's own id, ``reservoirVersion`` the version that is read next).
+A job's checkpoint folder holds ``metadata`` (the query's id), ``offsets/<batch>`` (written before the batch runs: a
+line with the version, a line of settings, then one line of JSON for each source) and ``commits/<batch>`` (written when
+the batch is done). A source is the logs (positions as ``shore.source.offsets.store`` writes them) or a Delta table
+(``reservoirId`` is the table's id, ``reservoirVersion`` the version that is read next).
 
-``backlog_of`` says what a job has not read yet of the tables that it follows, by their own logs.
+``backlog_of`` measures what a job has not read yet of the tables that it follows, from their Delta logs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
@@ -27,13 +27,14 @@ from shore.errors import CheckpointDamagedError
 from shore.paths import TablePaths
 from shore.source.offsets import Positions, restore, store
 from shore.storage import Storage
+from shore.tables.model import CHANGE_FEED
 
 
 def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
-    """The actions of one commit (``add``, ``remove``, ``commitInfo``, ``txn``, ...), one key each.
+    """Return the actions of one commit: dicts with one key each (``add``, ``remove``, ``commitInfo``, ``txn``, ...).
 
     Raises:
-        FileNotFoundError: the commit is not in the table's log any more.
+        FileNotFoundError: the table's log no longer has the commit.
     """
     uri = table.table_uri.rstrip("/")
     here = unquote(urlsplit(uri).path) if uri.startswith("file://") else uri
@@ -42,7 +43,7 @@ def commit_actions(table: DeltaTable, version: int) -> list[dict[str, Any]]:
 
 
 def table_ids(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
-    """Names of the tables that are there by their own ids: a table that is made anew has another."""
+    """Return the names of existing tables by table id. A table that is created again has a new id."""
     found = {}
     for name in names:
         try:
@@ -57,8 +58,8 @@ _VERSION: Final = "v1"
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Where a job stands in a Delta table: all versions before ``version`` are read; of that one, if ``index`` is not
-    negative, the files up to this one. ``snapshot``: the version is read as a whole and not only what it added."""
+    """A job's position in a Delta table: it has read all versions before ``version``, and of that version the files up
+    to ``index`` (negative: none). ``snapshot``: the whole table as of ``version`` is read, not only the added files."""
 
     table_id: str
     version: int
@@ -71,9 +72,9 @@ class Checkpoint:
     """A job's checkpoint. ``begun`` and ``done`` are batch numbers; None before the first.
 
     Args:
-        sources: For each source of the query, in its order, the offsets after batch ``done``: parsed JSON, or None when
+        sources: The offsets after batch ``done``, one for each source in the query's order: parsed JSON, or None when
             nothing of that source was ever read.
-        ahead: The same for batch ``begun``: no table can hold anything beyond it.
+        ahead: The same after batch ``begun``. No table holds anything beyond these offsets.
     """
 
     job: str
@@ -85,22 +86,22 @@ class Checkpoint:
 
     @property
     def under_way(self) -> bool:
-        """Whether a batch was begun that is not done: it runs, or was broken off."""
+        """Whether a batch was begun and is not done: it runs, or was interrupted."""
         return self.begun != self.done
 
     @property
     def positions(self) -> Positions:
-        """How far the logs are read, by batch ``done``; empty for jobs that read tables."""
+        """How far the logs are read after batch ``done``; empty for jobs that read tables."""
         return _positions(self.sources)
 
     @property
     def positions_ahead(self) -> Positions:
-        """The same by batch ``begun``."""
+        """How far the logs are read after batch ``begun``; empty for jobs that read tables."""
         return _positions(self.ahead)
 
     @property
     def tables(self) -> tuple[TablePosition, ...]:
-        """Where the job stands in the tables that it reads, by batch ``done``."""
+        """The positions in the tables that the job reads, after batch ``done``."""
         return tuple(
             TablePosition(
                 source["reservoirId"],
@@ -114,10 +115,10 @@ class Checkpoint:
 
 
 def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:
-    """A job's checkpoint; None when it has not begun a batch yet.
+    """Return a job's checkpoint; None when it has not begun a batch yet.
 
     Raises:
-        CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names it.
+        CheckpointDamagedError: a file that Spark needs to go on cannot be read; the error names the file.
     """
     files = Storage(paths.checkpoint(job))
     offsets, commits = _batches(files, "offsets"), _batches(files, "commits")
@@ -138,21 +139,21 @@ def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:
 
 
 def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: str) -> None:
-    """Make a checkpoint of a job that reads logs, from which it goes on at these positions.
+    """Write a checkpoint from which a job that reads logs continues at these positions.
 
     Args:
-        like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark take its defaults).
+        like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark use its defaults).
     """
     files = Storage(paths.checkpoints)
     offset = json.dumps(store(positions), separators=(",", ":"))
-    contents = {  # a checkpoint with offsets is one: these come last
+    contents = {  # offsets come last: without them the folder does not count as a checkpoint
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
         "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
         "offsets/0": f"{_VERSION}\n{like}\n{offset}",
     }
     fresh = f"{job}.new"
     files.delete(fresh)
-    folder = job if files.is_url else fresh  # here it appears at once
+    folder = job if files.is_url else fresh  # a local checkpoint appears in one step, by a rename
     for name, text in contents.items():
         files.write(f"{folder}/{name}", text.encode())
     if folder != job:
@@ -160,7 +161,7 @@ def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: st
 
 
 def settings_line(paths: TablePaths, job: str) -> str:
-    """The line of settings in the newest of a checkpoint's ``offsets`` that can be read; ``{}`` when none can."""
+    """Return the settings line of the newest readable file of a checkpoint's ``offsets``; ``{}`` without one."""
     files = Storage(paths.checkpoint(job))
     for batch in reversed(_batches(files, "offsets")):
         try:
@@ -171,13 +172,13 @@ def settings_line(paths: TablePaths, job: str) -> str:
 
 
 def archive_checkpoint(paths: TablePaths, job: str, name: str) -> str | None:
-    """Rename a job's checkpoint folder to ``<job>.<name>``; gives its new place, None when there was none."""
+    """Rename a job's checkpoint folder to ``<job>.<name>``. Return its new location; None when there was none."""
     moved = Storage(paths.checkpoints).move(job, f"{job}.{name}")
     return f"{paths.checkpoint(job)}.{name}" if moved else None
 
 
 def has_begun(paths: TablePaths, job: str) -> bool:
-    """Whether the job has begun a batch."""
+    """Return whether the job has begun a batch."""
     return bool(_batches(Storage(paths.checkpoint(job)), "offsets"))
 
 
@@ -200,7 +201,7 @@ def _sources(paths: TablePaths, job: str, files: Storage, batch: int) -> tuple[M
 
 
 def _lines(paths: TablePaths, job: str, files: Storage, name: str) -> list[str]:
-    """The lines after the version; the first of them is JSON, which is checked."""
+    """Return a file's lines after the version line, and check that the first of them is JSON."""
     try:
         version, *lines = files.read(name).decode().splitlines()
         if not version.startswith("v") or not lines:
@@ -234,8 +235,8 @@ def _damaged(paths: TablePaths, job: str, name: str, why: str) -> CheckpointDama
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """Rows that wait, and since when (None: none do). ``unknown``: tables that the job has read and that are gone, made
-    anew, or whose commits that it has not read are deleted."""
+    """Rows that a job has not read, and since when the oldest waits (None: no row waits). ``unknown`` names input
+    tables that are gone or were created again, or whose log no longer has the commits that the job must read."""
 
     rows: int = 0
     since: dt.datetime | None = None
@@ -243,10 +244,10 @@ class Backlog:
 
 
 def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]) -> Backlog:
-    """What the job of a checkpoint has not read yet.
+    """Return what the job of a checkpoint has not read yet of its input tables.
 
     Args:
-        ids: Tables by their own ids (``table_ids``).
+        ids: Names of tables by table id (``table_ids``).
     """
     rows, since, unknown = 0, [], []
     for position in checkpoint.tables:
@@ -265,18 +266,27 @@ def backlog_of(checkpoint: Checkpoint, paths: TablePaths, ids: Mapping[str, str]
 
 
 def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
-    """The rows of a table that a job at this position has not read, and since when the oldest of them is there.
+    """Return how many rows of a table a job at this position has not read, and when the oldest of them was written.
+    Jobs follow the change data feed of a table that has one: then changed and deleted rows count as well.
 
     Raises:
-        FileNotFoundError: a commit that it has not read is not in the table's log any more.
+        FileNotFoundError: the table's log no longer has a commit that the job has not read.
     """
+    followed = table.metadata().configuration.get(CHANGE_FEED) == "true"
     rows, since, first = 0, None, position.version
     if position.snapshot:
         rows, since = _of_snapshot(table, position)
         first += 1
     for version in range(first, table.version() + 1):
         actions = commit_actions(table, version)
+        if followed and version == position.version and position.index + 1 >= _files_of_change_feed(actions):
+            continue
         if any(action["remove"].get("dataChange", True) for action in actions if "remove" in action):
+            if followed and (changed := _changed_rows(actions)):
+                rows += changed
+                since = since or max(
+                    _time(action["commitInfo"]["timestamp"]) for action in actions if "commitInfo" in action
+                )
             continue
         added = [action["add"] for action in actions if "add" in action and action["add"].get("dataChange", True)]
         if version == position.version:
@@ -287,8 +297,22 @@ def unread_rows(table: DeltaTable, position: TablePosition) -> tuple[int, dt.dat
     return rows, since
 
 
+def _files_of_change_feed(actions: Sequence[Mapping[str, Any]]) -> int:
+    """Return how many files Delta's source reads of a commit: those with changes, else all added and removed ones."""
+    changes = sum("cdc" in action for action in actions)
+    files = (action.get("add") or action.get("remove") for action in actions)
+    return changes or sum(file is not None and file.get("dataChange", True) for file in files)
+
+
+def _changed_rows(actions: Iterable[Mapping[str, Any]]) -> int:
+    """Return how many rows a MERGE inserted, updated and deleted, from the operation metrics of its commit."""
+    infos = (action["commitInfo"] for action in actions if "commitInfo" in action)
+    metrics: Mapping[str, str] = next((info.get("operationMetrics", {}) for info in infos), {})
+    return sum(int(metrics.get(f"numTargetRows{what}", 0)) for what in ("Inserted", "Updated", "Deleted"))
+
+
 def _of_snapshot(table: DeltaTable, position: TablePosition) -> tuple[int, dt.datetime | None]:
-    """A table that is read for the first time is read as a whole, its oldest files first."""
+    """Count the rest of a table that a job reads for the first time: the whole table, oldest files first."""
     then = DeltaTable(table.table_uri, version=position.version)
     files = pa.table(then.get_add_actions(flatten=True)).select(["modification_time", "path", "num_records"])
     left = files.sort_by([("modification_time", "ascending"), ("path", "ascending")]).slice(position.index + 1)

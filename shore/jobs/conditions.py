@@ -1,113 +1,232 @@
-"""Job ``conditions``: keeps ``conditions``, ``excursions`` and ``mkt`` equal to what follows from all of ``readings``.
+"""Job ``conditions``: computes ``conditions``, ``mkt``, ``excursions``, ``excursion_parts`` and ``outlook`` from
+``readings``.
 
-Each batch takes the new rows of ``readings`` and finds the hours that they touch. Spark computes these hours again from
-the whole table, reading no more of it than their times; storing them, the longer windows that they are in and the
-sessions that they touch is work for the driver (``shore.jobs.hourly``, ``shore.jobs.sessions``): it is small, and
-Spark's own MERGE costs some three seconds of CPU however little there is to merge. There is no state but the tables, so
-late telemetry, repeated batches and crashes are no special cases.
+Each batch finds the hours of boxes that its new rows of ``readings`` touch. The job recomputes these hours, once for
+all tables; then the longer windows around them, from stored hours and days; then the half hours and sessions of boxes
+that are or were out of band; and the outlooks of boxes with new readings. Each table gets at most one commit, and none
+where nothing differs. The tables are the only state, so late telemetry, repeated batches and crashes are no special
+cases.
+
+How much a batch reads depends on its spans (``shore.jobs.spans``), not on the length of the history: ``readings`` of
+the touched hours, ``conditions`` of a day around them, ``mkt`` of 30 days around them.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import functools
-import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.jobs import hourly, sessions, whole
-from shore.jobs.model import JobContext, new_rows
-from shore.paths import TablePaths
+from shore.delta.commit import Between, replace_rows
+from shore.delta.lake import Lake, computed
+from shore.jobs.model import JobContext
+from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
+from shore.tables import conditions, mkt
 from shore.tables.bands import USED
-from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.conditions import CONDITIONS
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
+from shore.tables.hours import ACTIVATION_ENERGY, hours_of, touched_hours
+from shore.tables.mkt import MKT
+from shore.tables.model import Table
+from shore.tables.outlook import CREDIBLE, LOOKBACK, OUTLOOK, USED_BY_OUTLOOK, outlook
 
 HOUR: Final = dt.timedelta(hours=1)
-_AT_ONCE: Final = 250_000  # hours of boxes: some 100 MB on the driver
-_RANGES: Final = 50  # of time, in one condition
-_NAMED: Final = 100  # boxes: so few are named, which lets Delta skip files that hold none of them
+DAY: Final = dt.timedelta(days=1)
+MINUTE: Final = dt.timedelta(minutes=1)
+NONE: Final = dt.timedelta()
+
+_REACH: Final = SLOT + SILENCE  # how far before it a reading may change half hours
+_AFTER: Final = HOUR + SILENCE + SLOT  # how far after the last hour's start readings decide how its half hours end
+
+# Conditions over a row (r) and a span (s) of touched hours, which begin within [s.low, s.high].
+_HOURS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 1 hour"
+_DAYS: Final = "r.window_end between s.low + interval 1 hour and s.high + interval 24 hours"
+_MONTHS: Final = """r.window_end between date_trunc('day', s.low) + interval 1 day
+    and date_trunc('day', s.high) + interval 30 days"""
+_WINDOWS: Final = f"case r.window_hours when 1 then {_HOURS} when 24 then {_DAYS} else {_MONTHS} end"
+# What is read of the two tables: the rows in scope, the hours for 24-hour windows, the days for 30-day windows.
+_AROUND: Final = """r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"""
+_AROUND_MONTHS: Final = f"""case when coalesce(r.whole_day, false) or r.window_hours = 720
+    then r.window_end between date_trunc('day', s.low) - interval 28 days
+        and date_trunc('day', s.high) + interval 30 days
+    else {_AROUND} end"""
+_PARTS: Final = f"""r.part_start >= s.low - interval {_REACH // MINUTE} minutes
+    and r.part_start < s.high + interval 1 hour"""
+_READINGS_OF_PARTS: Final = f"""r.device_date_time >= s.low - interval {(_REACH + SLOT) // MINUTE} minutes
+    and r.device_date_time < s.high + interval {_AFTER // MINUTE} minutes"""
+
+# Over a span (r) and a stored part (s): whether readings of the span may change the part. A part whose recovery was
+# recorded before the span stays as it is.
+_PENDING: Final = f"""s.part_start >= r.low - interval {_REACH // MINUTE} minutes
+    and s.part_start < r.high + interval 1 hour
+    and (s.recovered_date_time is null or s.recovered_date_time >= r.low or s.part_start >= r.low - interval 30 minutes)
+"""
+_IS_OUT: Final = "s.readings_out > 0 and s.window_start between r.low and r.high"
+
+# The spans, widened by the stored sessions that begin or end within reach of the recomputed half hours.
+_REACHED: Final = f"""
+with made as (
+    select equipment_reference, quantity, low - interval {_REACH // MINUTE} minutes as low,
+        high + interval 1 hour as high
+    from {{spans}} lateral view explode(array('TEMPERATURE', 'HUMIDITY', 'POWER')) as quantity
+)
+select m.equipment_reference, m.quantity,
+    least(m.low, min(e.start_date_time)) as low, greatest(m.high, max(e.last_date_time)) as high
+from made as m left join {{excursions}} as e
+    on e.equipment_reference = m.equipment_reference and e.quantity = m.quantity
+    and e.start_date_time <= m.high + interval {SILENCE // MINUTE} minutes
+    and e.last_date_time >= m.low - interval {SILENCE // MINUTE} minutes
+group by m.equipment_reference, m.quantity, m.low, m.high
+"""  # noqa: S608  # our own names
+# Boxes with readings that are new enough, and the time of the newest known reading of each.
+_CLOCKS: Final = f"""
+select b.equipment_reference, greatest(newest, as_of_date_time) as low, greatest(newest, as_of_date_time) as high
+from (
+    select equipment_reference, max(device_date_time) as newest from {{batch}} where {CREDIBLE} group by 1
+) as b left join {{known}} as k on k.equipment_reference = b.equipment_reference
+where as_of_date_time is null or newest > as_of_date_time - interval {LOOKBACK // HOUR} hours
+"""  # noqa: S608  # our own names
+_RECENT: Final = f"""r.device_date_time > s.low - interval {LOOKBACK // HOUR} hours and r.device_date_time <= s.high"""
+_BEGINS: Final = "r.quantity = s.quantity and r.start_date_time between s.low and s.high"
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a batch touches: hours of boxes (equipment_reference, window_start), their spans, and their extents."""
+
+    hours: DataFrame
+    spans: DataFrame
+    extents: tuple[Extent, ...]
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    paths, shore = context.paths, context.topology.shore
+    lake, shore = context.lake, context.topology.shore
     energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
-    whole.renew_mkt(paths, energy)
-    readings = new_rows(context.spark, paths, "readings", maxBytesPerTrigger="1g")
-    writer: DataStreamWriter = readings.select(*USED).writeStream.foreachBatch(
-        lambda batch, _: update(batch, paths, energy)
-    )
+    renew_mkt(lake, energy)
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        update(batch, lake.in_batch(batch), energy)
+
+    readings = lake.new_rows("readings", maxBytesPerTrigger="1g").select(*USED_BY_OUTLOOK)
+    writer: DataStreamWriter = readings.writeStream.foreachBatch(update_batch)
     return writer
 
 
-def update(batch: DataFrame, paths: TablePaths, activation_energy: float) -> None:
-    """Compute the hours touched by a batch of rows of ``readings`` again, and store all that follows from them."""
-    touched = batch.sparkSession.sql(TOUCHED, readings=batch).persist()
-    try:
-        counts = touched.groupBy("window_start").count().toArrow()
-        by_hour = dict(zip(*(counts[name].to_pylist() for name in ("window_start", "count")), strict=True))
-        for begins in slices(by_hour):
-            store(paths, _hours(touched, paths, begins, activation_energy), activation_energy)
-    finally:
-        touched.unpersist()
+def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
+    """Recompute all rows that a batch of rows of ``readings`` may change, and commit what differs."""
+    batch = computed(batch)
+    hours = computed(touched_hours(batch))
+    spans = computed(spans_of(hours, time="window_start", gap=DAY))
+    touched = Touched(hours, spans, extents_of(spans))
+    if not touched.extents:
+        return
+    readings = lake.read("readings").select(*USED)
+    near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
+    fresh = computed(hours_of(hours, readings.where(near.of()), activation_energy))
+    update_conditions(lake, touched, conditions.hour_rows(fresh))
+    update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
+    update_excursions(lake, touched, fresh)
+    update_outlook(batch, lake)
 
 
-def _hours(touched: DataFrame, paths: TablePaths, begins: Sequence[dt.datetime], activation_energy: float) -> pa.Table:
-    """The touched hours that begin at these times, computed by Spark."""
-    spark = touched.sparkSession
-    chosen = touched.where(F.col("window_start").between(begins[0], begins[-1]))
-    boxes = [row[0] for row in chosen.select("equipment_reference").distinct().limit(_NAMED + 1).collect()]
-    readings = spark.read.format("delta").load(paths.table("readings")).select(*USED)
-    readings = readings.where(_any(_during(since, until) for since, until in spans(begins)))
-    if len(boxes) <= _NAMED:
-        readings = readings.where(F.col("equipment_reference").isin(boxes))
-    found: Any = spark.sql(hours_sql(activation_energy, touched=True), readings=readings, touched=chosen)
-    table: pa.Table = found.toArrow()
-    return table.select(HOUR_SCHEMA.names).cast(HOUR_SCHEMA)
+def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+    """Replace the touched hours of table ``conditions``, and the 24-hour windows that contain them."""
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
+    stored = computed(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND))
+    units = computed(_units(stored, touched, fresh))
+    _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), after=DAY)
 
 
-def store(paths: TablePaths, hours: pa.Table, activation_energy: float) -> None:
-    """Store hours that were computed, and what follows from them."""
-    for chunk in hourly.chunks(hours):
-        hourly.store_conditions(paths, hours, chunk)
-        hourly.store_mkt(paths, hours, chunk, activation_energy)
-        sessions.store_excursions(paths, hours, chunk)
+def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+    """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them."""
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
+    stored = computed(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS))
+    units = computed(_units(stored, touched, fresh))
+    days = computed(within(mkt.day_rows(units), touched.spans, _DAYS))
+    whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
+    rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+    _replace_windows(lake, MKT, touched, stored, rows, after=30 * DAY)
 
 
-def slices(counts: Mapping[dt.datetime, int]) -> Iterator[list[dt.datetime]]:
-    """Divide hours (and how many boxes each has) into parts that are computed at once, in the order of time."""
-    part: list[dt.datetime] = []
-    total = ranges = 0
-    for begin in sorted(counts):
-        apart = not part or begin - part[-1] > HOUR
-        if part and (total + counts[begin] > _AT_ONCE or ranges + apart > _RANGES):
-            yield part
-            part, total, ranges, apart = [], 0, 0, True
-        part.append(begin)
-        total, ranges = total + counts[begin], ranges + apart
-    if part:
-        yield part
+def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
+    """Replace the half hours and the sessions that the touched hours may change.
+
+    Most boxes are in band, so only spans with a reading out of band or with a stored half hour that they may change are
+    read. Sessions are committed before half hours: after a crash in between, the repeated batch finds its scope again.
+    """
+    scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+    stored = computed(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS))
+    out = within(touched.spans, stored, _PENDING).union(within(touched.spans, hours, _IS_OUT))
+    spans = computed(out.distinct())
+    extents = extents_of(spans)
+    if not extents:
+        return
+    near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
+    readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
+    fresh = computed(within(excursion_parts(readings), spans, _PARTS))
+    _replace_sessions(lake, spans, extents, fresh)
+    scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
+    replace_rows(lake, EXCURSION_PARTS, fresh, stored=within(stored, spans, _PARTS), bounds=[scope])
 
 
-def spans(begins: Sequence[dt.datetime]) -> list[tuple[dt.datetime, dt.datetime]]:
-    """The times [since, until) whose readings sorted hours need: each hour and the half before it."""
-    found: list[tuple[dt.datetime, dt.datetime]] = []
-    for begin in begins:
-        since, until = begin - HOUR / 2, begin + HOUR
-        if found and since <= found[-1][1]:
-            found[-1] = (found[-1][0], until)
-        else:
-            found.append((since, until))
-    return found
+def update_outlook(batch: DataFrame, lake: Lake) -> None:
+    """Replace the rows of table ``outlook`` for boxes with readings that are new enough.
+
+    A reading counts when it is less than 72 hours older than the time as of which the table knows the box.
+    """
+    known = computed(lake.read(OUTLOOK.name))
+    spans = computed(lake.spark.sql(_CLOCKS, batch=batch, known=known))
+    extents = extents_of(spans)
+    if not extents:
+        return
+    near = bound(extents, lambda extent: (between("device_date_time", extent, LOOKBACK, NONE),))
+    readings = within(lake.read("readings").select(*USED_BY_OUTLOOK).where(near.of()), spans, _RECENT)
+    replace_rows(lake, OUTLOOK, outlook(readings), stored=within(known, spans, "true"))
 
 
-def _during(since: dt.datetime, until: dt.datetime) -> Column:
-    return (F.col("device_date_time") >= F.lit(since)) & (F.col("device_date_time") < F.lit(until))
+def renew_mkt(lake: Lake, activation_energy: float) -> bool:
+    """Recompute the whole table ``mkt`` if any row has another activation energy. Return whether it did."""
+    energy = F.col("activation_energy")
+    other = lake.read(MKT.name).where((energy < activation_energy) | (energy > activation_energy))
+    if other.isEmpty():
+        return False
+    replace_rows(lake, MKT, mkt.mkt(lake.read("readings").select(*USED), activation_energy))
+    return True
 
 
-def _any(conditions: Iterable[Column]) -> Column:
-    return functools.reduce(operator.or_, conditions)
+def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
+    """Return the hours that the 24-hour windows need: the recomputed ones, and the stored ones around them."""
+    kept = outside(stored.where("window_hours = 1"), touched.hours, "r.window_start = s.window_start")
+    return kept.unionByName(fresh)
+
+
+def _replace_windows(
+    lake: Lake, table: Table, touched: Touched, stored: DataFrame, rows: DataFrame, *, after: dt.timedelta
+) -> None:
+    """Replace the windows that contain touched hours. They end at most ``after`` the start of the last such hour."""
+    scope = bound(touched.extents, lambda extent: (between("window_end", extent, -HOUR, after),))
+    rows, stored = within(rows, touched.spans, _WINDOWS), within(stored, touched.spans, _WINDOWS)
+    replace_rows(lake, table, rows, stored=stored, bounds=[scope])
+
+
+def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], fresh: DataFrame) -> None:
+    """Replace the sessions within reach of the recomputed half hours (``fresh``); others stay as they are."""
+
+    def reach(extent: Extent) -> tuple[Between, ...]:
+        return (
+            Between("start_date_time", None, extent.high + HOUR + SILENCE),
+            Between("last_date_time", extent.low - _REACH - SILENCE, None),
+        )
+
+    before = computed(lake.read(EXCURSIONS.name).where(bound(extents, reach).of()))
+    reached = computed(lake.spark.sql(_REACHED, spans=spans, excursions=before))
+    around = extents_of(reached)
+    stored = lake.read(EXCURSION_PARTS.name)
+    stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
+    parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
+    scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
+    replace_rows(lake, EXCURSIONS, excursions(parts), stored=within(before, reached, _BEGINS), bounds=[scope])

@@ -1,159 +1,143 @@
-"""Keeping table ``containers_now``: a part of job ``voyages``.
+"""Job ``containers_now``: computes table ``containers_now``, one row for each container, from its ``INPUTS``.
 
-A row has parts that follow from different tables: the newest reading, the holder, the open alerts. The parts that
-something new is known of are made again, the others are taken from the stored row; then all is joined with the line,
-the ship, its position, and the booking. The newest of all readings is the newer of the stored one and that of the
-batch, so no box's history is ever read.
+A batch touches the containers with new readings, those with changes of custody, alerts or bookings, and those aboard a
+ship that has moved. The job recomputes their rows and replaces them in one commit. The newest reading is the newer of
+the stored row's and the batch's, so table ``readings`` is never read back. Custody and alerts are read again only for
+containers where these changed. A change of ``sites`` or ``owners`` touches all containers. No state but the tables.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from fairlead.records.alert import SEVERITIES
-from shore.delta.datasets import is_in, open_dataset, select
-from shore.delta.write import ReplaceScope, replace_rows
-from shore.jobs import custody
-from shore.jobs.reference import stored
-from shore.paths import TablePaths
-from shore.tables.containers_now import CONTAINERS_NOW, NEWEST, NEWEST_OF_ALL, NOW, OPEN_ALERTS, READING_COLUMNS, SHIPS
-from shore.tables.model import TIME
-from shore.tables.reference import OWNERS, SITES
-
-_BOX = pa.field("equipment_reference", pa.string())
-READINGS = pa.schema([_BOX, *(pa.field(column.name, column.type) for column in READING_COLUMNS)])
-_HELD = pa.schema(
-    [_BOX, pa.field("holder", pa.string()), pa.field("held_since", TIME), pa.field("custody_event", pa.string())]
+from shore.delta.commit import replace_rows
+from shore.delta.lake import Lake, computed
+from shore.jobs.model import JobContext
+from shore.jobs.scope import BOX, Boxes
+from shore.tables.containers_now import (
+    CONTAINERS_NOW,
+    READING_NAMES,
+    holders,
+    newest_readings,
+    observed,
+    open_alerts,
+    with_places_and_bookings,
 )
-_ALERTED = pa.schema([_BOX, pa.field("open_alerts", pa.int64()), pa.field("worst", pa.int64())])
-_SHIPS = pa.schema(
-    [
-        pa.field("vessel_imo_number", pa.string()),
-        pa.field("device_date_time", TIME),
-        pa.field("latitude", pa.float64()),
-        pa.field("longitude", pa.float64()),
-    ]
-)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+READING, CHANGE, SHIP, TOPOLOGY = "reading", "change", "ship", "topology"
+"""The values of column ``kind`` in a batch: what a row is about."""
+INPUTS: Final = ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners")
+_MOST_READINGS: Final = "128m"  # bytes of files of readings in one batch
+
+
+def query(context: JobContext) -> DataStreamWriter:
+    lake = context.lake
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        update(lake.in_batch(batch), computed(batch))
+
+    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
+    return writer
+
+
+def news(lake: Lake) -> DataFrame:
+    """Return the changes of all inputs as one stream: ``kind``, ``key`` (a container or a ship's IMO number) and, for
+    readings, the columns that the table uses."""
+    from pyspark.sql import functions as F
+
+    def about(rows: DataFrame, kind: str, key: str) -> DataFrame:
+        return rows.select(F.lit(kind).alias("kind"), F.col(key).alias("key"))
+
+    readings = observed(lake.new_rows("readings", maxBytesPerTrigger=_MOST_READINGS))
+    found = readings.withColumns({"kind": F.lit(READING), "key": F.col(BOX)})
+    for other in (
+        about(lake.changed_rows("custody"), CHANGE, BOX),
+        about(lake.new_rows("alerts"), CHANGE, BOX),
+        about(lake.new_rows("alerts_ashore"), CHANGE, BOX),
+        about(lake.changed_rows("bookings"), CHANGE, BOX),
+        about(lake.changed_rows("ships_now"), SHIP, "vessel_imo_number"),
+        about(lake.changed_rows("sites"), TOPOLOGY, "site"),
+        about(lake.changed_rows("owners"), TOPOLOGY, "owner_code"),
+    ):
+        found = found.unionByName(other, allowMissingColumns=True)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What something new is known of.
+    """The containers that a batch touches.
 
     Args:
-        readings: The newest readings of a batch (schema ``READINGS``), at most one a container.
-        held: Containers with new entries of custody.
-        alerted: Containers with new states of alerts.
-        booked: Containers with changed bookings.
-        ships: IMO numbers of ships with new positions.
+        boxes: All of them.
+        changed: Those with changes of custody, alerts or bookings.
     """
 
-    readings: pa.Table
-    held: Collection[str] = ()
-    alerted: Collection[str] = ()
-    booked: Collection[str] = ()
-    ships: Collection[str] = ()
+    boxes: Boxes
+    changed: Boxes
 
 
-def update(paths: TablePaths, touched: Touched) -> None:
-    """Make the rows of all containers that are touched again. Table ``bookings`` must be up to date."""
-    now = open_dataset(paths, CONTAINERS_NOW.name)
-    boxes = {*touched.readings["equipment_reference"].to_pylist(), *touched.held, *touched.alerted, *touched.booked}
-    if touched.ships:
-        aboard = is_in("vessel_imo_number", touched.ships) & pc.field("own_latitude").is_null()
-        moved = now.to_table(columns=["equipment_reference"], filter=aboard)
-        boxes |= set(moved["equipment_reference"].to_pylist())
-    if not boxes:
-        return
-    rows = now.to_table(filter=is_in("equipment_reference", boxes))
-    seen = rows.filter(pc.is_valid(rows["log"])).select(READINGS.names).cast(READINGS)
-    newest = _newest(pa.concat_tables([seen, touched.readings]))
-    held = _kept(_held_parts(rows), touched.held, _held(custody.of_boxes(paths, touched.held)))
-    alerted = _kept(_alert_parts(rows), touched.alerted, _alerted(paths, touched.alerted))
-    booked = open_dataset(paths, "bookings").to_table(columns=["equipment_reference"], filter=is_in(_BOX.name, boxes))
-    fresh = _joined(paths, _known(newest, held, alerted, booked), newest, held, alerted)
-    scope = ReplaceScope("equipment_reference", boxes)
-    replace_rows(paths.table(CONTAINERS_NOW.name), fresh, scope, key=CONTAINERS_NOW.key)
+def update(lake: Lake, batch: DataFrame) -> int:
+    """Recompute the rows of all containers that a batch touches.
 
+    Args:
+        batch: Rows of ``news``.
 
-def everything(paths: TablePaths) -> pa.Table:
-    """The table as it must be."""
-    newest = select(NEWEST_OF_ALL, READINGS, readings=open_dataset(paths, "readings"))
-    held = _held(custody.everything(paths))
-    alerted = _alerted(paths, None)
-    booked = open_dataset(paths, "bookings").to_table(columns=["equipment_reference"])
-    return _joined(paths, _known(newest, held, alerted, booked), newest, held, alerted)
-
-
-def _known(*parts: pa.Table) -> list[str]:
-    """The containers of which one of the parts knows something. An entry that is not believed makes no row."""
-    return sorted({box for part in parts for box in part["equipment_reference"].to_pylist()} - {None})
-
-
-def _joined(paths: TablePaths, boxes: Sequence[str], newest: pa.Table, held: pa.Table, alerted: pa.Table) -> pa.Table:
-    sites = stored(paths, SITES)
-    holders = sites.filter(pc.is_in(sites["site"], pc.unique(held["holder"])))
-    aboard = [ship for ship in holders["vessel_imo_number"].to_pylist() if ship is not None]
-    positions = open_dataset(paths, "positions").filter(is_in("vessel_imo_number", aboard))
-    return select(
-        NOW,
-        CONTAINERS_NOW.plain_schema,
-        boxes=pa.table([pa.array(boxes, pa.string())], schema=pa.schema([_BOX])),
-        newest=newest,
-        held=held,
-        alerted=alerted,
-        bookings=open_dataset(paths, "bookings").to_table(filter=is_in("equipment_reference", boxes)),
-        owners=stored(paths, OWNERS),
-        sites=sites,
-        ships=select(SHIPS, _SHIPS, positions=positions),
+    Returns:
+        How many rows were written or deleted.
+    """
+    touched = touched_by(lake, batch)
+    if not touched.boxes:
+        return 0
+    stored = computed(touched.boxes.gather(lake.read(CONTAINERS_NOW.name)))
+    fresh = with_places_and_bookings(
+        _newest(touched, stored, batch),
+        _held(lake, touched, stored),
+        _alerted(lake, touched, stored),
+        bookings=computed(touched.boxes.gather(lake.read("bookings"))),
+        **lake.inputs(("ships_now", "sites", "owners")),
     )
+    return replace_rows(lake, CONTAINERS_NOW, fresh, stored=stored, bounds=touched.boxes.bounds)
 
 
-def _newest(observed: pa.Table) -> pa.Table:
-    return select(NEWEST, READINGS, observed=observed)
+def touched_by(lake: Lake, batch: DataFrame) -> Touched:
+    """Return the containers that a batch touches."""
+    from pyspark.sql import functions as F
+
+    keys: dict[str, set[str]] = {kind: set() for kind in (READING, CHANGE, SHIP, TOPOLOGY)}
+    for row in batch.select("kind", "key").where("key is not null").distinct().toArrow().to_pylist():
+        keys[row["kind"]].add(row["key"])
+    if keys[TOPOLOGY]:
+        return Touched(Boxes(None), Boxes(None))
+    boxes = keys[READING] | keys[CHANGE]
+    if keys[SHIP]:
+        aboard = F.col("vessel_imo_number").isin(sorted(keys[SHIP])) & F.col("own_latitude").isNull()
+        moved = lake.read(CONTAINERS_NOW.name).where(aboard).select(BOX).toArrow()
+        boxes |= set(moved[BOX].to_pylist())
+    return Touched(Boxes.of(boxes), Boxes.of(keys[CHANGE]))
 
 
-_HOLDER = """
-select equipment_reference, holder, from_date_time as held_since, event as custody_event from (
-    select *, row_number() over (
-        partition by equipment_reference order by from_date_time desc, log, term desc
-    ) as age
-    from (select *, row_number() over (partition by log order by term desc) as newest from {intervals}) terms
-    where newest = 1 and equipment_reference is not null
-) ranked
-where age = 1
-"""
+def _newest(touched: Touched, stored: DataFrame, batch: DataFrame) -> DataFrame:
+    names = (BOX, *READING_NAMES)
+    known = stored.where("log is not null").select(*names)
+    return newest_readings(touched.boxes.union(known, batch.where(f"kind = '{READING}'").select(*names)))
 
 
-def _held(intervals: pa.Table) -> pa.Table:
-    return select(_HOLDER, _HELD, intervals=intervals)
+def _held(lake: Lake, touched: Touched, stored: DataFrame) -> DataFrame:
+    known = touched.changed.others_of(stored).select(BOX, "holder", "held_since", "custody_event")
+    if not touched.changed:
+        return known
+    return touched.boxes.union(known, holders(touched.changed.gather(lake.read("custody"))))
 
 
-def _alerted(paths: TablePaths, boxes: Collection[str] | None) -> pa.Table:
-    """Open alerts of these containers; of all when None."""
-    if boxes is not None and not boxes:
-        return _ALERTED.empty_table()
-    alerts, ashore = open_dataset(paths, "alerts"), open_dataset(paths, "alerts_ashore")
-    if boxes is not None:
-        own = is_in("equipment_reference", boxes)
-        alerts, ashore = alerts.filter(own), ashore.filter(own)
-    return select(OPEN_ALERTS, _ALERTED, alerts=alerts, alerts_ashore=ashore)
-
-
-def _held_parts(rows: pa.Table) -> pa.Table:
-    return rows.select(_HELD.names).cast(_HELD)
-
-
-def _alert_parts(rows: pa.Table) -> pa.Table:
-    worst = pc.index_in(rows["worst_severity"], pa.array(SEVERITIES)).cast(pa.int64())
-    return pa.table([rows["equipment_reference"], rows["open_alerts"], pc.add(worst, 1)], schema=_ALERTED)
-
-
-def _kept(stored_part: pa.Table, again: Collection[str], fresh: pa.Table) -> pa.Table:
-    """The stored part of rows, but for the containers whose part was made again."""
-    made_again = pc.is_in(stored_part["equipment_reference"], pa.array(sorted(again), pa.string()))
-    return pa.concat_tables([stored_part.filter(pc.invert(made_again)), fresh])
+def _alerted(lake: Lake, touched: Touched, stored: DataFrame) -> DataFrame:
+    worst = "cast(array_position(array('WARNING', 'ALARM', 'CRITICAL'), worst_severity) as int) as worst"
+    known = touched.changed.others_of(stored).selectExpr(BOX, "open_alerts", worst)
+    if not touched.changed:
+        return known
+    alerts, ashore = (touched.changed.gather(lake.read(name)) for name in ("alerts", "alerts_ashore"))
+    return touched.boxes.union(known, open_alerts(alerts, ashore))

@@ -1,105 +1,155 @@
-"""Job ``feeds``: gives each customer the records it is entitled to (``shore.feeds`` says which, and how once)."""
+"""Job ``feeds``: appends to each customer's feed the records that the customer is entitled to.
+
+``shore.feeds`` decides which records these are, and ``shore.sink`` appends each exactly once. The query follows new
+rows of ``readings``, ``alerts``, ``custody_entries`` and ``events``, and changes of ``bookings``. A batch compares its
+new rows, and all records of containers whose bookings changed, with the feeds. So a record may arrive before or after
+its booking.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta.commit import create_tables
+from shore.delta.lake import Lake
+from shore.feeds.entitlement import customer_rows, due
+from shore.feeds.kinds import newcomers, note_kinds
+from shore.feeds.look import BOX, CHANGE, Look, keys_of, look_of, of_boxes
+from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader, readers_here
-from shore.feeds.records import new_record
-from shore.feeds.welcome import newcomers, note
-from shore.feeds.writer import append, check_whole, create_feeds, read_back
-from shore.jobs import reference
 from shore.jobs.checkpoint import has_begun
-from shore.jobs.entitlement import TOUCHED, all_touched, entitled
-from shore.jobs.model import JobContext, new_rows
-from shore.paths import TablePaths
+from shore.jobs.model import JobContext
+from shore.jobs.reference import stored
+from shore.sink.exactly_once import FeedSink
+from shore.sink.feed_logs import create_feeds
 from shore.tables.customer_feed import CUSTOMER_FEED
-
-ROWS_PER_PASS = 100_000  # bounds what the driver holds at once
+from shore.tables.reference import OWNERS, SITES
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Makes the feeds' logs, looks at everything once for customers that are new, then follows the tables."""
-    paths, endpoint = context.paths, context.endpoint
+    """Build the query. Before it starts, create the feeds' logs and tables, and fill the feeds of new customers."""
+    lake, paths, endpoint = context.lake, context.paths, context.endpoint
     readers = readers_here(context.topology)
-    if any(reader.grain == "movements" for reader in readers):
-        reference.refresh(paths, context.topology)  # the names of ships and lines
     create_feeds(endpoint, [reader.customer for reader in readers])
-    create_tables(paths, readers)
-    check_whole(paths, [reader.customer for reader in readers])
-    welcome(paths, endpoint, readers)
-
-    def changes(table: str) -> DataFrame:
-        return new_rows(context.spark, paths, table)
-
-    # A null log stands for all records of the container: its booking changed.
-    everything = [F.col("equipment_reference"), F.lit(None).cast("string").alias("log"), F.lit(0).alias("log_offset")]
-    box = F.split_part(F.col("entry_log"), F.lit("."), F.lit(2)).alias("equipment_reference")
-    moved = F.coalesce("equipment_reference", "vessel_imo_number").alias("equipment_reference")
-    grants = changes("custody_entries").where("entry_type = 'grant'")
-    changed = (
-        changes("readings")
-        .select("equipment_reference", "log", "log_offset")
-        .unionByName(changes("alerts").select("equipment_reference", "log", "log_offset"))
-        .unionByName(changes("booking_changes").select(*everything))
-        .unionByName(grants.select(box, "log", "log_offset"))
-        .unionByName(changes("events").select(moved, "log", "log_offset"))
-    )
+    create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
+    feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
+    welcome(lake, feeds, begun=has_begun(paths, "feeds"))
 
     def update(batch: DataFrame, _: int) -> None:
-        touched = batch.groupBy("equipment_reference", "log").agg(F.min("log_offset").alias("first_offset"))
-        deliver(touched.toArrow().cast(TOUCHED), paths, endpoint, readers)
+        feeds.deliver(lake.in_batch(batch), batch)
 
-    writer: DataStreamWriter = changed.writeStream.foreachBatch(update)
+    writer: DataStreamWriter = changes(lake).writeStream.foreachBatch(update)
     return writer
 
 
-def create_tables(paths: TablePaths, readers: Sequence[FeedReader]) -> None:
-    """Make the tables of customers that have one of their own."""
-    for reader in readers:
-        if reader.table:
-            CUSTOMER_FEED.create(paths.customer(reader.customer))
+def changes(lake: Lake) -> DataFrame:
+    """Return the changes of all tables that decide entitlement as one stream of rows of ``CHANGE``."""
+
+    def part(kind: str, rows: DataFrame, **columns: Column | str) -> DataFrame:
+        given: dict[str, Column | str] = {"kind": F.lit(kind), **columns}
+        found = []
+        for each in CHANGE.fields:
+            value = given.get(each.name, F.lit(None))
+            found.append((F.col(value) if isinstance(value, str) else value).cast(each.dataType).alias(each.name))
+        return rows.select(*found)
+
+    record: dict[str, Column | str] = {"log": "log", "log_offset": "log_offset"}
+    event: dict[str, Column | str] = record | {"device_date_time": "event_date_time", "late": F.lit(False)}
+    box = F.split_part("entry_log", F.lit("."), F.lit(2))
+    moved = F.coalesce(BOX, "vessel_imo_number")
+    names = ("log", "log_offset", BOX, "device_date_time", "received_date_time", "late", "payload")
+    grants = lake.new_rows("custody_entries").where("entry_type = 'grant'")
+    return (
+        part("readings", lake.new_rows("readings"), **{name: name for name in names})
+        .unionByName(part("alerts", lake.new_rows("alerts"), **event, equipment_reference=BOX, payload="payload"))
+        .unionByName(part("bookings", lake.changed_rows("bookings"), equipment_reference=BOX))
+        .unionByName(part("custody", grants, **event, equipment_reference=box, payload="payload"))
+        .unionByName(part("events", lake.new_rows("events"), **event, equipment_reference=moved, event_id="event_id"))
+    )
 
 
-def deliver(touched: pa.Table, paths: TablePaths, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]) -> None:
-    """Append to each feed what its customer is entitled to among what was touched, and does not have yet.
+def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
+    """Fill the feed of each customer that is new to a running job or now has another kind of feed.
 
-    Runs on the driver: a feed is one log, written by one. ``ROWS_PER_PASS`` bounds what it holds at once.
+    The feed gets everything that the tables already hold; records of the old kind are retracted. A new customer of a
+    job without a checkpoint needs no call: the first batches read everything, and are repeated until they succeed.
     """
-    tables = {reader.customer: reader.table for reader in readers}
-    ends = {customer: read_back(endpoint, paths, customer, table=own) for customer, own in tables.items()}
-    while True:
-        rows = entitled(paths, readers, touched, limit=ROWS_PER_PASS)
-        for customer, records in _by_customer(rows):
-            append(endpoint, customer, [new_record(r) for r in records], expected_end=ends[customer])
-            ends[customer] = read_back(endpoint, paths, customer, table=tables[customer])
-        if rows.num_rows < ROWS_PER_PASS:
-            return
-
-
-def _by_customer(rows: pa.Table) -> list[tuple[str, list[dict[str, object]]]]:
-    found: dict[str, list[dict[str, object]]] = {}
-    for row in rows.to_pylist():
-        found.setdefault(row["customer"], []).append(row)
-    return list(found.items())
-
-
-def welcome(paths: TablePaths, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]) -> None:
-    """A customer that is new to a running job, or gets another kind of feed, gets what the tables already hold, and
-    has taken back what was of the other kind.
-
-    For a new one without a checkpoint there is nothing to do: the first batches look at everything, repeated until they
-    succeed.
-    """
-    new = newcomers(paths, readers)
-    begun = has_begun(paths, "feeds")
+    new = newcomers(lake.paths, feeds.readers)
     if again := [each.reader for each in new if begun or each.known]:
-        deliver(all_touched(paths), paths, endpoint, again)
-    for each in new:
-        note(paths, each.reader)
+        feeds.deliver_everything(lake, again)
+    note_kinds(lake.spark, lake.paths, [each.reader for each in new])
+
+
+def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:
+    """Return what decides which ledger entries count: kinds by site, and streams by owner code.
+
+    Return None where table ``sites`` is still empty.
+    """
+    kinds = {row["site"]: row["kind"] for row in stored(lake.paths, SITES).to_pylist()}
+    streams = {row["owner_code"]: row["stream"] for row in stored(lake.paths, OWNERS).to_pylist()}
+    return (kinds, streams) if kinds else None
+
+
+class Inputs(Mapping[str, DataFrame]):
+    """The newest version of each table, opened when it is first asked for."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._opened = lake, dict[str, DataFrame]()
+
+    def __getitem__(self, table: str) -> DataFrame:
+        if table not in self._opened:
+            self._opened[table] = self._lake.read(table)
+        return self._opened[table]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._opened)
+
+    def __len__(self) -> int:
+        return len(self._opened)
+
+
+@dataclass(slots=True)
+class Feeds:
+    """The feeds of one query.
+
+    Args:
+        believed_by: The result of ``ledgers``.
+    """
+
+    readers: Sequence[FeedReader]
+    sink: FeedSink
+    believed_by: tuple[dict[str, str], dict[str, str]] | None
+    _periods: DataFrame | None = field(default=None, init=False)
+
+    def deliver_everything(self, lake: Lake, readers: Sequence[FeedReader]) -> int:
+        """Compare the whole feeds of these customers. Append missing records, and retractions of surplus ones."""
+        inputs = Inputs(lake)
+        held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
+        look = Look(whole=None, ledgers=self.believed_by)
+        return self.sink.append(due(inputs, readers, held, look))
+
+    def deliver(self, lake: Lake, batch: DataFrame) -> int:
+        """Append to each feed what a batch of ``changes`` makes due. Return the number of records."""
+        keys = keys_of(batch)
+        if not keys:
+            return 0
+        inputs = Inputs(lake)
+        if self._periods is None or any(key.kind == "bookings" for key in keys):
+            self._renew_periods(lake, inputs)
+        held = self._periods
+        if held is None:
+            raise AssertionError("they were made just now")
+        grains = {reader.grain for reader in self.readers}
+        look = look_of(batch, keys, inputs, held, grains, self.believed_by)
+        if not look.named and look.events is None:
+            return 0
+        return self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
+
+    def _renew_periods(self, lake: Lake, inputs: Mapping[str, DataFrame]) -> None:
+        """Compute the periods from the newest bookings. They stay valid until a booking changes."""
+        self._periods = periods(inputs["bookings"], customer_rows(lake.spark, self.readers))

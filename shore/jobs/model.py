@@ -1,4 +1,4 @@
-"""What a job is, and what all jobs are given."""
+"""The definition of a job (``Job``) and what every job gets to work with (``JobContext``)."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from shore.paths import TablePaths
 from shore.source.losses import losses_folder
 from topologies.model import Topology
 
-if TYPE_CHECKING:  # whoever only compares tables needs no Spark
+if TYPE_CHECKING:  # comparing tables needs no Spark
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from shore.delta.lake import Lake
 
 _QUERY_ID: Final = "sql.streaming.queryId"  # Spark sets it for the thread that runs a batch
 
 
 @dataclass(frozen=True, slots=True)
 class JobContext:
-    """One topology's shore. ``endpoint`` is the Kafka of the site where shore runs, as user ``shore``."""
+    """The environment of one topology's jobs. ``endpoint`` is Kafka of the site where shore runs, as user ``shore``.
+    ``max_records`` bounds a micro-batch of a job that reads logs."""
 
     topology: Topology
     endpoint: KafkaEndpoint
@@ -29,11 +32,20 @@ class JobContext:
     spark: SparkSession
     max_records: int
 
+    @property
+    def lake(self) -> Lake:
+        """The tables as DataFrames."""
+        from shore.delta.lake import Lake  # comparing tables needs no Spark
+
+        return Lake(self.spark, self.paths)
+
     def read_logs(self, job: str, **options: str) -> Any:
-        """A streaming DataFrame of the source ``fairlead``, for the job of this name."""
+        """Return a streaming DataFrame of the source ``fairlead`` for the job of this name."""
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
         reader = reader.option("losses", losses_folder(self.paths, job))
+        strict = self.topology.shore is None or self.topology.shore.fail_on_data_loss
+        reader = reader.option("failOnDataLoss", str(strict).lower())
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()
 
 
@@ -42,14 +54,14 @@ class Job:
     """One streaming query.
 
     Args:
-        stage: 1 for jobs that read logs. With ``--once`` the jobs of a stage run side by side, after all of the stage
-            before.
-        tables: The tables it writes.
-        interval: Pause between the beginnings of two batches when it runs continuously, in Spark's words.
-        query: Builds the query, all but its name, checkpoint and trigger.
-        needed: Whether a topology has anything for it to do.
-        inputs: The tables whose new rows the query follows, in the order in which it reads them; none for jobs that
-            read logs. A checkpoint has a position for each: ``shore.jobs.state.renew_checkpoint``.
+        stage: 1 for jobs that read logs. With ``--once`` the jobs of a stage run side by side, and a stage begins when
+            all jobs of the stage before have ended.
+        tables: The tables that the job writes.
+        interval: The trigger interval of a continuous run, as Spark writes it ("10 seconds").
+        query: Builds the query, without name, checkpoint and trigger.
+        needed: Whether the job has anything to do for a topology.
+        inputs: The tables that the query follows, in the order in which it reads them; empty for jobs that read logs.
+            The checkpoint holds one position for each, in this order (``shore.jobs.state.renew_checkpoint``).
     """
 
     name: str
@@ -62,21 +74,21 @@ class Job:
 
     @property
     def reads_logs(self) -> bool:
-        """Whether it reads logs (stage 1), and not tables."""
+        """Whether the job reads logs (stage 1) instead of tables."""
         return self.stage == 1
 
 
 def new_rows(spark: SparkSession, paths: TablePaths, table: str, **options: str) -> DataFrame:
-    """A table's rows as a stream. Those that were moved, or changed by a repair or by hand, are nothing new."""
+    """Return the rows appended to a table as a stream. Commits that move, change or delete rows are skipped."""
     reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
     return reader.options(**options).load(paths.table(table))
 
 
 def query_id(batch: DataFrame) -> str:
-    """The id that stands in the checkpoint: batch numbers count within it, a new checkpoint has another.
+    """Return the query id from the checkpoint. Batch numbers count within it; a new checkpoint has a new id.
 
     Raises:
-        FairleadError: Spark does not say which query the batch is of.
+        FairleadError: Spark does not say which query the batch belongs to.
     """
     found: str | None = batch.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if found is None:

@@ -1,33 +1,32 @@
 """Job ``operations``: copies the small streams (alerts, events, ships, bookings, custody) into their tables.
 
-One query reads them all; a batch is bounded by the source's admission limit, so it is parsed on the driver and each
-table gets one commit, bound to (query, batch), which a repeated batch does not repeat. Entries of the ledgers of
-custody then renew the intervals of their logs (``shore.jobs.custody``).
+One query reads them all. It reads a batch once and keeps it: a small Spark job counts the records of each log, then
+each table with records gets one append, whose tasks parse the records. An append carries (query, batch), so a repeated
+batch adds nothing to tables that already have it.
 """
 
 from __future__ import annotations
 
 import re
+from functools import partial
+from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from fairlead.records import decoder
-from shore.delta.write import append_once
-from shore.jobs import custody, reference
+from shore.delta.commit import append_once
+from shore.delta.lake import computed
 from shore.jobs.model import JobContext, query_id
 from shore.paths import TablePaths
-from shore.source.parsing import read_strict
-from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS, LogTable
+from shore.source.operations import RAW_COLUMNS, parse_batches
+from shore.tables.operations import OPERATIONS, LogTable
 
 PATTERN = "|".join(operation.pattern for operation in OPERATIONS)
+_ROWS_PER_FILE: Final = 50_000  # fewer rows are written by one task, into one file
 
 
 def query(context: JobContext) -> DataStreamWriter:
     paths = context.paths
-    reference.refresh(paths, context.topology)  # entries of ships are judged by it
     writer: DataStreamWriter = context.read_logs("operations", pattern=PATTERN).writeStream.foreachBatch(
         lambda batch, batch_id: write(batch, batch_id, paths)
     )
@@ -35,36 +34,20 @@ def query(context: JobContext) -> DataStreamWriter:
 
 
 def write(batch: DataFrame, batch_id: int, paths: TablePaths) -> None:
-    """Append one batch of raw rows to the tables they belong to."""
+    """Append the rows of one raw batch to their tables."""
     app = f"operations:{query_id(batch)}"
-    raw = batch.select("topic", "offset", "term", "timestamp", "value").toArrow()
+    raw = computed(batch.select(*RAW_COLUMNS))
+    counts = {row["topic"]: row["count"] for row in raw.groupBy("topic").count().collect()}
     for operation in OPERATIONS:
-        rows = rows_of(operation, raw)
-        if not rows.num_rows:
+        count = sum(n for topic, n in counts.items() if re.fullmatch(operation.pattern, topic))
+        if not count:
             continue
-        append_once(paths.table(operation.table.name), rows, app=app, version=batch_id)
-        if operation.table is CUSTODY_ENTRIES:  # also when the rows were there: the batch may have broken off here
-            custody.rebuild(paths, custody.touched(rows))
+        rows = parsed(raw, operation).coalesce(1 + count // _ROWS_PER_FILE)
+        append_once(rows, paths.table(operation.table.name), app=app, version=batch_id)
 
 
-def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
-    """The rows of one table out of the source's raw rows; others are left out.
-
-    Args:
-        raw: Columns topic, offset, term, timestamp, value.
-    """
-    logs = [topic for topic in pc.unique(raw["topic"]).to_pylist() if re.fullmatch(operation.pattern, topic)]
-    own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
-    values = own["value"].to_pylist()
-    parsed = read_strict(values, operation.payload_columns, decoder(operation.kind))
-    by_name: dict[str, pa.Array | pa.ChunkedArray] = {
-        "log": own["topic"],
-        "log_offset": own["offset"],
-        "term": own["term"],
-        "record_date_time": own["timestamp"],
-        "problem": parsed.problems,
-        "payload": own["value"],
-    }
-    by_name |= dict(zip((c.name for c in operation.payload_columns), parsed.arrays, strict=True))
-    schema = operation.table.plain_schema
-    return pa.table([by_name[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:
+    """Return the rows of one table out of raw rows, parsed by the tasks that hold them."""
+    own = raw.where(raw["topic"].rlike(f"^(?:{operation.pattern})$"))
+    found: DataFrame = own.mapInArrow(partial(parse_batches, operation.table.name), operation.table.spark_schema)
+    return found

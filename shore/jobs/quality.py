@@ -1,101 +1,119 @@
-"""Job ``quality``: keeps table ``quality`` equal to ``REPORTS`` over all of ``readings`` and ``readings_rejected``.
+"""Job ``quality``: computes table ``quality`` from ``readings`` and ``readings_rejected``.
 
-Of each batch the days that its records fall into are computed again, day by day, for the containers that have some.
+A batch touches days of containers. The job recomputes these days from all their records and replaces their rows in one
+commit. Consecutive days form one span, so a record that is months late makes the job read that day, and not all days
+since.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
+from shore.delta.commit import Between, Bound, replace_rows
+from shore.delta.lake import Lake
+from shore.jobs.model import JobContext
+from shore.jobs.scope import BOX, Boxes
+from shore.tables.quality import QUALITY, quality
 
-from shore.delta.datasets import is_in, open_dataset, select
-from shore.delta.write import ReplaceScope, replace_rows
-from shore.jobs.model import JobContext, new_rows
-from shore.paths import TablePaths
-from shore.tables.model import TIME
-from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY, REPORTS
-
-if TYPE_CHECKING:  # whoever only compares tables needs no Spark
-    from pyspark.sql import DataFrame
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-_DAY = dt.timedelta(days=1)
-_DAYS = """
-select distinct date_trunc('day', device_date_time) as day from {readings} where device_date_time is not null
-union
-select distinct date_trunc('day', coalesce(received_date_time, record_date_time)) from {rejected}
-where coalesce(received_date_time, record_date_time) is not null
-order by day
-"""
-_DAY_COLUMN = pa.schema([pa.field("day", TIME)])
-_STATEMENT = REPORTS.replace("{ahead}", str(AHEAD_MINUTES)).replace("{delayed}", str(DELAYED_HOURS))
+INPUTS: Final = ("readings", "readings_rejected")
+MOST_SPANS: Final = 8
+"""The most spans that are read one by one; more become one span from the first day to the last."""
+FEW_DAYS: Final = 5_000
+"""The most days of containers, some 100 readings each, that one task recomputes; more are shuffled to many tasks."""
+_DAY: Final = dt.timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Containers whose days in [``since``, ``until``) are recomputed."""
+
+    since: dt.datetime
+    until: dt.datetime
+    boxes: Boxes
+
+    def of(self, column: str) -> Column:
+        """Return the condition that the time in a column lies in the span."""
+        from pyspark.sql import functions as F
+
+        return (F.col(column) >= F.lit(self.since)) & (F.col(column) < F.lit(self.until))
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    from pyspark.sql import functions as F
-
-    def rows(table: str) -> DataFrame:
-        return new_rows(context.spark, context.paths, table)
-
-    refused = F.coalesce("received_date_time", "record_date_time")
-    read = rows("readings").select("equipment_reference", F.date_trunc("day", "device_date_time").alias("day"))
-    touched = read.unionByName(
-        rows("readings_rejected").select("equipment_reference", F.date_trunc("day", refused).alias("day"))
-    )
+    lake = context.lake
 
     def update_batch(batch: DataFrame, _: int) -> None:
-        update(context.paths, days_of(batch.distinct().toArrow()))
+        update(lake.in_batch(batch), touched_by(batch))
 
-    writer: DataStreamWriter = touched.writeStream.foreachBatch(update_batch)
+    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
     return writer
 
 
-def days_of(touched: pa.Table) -> dict[dt.datetime, set[str]]:
-    """Containers by day, of rows with the columns equipment_reference and day."""
-    found: dict[dt.datetime, set[str]] = {}
-    for box, day in zip(touched["equipment_reference"].to_pylist(), touched["day"].to_pylist(), strict=True):
-        if box is not None and day is not None:
-            found.setdefault(day, set()).add(box)
-    return found
+def news(lake: Lake) -> DataFrame:
+    """Return container and day of all new rows of both inputs as one stream."""
+    from pyspark.sql import functions as F
+
+    refused = F.coalesce("received_date_time", "record_date_time")
+    read = lake.new_rows("readings").select(BOX, F.date_trunc("day", "device_date_time").alias("day"))
+    return read.unionByName(lake.new_rows("readings_rejected").select(BOX, F.date_trunc("day", refused).alias("day")))
 
 
-def update(paths: TablePaths, days: Mapping[dt.datetime, Collection[str]]) -> None:
-    """Make the rows of these containers on these days again; one commit a day."""
-    inputs = _inputs(paths)
-    for day, boxes in sorted(days.items()):
-        fresh = _reports(*_of_day(inputs, day, is_in("equipment_reference", boxes)))
-        scope = ReplaceScope("equipment_reference", boxes, "day", day, day + _DAY)
-        replace_rows(paths.table(QUALITY.name), fresh, scope, key=QUALITY.key)
+def touched_by(batch: DataFrame) -> list[Span]:
+    """Return the spans of days that records of a batch fall into."""
+    found = batch.where(f"{BOX} is not null and day is not null").distinct().toArrow()
+    return spans(zip(found[BOX].to_pylist(), found["day"].to_pylist(), strict=True))
 
 
-def everything(paths: TablePaths) -> pa.Table:
-    """The table as it must be; made day by day, so that no more is held at once."""
-    readings, rejected = inputs = _inputs(paths)
-    days = select(_DAYS, _DAY_COLUMN, readings=readings, rejected=rejected)
-    made = [_reports(*_of_day(inputs, day)) for day in days["day"].to_pylist()]
-    return pa.concat_tables([QUALITY.plain_schema.empty_table(), *made])
+def spans(days: Iterable[tuple[str, dt.datetime]]) -> list[Span]:
+    """Return spans that cover these days of containers and do not overlap. Consecutive days share a span."""
+    boxes: dict[dt.datetime, set[str]] = {}
+    for box, day in days:
+        boxes.setdefault(day, set()).add(box)
+    runs: list[list[dt.datetime]] = []
+    for day in sorted(boxes):
+        if runs and day - runs[-1][-1] == _DAY:
+            runs[-1].append(day)
+        else:
+            runs.append([day])
+    if len(runs) > MOST_SPANS:
+        runs = [sorted(boxes)]
+    return [Span(run[0], run[-1] + _DAY, Boxes.of(set().union(*(boxes[day] for day in run)))) for run in runs]
 
 
-def _inputs(paths: TablePaths) -> tuple[Any, Any]:
-    """``readings`` and ``readings_rejected``, opened once for all days."""
-    return open_dataset(paths, "readings"), open_dataset(paths, "readings_rejected")
+def update(lake: Lake, touched: Sequence[Span]) -> int:
+    """Recompute these days. Return how many rows were written or deleted."""
+    from pyspark.sql import functions as F
+
+    if not touched:
+        return 0
+    readings, rejected = lake.read("readings"), lake.read("readings_rejected")
+    days = sum((span.until - span.since) // _DAY * len(span.boxes.names or ()) for span in touched)
+
+    def union(parts: Iterable[DataFrame]) -> DataFrame:
+        found = reduce(lambda one, other: one.unionByName(other), parts)
+        return found.coalesce(1) if days <= FEW_DAYS else found
+
+    def read(span: Span) -> DataFrame:
+        return span.boxes.rows_of(readings.where(span.of("device_date_time")))
+
+    def refused(span: Span) -> DataFrame:
+        unknown = F.col("received_date_time").isNull() & span.of("record_date_time")
+        return span.boxes.rows_of(rejected.where(span.of("received_date_time") | unknown))
+
+    def within(rows: DataFrame) -> DataFrame:
+        return union(span.boxes.rows_of(rows.where(span.of("day"))) for span in touched)
+
+    fresh = quality(union(map(read, touched)), union(map(refused, touched)))
+    return replace_rows(lake, QUALITY, fresh, within=within, bounds=_bounds(touched))
 
 
-def _of_day(inputs: tuple[Any, Any], day: dt.datetime, own: pc.Expression | None = None) -> tuple[Any, Any]:
-    """The rows of both inputs that fall into a day, of all containers or of some."""
-    received = pc.coalesce(pc.field("received_date_time"), pc.field("record_date_time"))
-    measured = pc.field("device_date_time")
-    read = (measured >= day) & (measured < day + _DAY)
-    refused = (received >= day) & (received < day + _DAY)
-    if own is not None:
-        read, refused = own & read, own & refused
-    readings, rejected = inputs
-    return readings.filter(read), rejected.filter(refused)
-
-
-def _reports(readings: Any, rejected: Any) -> pa.Table:
-    return select(_STATEMENT, QUALITY.plain_schema, readings=readings, rejected=rejected)
+def _bounds(touched: Sequence[Span]) -> tuple[Bound, ...]:
+    every = Boxes.of(name for span in touched for name in span.boxes.names or ())
+    return (Between("day", touched[0].since, touched[-1].until - _DAY), *every.bounds)

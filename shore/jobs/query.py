@@ -1,29 +1,35 @@
-"""One running query: the endpoint that it logs in to, what its progress tells in the words of
-``shore.jobs.status``, when it is started again, and its error in one sentence."""
+"""One running query: the endpoint it logs in to, its progress as a ``JobStatus``, its restarts, and its error as one
+sentence."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
-from shore.delta.table_errors import repair_hint
-from shore.errors import JobFailedError, SlowWorkerError
+from shore.delta.table_errors import as_table_errors, repair_hint
+from shore.errors import COMMIT_CONFLICTS, DataLossError, JobFailedError, LostExecutorError, SlowWorkerError
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
+from shore.paths import TablePaths
+from shore.source.losses import LOSS_HINT
 
 
 class RotatingEndpoint:
-    """Asked at each start of a query; what is started already keeps the password that it was started with, because
-    that has gone to Spark's tasks."""
+    """The Kafka endpoint, read again at each start of a query. A running query keeps the password that it started with,
+    because Spark's tasks already have it."""
 
     def __init__(self, ask: Endpoint, spark: SparkSession) -> None:
         self._ask, self._spark = ask, spark
@@ -31,7 +37,7 @@ class RotatingEndpoint:
         self._of_jobs: dict[str, KafkaEndpoint] = {}
 
     def renew(self, job: str) -> KafkaEndpoint:
-        """The endpoint for a job's query that starts now, and for the sources and sinks that it makes."""
+        """Return the endpoint for a job's query that starts now, and register it for the query's source."""
         endpoint = self._of_jobs[job] = current(self._ask)
         if endpoint != self._registered:
             register(self._spark, endpoint)
@@ -39,35 +45,26 @@ class RotatingEndpoint:
         return endpoint
 
     def has_changed(self, job: str) -> bool:
-        """Whether a job's query would log in otherwise if it started now: then a refused login passes by itself."""
+        """Return whether the endpoint has changed since the job's query started; a restart may cure a refused login."""
         return current(self._ask) != self._of_jobs.get(job)
 
 
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+"""The exceptions that Spark raises."""
 _SLOW_WORKER = "Python worker failed to connect back"
-# Spark then advises to remove the checkpoint, which would repeat what is in the table.
+# We word this error ourselves: Spark's message advises to remove the checkpoint, which would append rows twice.
+_LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
 _ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
 
 
-# Of Delta's and delta-rs's writers: another one was first; the batch is made again from what is there then.
-_CONFLICTS = frozenset(
-    {
-        "CommitFailedError",
-        "ConcurrentAppendException",
-        "ConcurrentDeleteDeleteException",
-        "ConcurrentDeleteReadException",
-        "ConcurrentTransactionException",
-        "ConcurrentWriteException",
-        "MetadataChangedException",
-    }
-)
-STORED: Final = "stored"
-"""Name of what a query observes when rows of its DataFrame stand for many: ``rows``, how many it has stored."""
-PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... start again; then always the last
+_READ_TWICE: Final[dict[tuple[str, int], int]] = {}
+_MOST_READ_TWICE: Final = 100  # batches; Spark keeps the progress of fewer
+PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, ... restart; then always the last
 
 
 class NotStarted:
-    """What ``Running`` asks of a query, for one that could not be started yet."""
+    """Stands in for the query in a ``QueryHandle`` while the query cannot be started."""
 
     isActive = False  # Spark's name
     recentProgress: tuple[Any, ...] = ()  # Spark's name
@@ -78,10 +75,10 @@ class NotStarted:
 
 @dataclass(slots=True)
 class QueryHandle:
-    """One started query, and the rows of its batches in this run.
+    """One started query, and the rows of its batches in this run (``batches``, by number).
 
-    ``failed`` is why it stands still: for good, or until ``again``, the time (of ``time.monotonic``) of its next start.
-    ``failing_since`` is when that began; a batch that is done ends it.
+    ``failed`` says why the query does not run. It has failed for good unless ``again`` is set, the time (of
+    ``time.monotonic``) of its next start. The failures began at ``failing_since``; a completed batch resets this.
     """
 
     job: Job
@@ -96,7 +93,7 @@ class QueryHandle:
     _tries: int = 0
 
     def fail(self, error: JobFailedError, *, now: float | None = None) -> None:
-        """Note why the query ended; with ``now`` it is to be started again after a pause that grows."""
+        """Record why the query ended. With ``now``, schedule a restart after the next of ``PAUSES``."""
         self.failed = error
         self.error, self.error_at = str(error), dt.datetime.now(dt.UTC)
         self.failing_since = self.failing_since or self.error_at
@@ -112,20 +109,20 @@ class QueryHandle:
     def _state(self) -> State:
         if self.failed is not None:
             return "failed" if self.again is None else "retrying"
-        if self.query.isActive or self.query.exception() is not None:  # that it has ended is seen in a moment
+        if self.query.isActive or self.query.exception() is not None:  # the runner handles the exception next
             return "running" if self.failing_since is None else "retrying"
         return "done"
 
     def status(self) -> JobStatus:
-        """What the query's progress tells so far."""
+        """Return the job's status from the query's progress so far."""
         recent: list[Any] = list(self.query.recentProgress)
         for progress in recent:
             if rows := rows_of(progress):
                 self.batches[progress["batchId"]] = rows
         last = recent[-1] if recent else None
         backlog = _backlog(last)
-        if last and self.failed is None:  # the query has come through: what stood in its way is over
-            waits = "unreachable" in backlog  # but its site is away, and nothing can be read
+        if last and self.failed is None:  # the query makes progress, so earlier failures are over
+            waits = "unreachable" in backlog  # unless its site cannot be reached
             self.failing_since = (self.failing_since or dt.datetime.now(dt.UTC)) if waits else None
             self._tries = 0
         state = list(last["stateOperators"]) if last else []
@@ -151,10 +148,17 @@ class QueryHandle:
         )
 
 
+def note_read_twice(query: str, batch: int, rows: int) -> None:
+    """Record how many rows a batch of a query (by its id) has that was read twice: Spark counts the rows of each read,
+    so its progress says twice as many."""
+    _READ_TWICE[query, batch] = rows
+    while len(_READ_TWICE) > _MOST_READ_TWICE:
+        _READ_TWICE.pop(next(iter(_READ_TWICE)))
+
+
 def rows_of(progress: Any) -> int:
-    """How many rows a batch had: as many as the query says were stored, where it observes ``STORED``."""
-    stored = (progress.get("observedMetrics") or {}).get(STORED)
-    return int((stored["rows"] or 0) if stored is not None else progress["numInputRows"])
+    """Return how many rows the batch of a progress had."""
+    return _READ_TWICE.get((str(progress["id"]), progress["batchId"]), int(progress["numInputRows"]))
 
 
 def _seconds(progress: Any) -> float:
@@ -168,7 +172,7 @@ def _speed(progress: Any) -> float | None:
 
 
 def _backlog(progress: Any) -> dict[str, Any]:
-    """What the source ``fairlead`` reports; empty for queries that read tables."""
+    """Return what the source ``fairlead`` reports of its logs; empty for queries that read tables."""
     if not progress or len(progress["sources"]) != 1:
         return {}
     text = progress["sources"][0]["latestOffset"]
@@ -180,13 +184,19 @@ def _backlog(progress: Any) -> dict[str, Any]:
 
 
 def job_failure(job: str, message: str) -> JobFailedError:
-    """The error of a query in one sentence: Spark wraps the cause in pages of Java and Python."""
-    causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
+    """Return a query's error with its cause in one sentence. Spark wraps the cause in pages of stack traces."""
+    name, why = _cause(message)
     first, *_ = message.strip().splitlines() or ["Spark gave no reason"]
     if _SLOW_WORKER in message:
         return SlowWorkerError(
             f"job {job} failed: a Python worker of Spark did not start within Spark's ten seconds",
             hint="the machine is too busy; run the same command again, it goes on where this one stopped",
+            job=job,
+        )
+    if _LOST_ROWS in message:
+        return LostExecutorError(
+            f"job {job} failed: an executor of Spark ended in the middle of a batch",
+            hint="run the same command again, it does the batch again; the executor's machine says why it ended",
             job=job,
         )
     if _LOST_STATE in message:
@@ -196,18 +206,52 @@ def job_failure(job: str, message: str) -> JobFailedError:
             "checkpoint anew from the logs",
             job=job,
         )
-    cause = f"{causes[-1][1]}: {causes[-1][2]}" if causes else first
+    cause = f"{name}: {why}" if name else first
+    if name == DataLossError.__name__:
+        return JobFailedError(f"job {job} has stopped: {why}", hint=LOSS_HINT, passing=True, job=job)
     return JobFailedError(
         f"job {job} failed: {cause}",
         hint=repair_hint(cause)
         or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
-        passing=bool(causes) and causes[-1][1] in _CONFLICTS | _retriable(FairleadError),
+        passing=name in COMMIT_CONFLICTS | _names(FairleadError, retriable=True),
         job=job,
     )
 
 
-def _retriable(kind: type[FairleadError]) -> frozenset[str]:
-    """The names of all errors below ``kind`` that may pass by themselves."""
-    own = {kind.__name__} if kind.retriable else set()
-    return frozenset(own.union(*(_retriable(below) for below in kind.__subclasses__())))
+def raise_cause(error: Exception) -> None:
+    """Raise the cause of a Spark error where that is one of Fairlead's own errors; else do nothing.
+
+    Raises:
+        UnavailableError: names the cause in one sentence.
+    """
+    name, why = _cause(str(error))
+    if name in _names(FairleadError):
+        raise UnavailableError(f"{name}: {why}", hint="try again; 'fairlead shore status' tells more") from error
+
+
+@contextlib.contextmanager
+def as_shore_errors(paths: TablePaths) -> Iterator[None]:
+    """Turn Spark's errors raised inside into one that names the damaged table or the cause in a task.
+
+    Raises:
+        UnavailableError: a table or a log cannot be read, or a table cannot be written.
+    """
+    with as_table_errors(paths):
+        try:
+            yield
+        except SPARK_ERRORS as error:
+            raise_cause(error)
+            raise OSError(str(error)) from error
+
+
+def _cause(message: str) -> tuple[str, str]:
+    """Return name and message of the innermost error; empty texts without one."""
+    causes = [match for line in message.splitlines() if (match := _ERROR_LINE.match(line.strip()))]
+    return (causes[-1][1], causes[-1][2]) if causes else ("", "")
+
+
+def _names(kind: type[FairleadError], *, retriable: bool = False) -> frozenset[str]:
+    """Return the names of ``kind`` and all its subclasses; with ``retriable`` only of those that are."""
+    own = {kind.__name__} if kind.retriable or not retriable else set()
+    return frozenset(own.union(*(_names(below, retriable=retriable) for below in kind.__subclasses__())))

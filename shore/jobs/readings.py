@@ -1,41 +1,69 @@
-"""Job ``readings``: every data record of every container log becomes a row of ``readings`` or ``readings_rejected``.
+"""Job ``readings``: writes every data record of every container log to ``readings`` or ``readings_rejected``.
 
-The tasks that read the logs also write the tables' files; what comes to the driver is a row for each file. A batch is
-one commit to ``readings_rejected`` if anything was rejected, then one to ``readings``. Both carry the query's id and
-the batch's number, so a repeated batch is not committed twice, wherever the one before it stopped; what it had written
-until then belongs to no version.
+A batch is one append to ``readings`` and, if records were rejected, one to ``readings_rejected``. Both carry the
+query's id and the batch's number, so a repeated batch is appended to neither table twice. The first append counts the
+rejected records while it reads the logs. The logs are read a second time only to store rejected records. These are
+rare, and to cache every batch for them would make all batches slower.
+
+After a crash Spark repeats the batch:
+
+========================================  ==========================================================================
+the driver died                           the repeated batch
+========================================  ==========================================================================
+before the append to ``readings``         is a new one
+between the two appends                   finds itself in ``readings``, and appends to ``readings_rejected`` only
+after the last one                        finds itself in both tables, and appends nothing
+========================================  ==========================================================================
+
+The repeated batch cannot know whether records were rejected. If none were, its append to ``readings_rejected`` has no
+rows and only records that the batch is done.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.delta.files import NewFile
-from shore.delta.write import commit_files, last_version
+from shore.delta.commit import append_once, is_committed
 from shore.jobs.model import JobContext, query_id
-from shore.jobs.query import STORED
+from shore.jobs.query import note_read_twice
 from shore.paths import TablePaths
+from shore.source.readings import REASON
 from shore.tables.readings import READINGS, READINGS_REJECTED
+
+_NO_DICTIONARY: Final = {
+    f"parquet.enable.dictionary#{field.name}": "false"
+    for field in READINGS.plain_schema
+    if not pa.types.is_string(field.type)
+}
+"""Settings that limit Parquet dictionaries to text columns, where values repeat. Dictionaries for numbers and payloads
+took a third of the JVM's time and made the files larger."""
 
 
 def query(context: JobContext) -> DataStreamWriter:
     paths = context.paths
-    streams = ",".join(context.topology.moving_streams)
-    files = context.read_logs("readings", streams=streams, rows="files", folder=paths.tables)
-    files = files.observe(STORED, F.sum("rows").alias("rows"))
-    writer: DataStreamWriter = files.writeStream.foreachBatch(lambda batch, number: store(batch, number, paths))
+    for name, value in _NO_DICTIONARY.items():
+        context.spark.conf.set(name, value)
+    rows = context.read_logs("readings", streams=",".join(context.topology.moving_streams), rows="readings")
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, number: store(batch, number, paths))
     return writer
 
 
 def store(batch: DataFrame, number: int, paths: TablePaths) -> None:
-    """Commit one batch to the tables that do not have it yet. ``readings`` is the last of them: with it all is done."""
+    """Append one batch of rows of ``READINGS_SCHEMA`` to each of the two tables that does not have it yet."""
     app = query_id(batch)
-    done = last_version(paths.table(READINGS.name), app)
-    if done is not None and done >= number:
-        return
-    files = [NewFile(**row.asDict()) for row in batch.collect()]
-    for table in (READINGS_REJECTED, READINGS):
-        if own := [file for file in files if file.table == table.name]:
-            commit_files(paths.table(table.name), table.schema, own, app=app, version=number)
+    if not is_committed(paths.table(READINGS.name), app=app, version=number):
+        counted = Observation()
+        rows = batch.observe(counted, F.count(F.lit(1)).alias("rows"), F.count(REASON).alias("rejected"))
+        rows = rows.where(F.col(REASON).isNull()).select(*READINGS.plain_schema.names)
+        append_once(rows, paths.table(READINGS.name), app=app, version=number)
+        if not counted.get["rejected"]:
+            return
+        note_read_twice(app, number, counted.get["rows"])
+    if not is_committed(paths.table(READINGS_REJECTED.name), app=app, version=number):
+        rows = batch.where(F.col(REASON).isNotNull()).select(*READINGS_REJECTED.plain_schema.names)
+        append_once(rows, paths.table(READINGS_REJECTED.name), app=app, version=number)

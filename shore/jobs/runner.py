@@ -1,4 +1,4 @@
-"""Running jobs: all in one Spark session, once over what is there or continuously until told to stop."""
+"""Run jobs in one Spark session: once over the data that is there now, or continuously until stopped."""
 
 from __future__ import annotations
 
@@ -21,19 +21,33 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fairlead.errors import ConfigurationError, FairleadError, UnknownNameError
 from fairlead.kafka.endpoint import Endpoint, current
+from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.readers import kept_tables
-from shore.jobs import alerts, alerts_now, conditions, feeds, operations, quality, readings, voyages
-from shore.jobs.entitlement import customers_here
+from shore.feeds.readers import customers_here, kept_tables
+from shore.jobs import (
+    alerts,
+    alerts_now,
+    conditions,
+    containers_now,
+    feeds,
+    histories,
+    operations,
+    quality,
+    readings,
+    reference,
+    ships,
+)
+from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
-from shore.paths import TablePaths
+from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
 from shore.session import spark as open_session
+from shore.storage import open_paths, spark_settings
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from topologies.model import Shore, Topology
@@ -41,9 +55,9 @@ from topologies.model import Shore, Topology
 
 @contextlib.contextmanager
 def interrupts(stop: threading.Event) -> Iterator[threading.Event]:
-    """While inside, the first SIGINT or SIGTERM sets ``stop`` and the event given back; a second one is as usual.
+    """While inside, set ``stop`` and the yielded event at the first SIGINT or SIGTERM. A second one acts as usual.
 
-    Outside the main thread, where Python handles no signals, only ``stop`` counts.
+    Outside the main thread, where Python handles no signals, the yielded event is never set.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -69,7 +83,7 @@ _STATUS_SECONDS = 1.0
 
 
 class StatusReporter:
-    """Keeps ``jobs``. The last error of each job, and what jobs of earlier runs did, is taken over from the file."""
+    """Keeps ``jobs`` in the status file. Takes last errors, and the status of other jobs, over from earlier runs."""
 
     def __init__(
         self, folder: Path, jobs: Sequence[Job], on_progress: Callable[[Mapping[str, JobStatus]], None] | None
@@ -83,7 +97,7 @@ class StatusReporter:
         self._others = {name: status for name, status in known.items() if name not in self.jobs}
 
     def refresh(self, running: Sequence[QueryHandle], *, now: bool = False) -> None:
-        """Bring the state up to date; cheap enough to be called often."""
+        """Update the status, at most every ``_STATUS_SECONDS`` unless ``now``; cheap enough to be called often."""
         if not now and time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _STATUS_SECONDS
@@ -92,7 +106,7 @@ class StatusReporter:
         self.show()
 
     def fail(self, error: BaseException) -> None:
-        """The run ends with this error."""
+        """Record that the run ends with this error."""
         name = error.fields.get("job") if isinstance(error, JobFailedError) else None
         for job, status in self.jobs.items():
             if job == name:
@@ -102,7 +116,7 @@ class StatusReporter:
         self.finish("stopped", error=str(error) or type(error).__name__ if told else None)
 
     def finish(self, state: Literal["done", "stopped"], *, error: str | None = None) -> None:
-        """No job runs any more."""
+        """Record that no job runs any more."""
         for job, status in self.jobs.items():
             if status.state in ALIVE:
                 self.jobs[job] = msgspec.structs.replace(status, state=state)
@@ -115,7 +129,7 @@ class StatusReporter:
 
 
 def _carried(status: JobStatus, before: JobStatus | None) -> JobStatus:
-    """With the last error, if it has none of its own."""
+    """Return the status with the error of the status before, if it has none of its own."""
     if status.error is not None or before is None:
         return status
     return msgspec.structs.replace(status, error=before.error, error_at=before.error_at)
@@ -132,7 +146,7 @@ JOBS: dict[str, Job] = {
             readings.query,
             lambda topology: bool(topology.moving_streams),
         ),
-        Job("operations", 1, (*(o.table.name for o in OPERATIONS), "custody"), "10 seconds", operations.query),
+        Job("operations", 1, tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
         Job(
             "alerts",
             1,
@@ -141,62 +155,48 @@ JOBS: dict[str, Job] = {
             alerts.query,
             lambda topology: bool(topology.moving_streams),
         ),
-        # An hour's conditions need not be newer than a minute, and a merge is the most expensive batch of all.
+        Job(
+            "histories",
+            2,
+            ("bookings", "custody"),
+            "30 seconds",
+            histories.query,
+            inputs=histories.INPUTS,
+        ),
+        Job(
+            "ships",
+            2,
+            ("dock_movements", "port_calls", "voyages", "ships_now"),
+            "60 seconds",
+            ships.query,
+            inputs=ships.INPUTS,
+        ),
+        # Conditions of an hour may be a minute old, and their merge is the most expensive batch of all.
         Job(
             "conditions",
             2,
-            ("conditions", "excursions", "excursion_parts", "mkt"),
+            ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
             "60 seconds",
             conditions.query,
             inputs=("readings",),
         ),
         Job(
-            "alerts_now",
-            2,
-            ("alerts_now",),
-            "20 seconds",
-            alerts_now.query,
-            inputs=("alerts", "alerts_ashore", "booking_changes", "custody_entries"),
-        ),
-        Job(
             "feeds",
-            2,
+            3,
             ("feeds",),
             "10 seconds",
             feeds.query,
             lambda topology: bool(customers_here(topology)),
-            inputs=("readings", "alerts", "booking_changes", "custody_entries", "events"),
+            inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
-        # What others find is counted there, so with --once it comes after them.
-        Job(
-            "voyages",
-            3,
-            ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
-            "20 seconds",
-            voyages.query,
-            inputs=(
-                "readings",
-                "booking_changes",
-                "events",
-                "positions",
-                "custody_entries",
-                "alerts",
-                "alerts_ashore",
-            ),
-        ),
-        # Days are read again as a whole: seldom.
-        Job(
-            "quality",
-            3,
-            ("quality",),
-            "300 seconds",
-            quality.query,
-            inputs=("readings", "readings_rejected"),
-        ),
+        Job("quality", 2, ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
+        # These follow tables of stage 2.
+        Job("containers_now", 3, ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
+        Job("alerts_now", 3, ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
     )
 }
 PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}
-"""Pauses where customers have feeds: a record waits for two batches, and is to be in its feed within 5 s."""
+"""Trigger intervals where customers have feeds. A record waits for two batches and must be in its feed within 5 s."""
 MAX_RECORDS = 500_000
 MAX_STARTS = 4  # of one query in one run
 _POLL_SECONDS = 0.2
@@ -219,36 +219,36 @@ def run(
     """Run shore's jobs for one topology.
 
     Args:
-        endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``; given as a function, it is asked at each
-            start of a query, and one that a changed password has ended is started again.
-        folder: The topology's state folder; tables and checkpoints are there unless ``shore.storage`` names a URL.
-        jobs: Names of jobs; all that the topology has work for when None.
+        endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``. A function is called at each start of a
+            query, and a query that ended because its password was changed is restarted.
+        folder: The topology's state folder; tables and checkpoints are there unless ``shore.tables`` names a URL.
+        jobs: Names of jobs; None runs all that the topology has work for.
         once: Read what is there now, then return. Otherwise run until ``stop`` is set.
-        session: A Spark session to use and leave running; else one is started for this call and stopped.
-        settings: Spark settings that win over the usual ones.
-        max_records: Bound of one micro-batch of the jobs that read logs.
-        intervals: Other pauses than the usual, by job ("5 seconds").
-        on_progress: Called about once a second with the state of every job.
+        session: A Spark session to use and leave running. Without one, a session is started and stopped by this call.
+        settings: Spark settings that override the defaults.
+        max_records: The largest number of offsets in one micro-batch of the jobs that read logs.
+        intervals: Trigger intervals that override the defaults, by job ("5 seconds").
+        on_progress: Called about once a second with the status of every job.
 
     Returns:
-        The last state of every job.
+        The last status of every job.
 
     Raises:
         AlreadyRunningError: another process runs shore for this folder, or another machine for this storage.
-        LeaseLostError: another machine has taken over, as this process stood still for too long.
+        LeaseLostError: another machine has taken over, because this process stood still for too long.
         SplitStateError: a checkpoint and its tables do not belong together.
         CheckpointDamagedError: a file of a checkpoint cannot be read.
-        JobFailedError: a query ended with an error; with ``once`` the others were stopped, else they went on until
+        JobFailedError: a query ended with an error. With ``once`` the others were stopped, else they went on until
             ``stop``. Errors that may pass by themselves (a site does not answer) end only a run with ``once``.
     """
     if topology.shore is None:
         raise ConfigurationError(
             f"topology {topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    asked = current(endpoint)  # what is wrong with it is said before Spark starts
+    asked = current(endpoint)  # raises its errors before Spark starts
     pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
-    paths = TablePaths.of(folder, topology.shore.storage)
+    paths = open_paths(topology.shore, folder)
     stop = stop or threading.Event()
     with only_one(folder, paths) as lease:
         if lease is not None:
@@ -257,8 +257,6 @@ def run(
         try:
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
-            for table in TABLES.values():
-                table.create(paths.table(table.name))
         except FairleadError as error:
             reporter.fail(error)
             raise
@@ -268,7 +266,16 @@ def run(
         ):
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
-            _run_stages(context, site, chosen, once, reporter, stop)
+            try:
+                create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
+                reference.write(context.lake, topology)
+            except Exception as error:
+                reporter.fail(error)
+                raise
+            readers = [job.name for job in JOBS.values() if not job.reads_logs]
+            upkeep = Maintenance(topology, topology.shore, folder, paths, readers)
+            with upkeep.running(spark) if not once else contextlib.nullcontext():
+                _run_stages(context, site, chosen, once, reporter, stop)
         if lease is not None:
             lease.check()
         if once and interrupted.is_set():
@@ -277,7 +284,8 @@ def run(
 
 
 def choose_jobs(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:
-    """The jobs of these names in the order they depend on each other; for None all that have something to do."""
+    """Return the jobs of these names (``UnknownNameError`` for an unknown one), or all that the topology has work for.
+    They come in the order of ``JOBS``."""
     if not names:
         return tuple(job for job in JOBS.values() if job.needed(topology))
     for name in names:
@@ -299,10 +307,17 @@ def _session(
 
 @contextlib.contextmanager
 def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A Spark session as a topology's shore wants it, for several runs; its JVM ends with it."""
-    extra = {**shore.settings, **(settings or {})}
+    """Hold a Spark session with a topology's settings, for one or several runs. On exit its JVM ends.
+
+    Raises:
+        UnavailableError: Spark does not start, its cluster gives no executor, or it cannot open the tables' storage.
+    """
+    paths = open_paths(shore, folder)
+    usual = spark_settings(paths, shore.master) | event_log(paths, shore.master)
+    extra = {**usual, **shore.settings, **(settings or {})}
     session = open_session(folder, master=shore.master, extra=extra, packages=shore.packages)
     try:
+        check_filesystem(session, paths)
         yield session
     finally:
         close_session(session)
@@ -341,7 +356,7 @@ def _run_stages(
 
 
 def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> QueryHandle:
-    """A job's first start. In a run without end, one that may come through later is put off like any other."""
+    """Start a job for the first time. In a continuous run, schedule a retry where the error may pass by itself."""
     try:
         return QueryHandle(job, start(job))
     except JobFailedError as error:
@@ -353,11 +368,11 @@ def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> Quer
 
 
 def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
-    """Start a job's query; tried again while Spark's workers are too slow to start.
+    """Start a job's query. Retriable errors of Spark, such as slow workers, get up to ``MAX_STARTS`` attempts.
 
     Raises:
-        JobFailedError: it cannot be started; in a run without end also where what it needs does not answer.
-        FairleadError: what else is wrong.
+        JobFailedError: Spark cannot start it. In a continuous run, also where a site or storage does not answer.
+        FairleadError: any other error of the job's own.
     """
     for attempt in range(1, MAX_STARTS + 1):
         try:
@@ -387,14 +402,14 @@ def wait_for_queries(
     forever: bool = False,
     passing: Callable[[str], bool] = lambda _job: False,
 ) -> None:
-    """Until all have ended, one has failed, or ``stop`` is set.
+    """Wait until all queries have ended, one has failed for good, or ``stop`` is set.
 
-    A query that failed only because the machine was busy is started again from its checkpoint, a few times.
-    ``forever``, one whose error may pass by itself is started again after a pause until it comes through, and one that
-    has failed for good does not stop the others: its error is raised when there are no others left, or at the end.
+    A query with a retriable error (slow worker, lost executor) restarts at once, with ``MAX_STARTS`` starts at most.
+    With ``forever``, a query whose error may pass by itself restarts after a pause until it succeeds, and a query that
+    has failed for good does not stop the others: its error is raised when no other is left, or at the end.
 
     Args:
-        passing: Whether any error of a job may have passed by now, because what it is started with has changed.
+        passing: Whether any error of this job may have passed, because the endpoint that it starts with has changed.
 
     Raises:
         JobFailedError: the first job that failed for good.
@@ -416,7 +431,7 @@ def wait_for_queries(
 def _tend(
     one: QueryHandle, start: Callable[[Job], StreamingQuery], *, forever: bool, passing: Callable[[str], bool]
 ) -> None:
-    """Look after one query: note that it has failed, start it again when that is due."""
+    """Check one query: record that it has failed, or restart it when that is due."""
     now = time.monotonic()
     if one.again is not None:
         if now < one.again:

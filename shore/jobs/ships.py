@@ -1,227 +1,213 @@
-"""Keeping ``port_calls`` and ``voyages`` equal to what ``shore.sailing`` makes of ``dock_movements`` and ``positions``.
+"""Job ``ships``: keeps ``dock_movements``, ``port_calls``, ``voyages`` and ``ships_now``.
 
-A part of job ``voyages``. Of each ship that something new is known of, all ARRI and DEPA are read, and the positions
-around what is new; the calls and legs there are made again and exchanged, one commit a table for all ships.
+New events recompute the movements that they describe, from all copies of the events. New movements and positions of a
+ship recompute the part of its history that they may change (``shore.sailing.window``), from all of its movements and
+the positions around that part. The newest position of a ship is the newest of the stored one and the new ones. A change
+of the topology recomputes all rows. The tables are the only state.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping
+from functools import reduce
+from operator import or_
+from typing import Any, Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.delta.datasets import is_in, open_dataset
-from shore.delta.write import exchange_rows
-from shore.jobs.reference import stored
-from shore.paths import TablePaths
-from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail, window
+from shore.delta.commit import Between, Bound, OneOf, replace_rows
+from shore.delta.lake import Lake, computed
+from shore.jobs.model import JobContext
+from shore.sailing import TimeBounds, window
+from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
+from shore.tables.itineraries import CALL, LEG, events_of, instant, itineraries, named, ship_events
 from shore.tables.model import Table
 from shore.tables.port_calls import PORT_CALLS
-from shore.tables.reference import SITES
+from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 from shore.tables.voyages import VOYAGES
 
-Span = tuple[dt.datetime, dt.datetime]
-"""The first and the last time of what is new of a ship."""
-
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
-_TOGETHER = 20  # ships whose positions are read in one go
-_ORDER = ("vessel_imo_number", "device_date_time", "log", "log_offset")
-
-
-def update(paths: TablePaths, spans: Mapping[str, Span]) -> None:
-    """Make the calls and legs around what is new of these ships again.
-
-    Args:
-        spans: By IMO number. Movements and positions that are new must be in their tables.
-    """
-    if not spans:
-        return
-    sea = _Sea(paths)
-    events = sea.events(sorted(spans))
-    bounds = {
-        ship: window(events.get(ship, ()), _micros(first), _micros(last)) for ship, (first, last) in spans.items()
-    }
-    calls, legs = sea.rows(bounds, events)
-    _exchange(paths, PORT_CALLS, calls, bounds, "call_date_time")
-    _exchange(paths, VOYAGES, legs, bounds, "leg_date_time")
+INPUTS: Final = ("events", "positions", "sites", "owners")
+EVENT, POSITION, TOPOLOGY = "event", "position", "topology"
+"""The values of column ``kind`` in a batch: what a row is about."""
+_SHIP: Final = "vessel_imo_number"
+_MOST: Final = "64m"  # bytes of a table in one batch
+_NAMED: Final = 100  # ships: up to so many are literals in a condition, by which Delta skips files
+_RANGES: Final = 50  # time ranges in one condition
+_MADE: Final = ((PORT_CALLS, CALL, "call_date_time"), (VOYAGES, LEG, "leg_date_time"))
+_WINDOW: Final = "ship string, since long, until long, read_since long, read_until long"
 
 
-def port_calls(paths: TablePaths) -> pa.Table:
-    """Table ``port_calls`` as it must be."""
-    return _everything(paths)[0]
+class Span(NamedTuple):
+    """The first and the last time of a ship's new rows, in microseconds since 1970."""
+
+    first: int
+    last: int
 
 
-def voyages(paths: TablePaths) -> pa.Table:
-    """Table ``voyages`` as it must be."""
-    return _everything(paths)[1]
+def query(context: JobContext) -> DataStreamWriter:
+    """Build the query, which follows the events, the positions, and the topology."""
+    lake = context.lake
+    rows = changes(
+        lake.new_rows("events", maxBytesPerTrigger=_MOST),
+        lake.new_rows("positions", maxBytesPerTrigger=_MOST),
+        lake.changed_rows("sites"),
+        lake.changed_rows("owners"),
+    )
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
+    return writer
 
 
-def _everything(paths: TablePaths) -> tuple[pa.Table, pa.Table]:
-    sea = _Sea(paths)
-    events = sea.events()
-    return sea.rows({ship: TimeBounds() for ship in sorted({*events, *sea.ships()})}, events)
+def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
+    """Return the new rows of the inputs: ``kind``, ``event_id`` for events, and the columns ``USED`` for positions."""
 
+    def kind(name: str) -> Column:
+        return F.lit(name).alias("kind")
 
-class _Sea:
-    """What the tables know of ships."""
-
-    def __init__(self, paths: TablePaths) -> None:
-        self._movements = open_dataset(paths, "dock_movements")
-        self._positions = open_dataset(paths, "positions")
-        sites = stored(paths, SITES).to_pylist()
-        self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
-        self._ports = sorted(
-            {
-                Port(row["un_location_code"], row["latitude"], row["longitude"])
-                for row in sites
-                if row["latitude"] is not None
-            }
-        )
-
-    def ships(self) -> list[str]:
-        """Those that have positions."""
-        found = self._positions.to_table(columns=["vessel_imo_number"], filter=pc.field("problem").is_null())
-        return [ship for ship in pc.unique(found["vessel_imo_number"]).to_pylist() if ship is not None]
-
-    def events(self, ships: Sequence[str] | None = None) -> dict[str, list[ShipEvent]]:
-        """Every ARRI and DEPA with a ship and a port, by ship."""
-        wanted = is_in("movement", ("ARRI", "DEPA"))
-        if ships is not None:
-            wanted &= is_in("vessel_imo_number", ships)
-        columns = ["event_id", "movement", "event_date_time", "un_location_code", "vessel_imo_number"]
-        found: dict[str, list[ShipEvent]] = {}
-        for row in self._movements.to_table(columns=[*columns, "voyage_reference"], filter=wanted).to_pylist():
-            if row["vessel_imo_number"] is None or row["un_location_code"] is None:
-                continue
-            event = ShipEvent(
-                _micros(row["event_date_time"]),
-                row["movement"],
-                row["un_location_code"],
-                row["event_id"],
-                row["voyage_reference"],
-            )
-            found.setdefault(row["vessel_imo_number"], []).append(event)
-        return found
-
-    def rows(
-        self, bounds: Mapping[str, TimeBounds], events: Mapping[str, Sequence[ShipEvent]]
-    ) -> tuple[pa.Table, pa.Table]:
-        """Rows of both tables that begin within the bounds of each ship."""
-        calls: list[dict[str, Any]] = []
-        legs: list[dict[str, Any]] = []
-        ships = sorted(bounds)
-        for together in (ships[first : first + _TOGETHER] for first in range(0, len(ships), _TOGETHER)):
-            tracks = self._tracks({ship: bounds[ship] for ship in together})
-            for ship in together:
-                begun, sailed = sail(events.get(ship, ()), tracks(ship), self._ports, bounds[ship])
-                name = {"vessel_imo_number": ship, "vessel": self._names.get(ship)}
-                calls += [name | _call(call) for call in begun]
-                legs += [name | _leg(leg) for leg in sailed]
-        return (
-            pa.Table.from_pylist(calls, schema=PORT_CALLS.plain_schema),
-            pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
-        )
-
-    def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
-        """Reads the positions of some ships, in one go, and gives that of each."""
-        wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
-        since = [part.read_since for part in bounds.values()]
-        until = [part.read_until for part in bounds.values()]
-        if (first := min((t for t in since if t is not None), default=None)) is not None and None not in since:
-            wanted &= pc.field("device_date_time") >= _time(first)
-        if (last := max((t for t in until if t is not None), default=None)) is not None and None not in until:
-            wanted &= pc.field("device_date_time") < _time(last)
-        columns = ["latitude", "longitude", "speed_over_ground", "navigation_status"]
-        found = self._positions.to_table(columns=[*_ORDER, *columns], filter=wanted)
-        ordered = found.sort_by([(name, "ascending") for name in _ORDER])
-        names = ordered["vessel_imo_number"].to_numpy()
-
-        def track(ship: str) -> Track:
-            low, high = np.searchsorted(names, ship), np.searchsorted(names, ship, side="right")
-            return _track(ordered.slice(low, high - low))
-
-        return track
-
-
-def _track(ordered: pa.Table) -> Track:
-    """The positions of one ship, in order; of several at one moment the one that was written first."""
-    time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
-    first = np.ones(len(time), bool)
-    first[1:] = np.diff(time) > 0
-
-    def floats(name: str) -> Any:
-        return ordered[name].cast(pa.float64()).to_numpy()[first]
-
-    status = pc.fill_null(ordered["navigation_status"], 15).cast(pa.int64()).to_numpy()[first]
-    return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
-
-
-def _exchange(paths: TablePaths, table: Table, fresh: pa.Table, bounds: Mapping[str, TimeBounds], begins: str) -> None:
-    gone = _any(_within(ship, part, begins) for ship, part in sorted(bounds.items()))
-    exchange_rows(paths.table(table.name), fresh, gone, key=table.key)
-
-
-def _any(conditions: Iterable[Any]) -> Any:
-    """Their disjunction; as a tree of small depth, which Arrow wants."""
-    parts = list(conditions)
-    while len(parts) > 1:
-        parts = [a | b for a, b in zip(parts[::2], parts[1::2], strict=False)] + parts[len(parts) // 2 * 2 :]
-    return parts[0]
-
-
-def _within(ship: str, bounds: TimeBounds, begins: str) -> Any:
-    found = pc.field("vessel_imo_number") == ship
-    if bounds.since is not None:
-        found &= pc.field(begins) >= _time(bounds.since)
-    if bounds.until is not None:
-        found &= pc.field(begins) < _time(bounds.until)
+    found = events.where("event_id is not null").select(kind(EVENT), "event_id")
+    located = positions.where(f"device_date_time is not null and {_SHIP} is not null")
+    for other in (
+        located.select(kind(POSITION), *USED),
+        sites.select(kind(TOPOLOGY)),
+        owners.select(kind(TOPOLOGY)),
+    ):
+        found = found.unionByName(other, allowMissingColumns=True)
     return found
 
 
-def _call(call: Call) -> dict[str, Any]:
-    return {
-        "un_location_code": call.port,
-        "call_date_time": _time(call.time),
-        "arrival_date_time": _maybe(call.arrival),
-        "departure_date_time": _maybe(call.departure),
-        "arrival_source": call.arrival_source,
-        "departure_source": call.departure_source,
-        "in_port": not call.left,
-        "inbound_voyage_reference": call.inbound,
-        "outbound_voyage_reference": call.outbound,
-    }
+def update(lake: Lake, batch: DataFrame) -> None:
+    """Recompute what the rows of a batch of ``changes`` may change."""
+    batch = computed(batch)
+    news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
+    kinds = {row["kind"] for row in news}
+    if TOPOLOGY in kinds:
+        update_everything(lake)
+        return
+    spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
+    if EVENT in kinds:
+        events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
+        for ship, span in _update_movements(lake, events).items():
+            known = spans.get(ship, span)
+            spans[ship] = Span(min(known.first, span.first), max(known.last, span.last))
+    if spans:
+        _update_itineraries(lake, spans)
+    if POSITION in kinds:
+        _update_newest(lake, batch.where(F.col("kind") == POSITION).select(*USED))
 
 
-def _leg(leg: Leg) -> dict[str, Any]:
-    return {
-        "leg_date_time": _time(leg.time),
-        "voyage_reference": leg.voyage,
-        "from_un_location_code": leg.from_port,
-        "to_un_location_code": leg.to_port,
-        "departure_date_time": _maybe(leg.departure),
-        "arrival_date_time": _maybe(leg.arrival),
-        "last_position_date_time": _maybe(leg.last_position),
-        "positions": leg.positions,
-        "distance": leg.distance,
-        "mean_speed": leg.speed,
-        "gaps": leg.gaps,
-        "gap_minutes": leg.gap_micros / 6e7,
-        "longest_gap_minutes": leg.longest_gap_micros / 6e7,
-    }
+def update_everything(lake: Lake) -> None:
+    """Recompute all rows of all tables."""
+    replace_rows(lake, DOCK_MOVEMENTS, dock_movements(**lake.inputs(("events", "sites", "owners"))))
+    positions, sites = lake.read("positions"), lake.read("sites")
+    made = computed(itineraries(lake.read("dock_movements"), positions, sites))
+    for table, what, _ in _MADE:
+        replace_rows(lake, table, named(made, what, sites))
+    replace_rows(lake, SHIPS_NOW, ships_now(positions, sites))
 
 
-def _micros(time: dt.datetime) -> int:
-    return (time - _EPOCH) // _MICROSECOND
+def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
+    """Recompute the movements of these events. Return the times of ship events among them, by IMO number."""
+    touched = F.broadcast(event_ids)
+    copies = computed(lake.read("events").join(touched, "event_id", "left_semi"))
+    sailed = F.col("transport_event_type_code").isNotNull()
+    told = copies.groupBy(_SHIP, sailed.alias("sailed")).agg(*_ends("event_date_time")).collect()
+    if not told:
+        return {}
+    replace_rows(
+        lake,
+        DOCK_MOVEMENTS,
+        dock_movements(copies, lake.read("sites"), lake.read("owners")),
+        within=lambda rows: rows.join(touched, "event_id", "left_semi"),
+        # A stored row has the time of one of the copies, perhaps not of the copy that counts now.
+        bounds=[_times("event_date_time", [row["first"] for row in told], [row["last"] for row in told])],
+    )
+    return {row[_SHIP]: Span(row["first"], row["last"]) for row in told if row["sailed"] and row[_SHIP] is not None}
 
 
-def _time(micros: int) -> dt.datetime:
-    return _EPOCH + micros * _MICROSECOND
+def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
+    """Recompute the port calls and legs around these times of ships. The movements must be up to date."""
+    sites, positions = lake.read("sites"), lake.read("positions")
+    movements = lake.read("dock_movements").where(F.col(_SHIP).isin(sorted(spans)))
+    bounds = windows(movements, spans)
+    made = computed(itineraries(movements, positions.where(needed(bounds)), sites, bounds))
+    for table, what, begins in _MADE:
+        _replace(lake, table, named(made, what, sites), bounds, begins)
 
 
-def _maybe(micros: int | None) -> dt.datetime | None:
-    return None if micros is None else _time(micros)
+def windows(movements: DataFrame, spans: Mapping[str, Span]) -> dict[str, TimeBounds]:
+    """Return the part of each ship's history that new rows within ``spans`` may change. Executors compute it from all
+    movements of these ships. A ship without movements is recomputed as a whole."""
+
+    def of_ship(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
+        ship = key[0].as_py()
+        found = window(events_of(events), *spans[ship])
+        row = {"ship": ship} | {name: getattr(found, name) for name in found.__slots__}
+        return pa.Table.from_pylist([row], schema=schema)
+
+    times = ("since", "until", "read_since", "read_until")
+    schema = pa.schema([("ship", pa.string()), *((name, pa.int64()) for name in times)])
+    known = ship_events(movements).groupBy(_SHIP).applyInArrow(of_ship, _WINDOW).collect()
+    return dict.fromkeys(spans, TimeBounds()) | {row["ship"]: TimeBounds(*row[1:]) for row in known}
+
+
+def needed(bounds: Mapping[str, TimeBounds]) -> Column:
+    """Return the condition that a position belongs to one of these ships and, roughly, lies within its bounds. It is
+    made of literals, so that Delta skips files; ships with similar bounds share one of ``_RANGES`` ranges."""
+
+    def begin(ship: str) -> tuple[bool, int, str]:
+        since = bounds[ship].read_since
+        return since is not None, since or 0, ship
+
+    ships = sorted(bounds, key=begin)
+    size = -(-len(ships) // _RANGES)
+    parts = [ships[first : first + size] for first in range(0, len(ships), size)]
+    return reduce(or_, (_of_ships(part, bounds) for part in parts))
+
+
+def _of_ships(ships: Collection[str], bounds: Mapping[str, TimeBounds]) -> Column:
+    lows = [bounds[ship].read_since for ship in ships]
+    highs = [bounds[ship].read_until for ship in ships]
+    return F.col(_SHIP).isin(list(ships)) & _times("device_date_time", lows, highs).of()
+
+
+def _replace(lake: Lake, table: Table, fresh: DataFrame, bounds: Mapping[str, TimeBounds], begins: str) -> None:
+    """Replace a table's rows that begin within each ship's bounds by ``fresh``."""
+    scope = F.broadcast(
+        lake.spark.createDataFrame(
+            [(ship, each.since, each.until) for ship, each in bounds.items()],
+            "scope_ship string, scope_since long, scope_until long",
+        )
+    )
+    begin = F.unix_micros(begins)
+    inside = F.col(_SHIP) == F.col("scope_ship")
+    inside &= F.col("scope_since").isNull() | (begin >= F.col("scope_since"))
+    inside &= F.col("scope_until").isNull() | (begin < F.col("scope_until"))
+    literals: list[Bound] = [_times(begins, [b.since for b in bounds.values()], [b.until for b in bounds.values()])]
+    if len(bounds) <= _NAMED:
+        literals.append(OneOf(_SHIP, bounds.keys()))
+    replace_rows(lake, table, fresh, within=lambda rows: rows.join(scope, inside, "left_semi"), bounds=literals)
+
+
+def _update_newest(lake: Lake, positions: DataFrame) -> None:
+    ships = F.broadcast(positions.select(_SHIP).distinct())
+
+    def touched(rows: DataFrame) -> DataFrame:
+        return rows.join(ships, _SHIP, "left_semi")
+
+    stored = touched(lake.read(SHIPS_NOW.name)).select(*USED)
+    replace_rows(lake, SHIPS_NOW, ships_now(stored.union(positions), lake.read("sites")), within=touched)
+
+
+def _ends(time: str) -> list[Column]:
+    return [F.min(F.unix_micros(time)).alias("first"), F.max(F.unix_micros(time)).alias("last")]
+
+
+def _times(column: str, lows: Collection[int | None], highs: Collection[int | None]) -> Between:
+    """Return the bound from the lowest to the highest of these times; open where one of them is None."""
+
+    def end(times: Collection[int | None], choose: Any) -> Any:
+        return None if None in times else instant(choose(times))
+
+    return Between(column, end(lows, min), end(highs, max))

@@ -1,4 +1,4 @@
-"""Whether the checkpoints and tables of jobs belong together, looked at before Spark is started."""
+"""Check that the checkpoints and tables of jobs belong together, before Spark starts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from shore.tables import TABLES
 logger = logging.getLogger(__name__)
 
 REBUILT = frozenset({"feeds"})
-"""Jobs whose tables are read back from what they have written elsewhere: they may be gone."""
+"""Jobs whose tables may be missing, because they are read back from the feeds in Kafka."""
 
 
 def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
     """Refuse to go on where a checkpoint or a table was removed without the other, or is damaged.
 
     Raises:
-        CheckpointDamagedError: a file that Spark would need cannot be read.
+        CheckpointDamagedError: a file that Spark needs cannot be read.
         SplitStateError: going on would repeat or lose rows.
         UnavailableError: a table cannot be opened.
     """
@@ -53,11 +53,11 @@ def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
 
 
 def renew_checkpoint(paths: TablePaths, job: Job) -> None:
-    """Put aside the checkpoint of a job that reads tables, where it is of a version of Fairlead that read other tables,
-    or read them in another order: Spark would refuse to go on, or take one table's position for another's.
+    """Archive the checkpoint of a job that reads tables if it was written for other inputs or another order of them.
 
-    The job then looks at everything once more, which changes nothing that is right: its tables are made again from
-    their inputs, and what customers have stands in their feeds.
+    With such a checkpoint of another version, Spark would refuse to go on, or take one table's position for another's.
+    The job then reads everything once more. That changes no correct row: its tables are recomputed from their inputs,
+    and the feeds themselves say what customers already have.
 
     Raises:
         CheckpointDamagedError: a file of the checkpoint cannot be read.
@@ -81,7 +81,7 @@ def _check_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint, ids: dict
     lost = [position.table_id for position in checkpoint.tables if position.table_id not in ids]
     if lost:
         for name in TABLES:
-            open_table(paths, name)  # one that is damaged cannot tell its id: then that is what is wrong
+            open_table(paths, name)  # a damaged table has no readable id: raise that error instead
         raise SplitStateError(
             f"job {job.name} has read a table that is no more there, or was made anew: Spark would refuse to go on",
             hint=f"put the table back, or run 'fairlead shore rebuild {job.name}': it makes its tables again",

@@ -1,6 +1,6 @@
-"""What shore's jobs are doing: written by the run about once a second, read by ``fairlead shore status``.
+"""The status of shore's jobs. The run writes it to a file about once a second; ``fairlead shore status`` reads it.
 
-``RunMonitor`` knows one run's jobs and losses; metrics are made of its snapshots.
+``RunMonitor`` keeps the jobs and losses of one run; the metrics come from its snapshots.
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.source.losses import LostLog, read_losses
 
+Verb = Literal["compact", "vacuum", "expire"]
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
 ALIVE: Final = ("waiting", "running", "retrying")
 IN_TROUBLE: Final = ("failed", "gone", "retrying")
 
 
 class JobStatus(msgspec.Struct, frozen=True):
-    """One job in this run (or the last one, when none is on).
+    """One job in this run, or in the last run when none is active.
 
-    ``error`` is the last one, also of an earlier run, and ``error_at`` its time; ``state`` says whether it stands in
-    the way now. ``retrying``: it could not go on (since ``failing_since``) and is started again and again.
+    ``error`` is the last error, perhaps of an earlier run, and ``error_at`` its time; ``state`` says whether the error
+    still stops the job. ``retrying``: the job has failed since ``failing_since`` and is restarted again and again.
     """
 
     job: str
@@ -39,22 +40,35 @@ class JobStatus(msgspec.Struct, frozen=True):
     rows: int = 0  # read in this run
     rows_per_second: float | None = None  # of the last batch
     batch_seconds: float | None = None  # of the last batch
-    logs: int | None = None  # that it reads; null for jobs that read tables
-    behind: int | None = None  # records not yet taken into a batch
+    logs: int | None = None  # number of logs that it reads; null for jobs that read tables
+    behind: int | None = None  # records that are in no batch yet; null for jobs that read tables
     skipped: tuple[str, ...] = ()  # examples of logs that vanished, lost records or cannot be read
-    unreadable: int = 0  # logs that are there and cannot be read
-    vanished: int = 0  # logs that are no more there
+    unreadable: int = 0  # logs that exist and cannot be read
+    vanished: int = 0  # logs that no longer exist
     lost: int = 0  # records that were deleted before they were read, since the query was started
     error: str | None = None
     error_at: dt.datetime | None = None
     failing_since: dt.datetime | None = None
     starts: int = 1  # of its query in this run
-    state_rows: int | None = None  # rows of state that the query keeps; null for jobs without any
-    state_bytes: int | None = None  # memory they take
+    state_rows: int | None = None  # rows in the query's state store; null for jobs without state
+    state_bytes: int | None = None  # memory of the state store
+
+
+class MaintenanceStatus(msgspec.Struct, frozen=True):
+    """The last run of a verb: its time ``at``, how long it took, and its result.
+
+    ``tables`` counts the tables that it changed; ``removed`` the files (compact, vacuum) or rows (expire) it removed.
+    """
+
+    at: dt.datetime
+    tables: int = 0
+    removed: int = 0
+    seconds: float = 0.0
+    error: str | None = None
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):
-    """The whole run. ``pid`` is the process that wrote it, ``at`` when; ``error`` why it could not begin, or ended."""
+    """The whole run, written at ``at`` by process ``pid``. ``error`` says why the run could not begin or has ended."""
 
     pid: int
     at: dt.datetime
@@ -68,7 +82,7 @@ def status_file(folder: Path) -> Path:
 
 
 def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None = None) -> None:
-    """Replace the status file in one step, so that a reader never sees half of it."""
+    """Replace the status file atomically: a reader never sees half of it."""
     file = status_file(folder)
     now = dt.datetime.now(dt.UTC)
     status = ShoreStatus(os.getpid(), now, dict(jobs), error, now if error is not None else None)
@@ -78,9 +92,9 @@ def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None 
 
 
 def read_status(folder: Path) -> ShoreStatus | None:
-    """The state of the present or last run; None when shore never ran here.
+    """Return the status of the current or last run; None when shore never ran here.
 
-    A job that was running when its process died is ``gone``.
+    A job that was running when its process died has state ``gone``.
     """
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         status = msgspec.json.decode(status_file(folder).read_bytes(), type=ShoreStatus)
@@ -98,13 +112,22 @@ LOOK_SECONDS: Final = 10.0
 
 
 class RunMonitor:
-    """What is known of one run: the jobs, and losses that nobody has acknowledged.
+    """The jobs of one run, and the losses that nobody has acknowledged.
 
     Args:
-        on_loss: Told each loss that is noted after this object was made, once.
+        on_loss: Called once for each loss that is noted after this object was made.
+        maintenance: Returns the last maintenance of the tables, by verb.
     """
 
-    def __init__(self, topology: str, paths: TablePaths, on_loss: Callable[[LostLog], None]) -> None:
+    def __init__(
+        self,
+        topology: str,
+        paths: TablePaths,
+        on_loss: Callable[[LostLog], None],
+        maintenance: Callable[[], Mapping[Any, Any]] = dict,
+    ) -> None:
+        self._maintenance = maintenance
+        self.lags: Mapping[str, Any] = {}  # ``shore.lag.Lag`` by job, as last measured
         self._topology, self._paths, self._on_loss = topology, paths, on_loss
         self._jobs: Mapping[str, JobStatus] = {}
         self._lock = threading.Lock()
@@ -114,11 +137,11 @@ class RunMonitor:
         self.lost = False
 
     def refresh(self, jobs: Mapping[str, JobStatus] | None = None, *, now: bool = True) -> None:
-        """Bring it up to date; without ``now`` the notes of losses are read at most every ``LOOK_SECONDS``, and later
-        where the storage does not answer: the jobs say so.
+        """Update jobs and losses. Without ``now``, losses are read at most every ``LOOK_SECONDS``, and a storage that
+        does not answer is ignored, because the jobs report it.
 
         Raises:
-            UnavailableError: the storage does not answer, and ``now``.
+            UnavailableError: the storage does not answer, and ``now`` is set.
         """
         with self._lock:
             self._jobs = jobs if jobs is not None else self._jobs
@@ -137,7 +160,31 @@ class RunMonitor:
         for each in new:
             self._on_loss(each)
 
+    @property
+    def jobs(self) -> Mapping[str, JobStatus]:
+        """The status of every job at the last ``refresh``."""
+        return self._jobs
+
     def snapshot(self) -> dict[str, Any]:
-        """What a scrape is told."""
+        """Return the values for one scrape of the metrics."""
         with self._lock:
-            return {"topology": self._topology, "jobs": dict(self._jobs), "losses": self._losses}
+            return {
+                "topology": self._topology,
+                "jobs": dict(self._jobs),
+                "losses": self._losses,
+                "lags": dict(self.lags),
+                "maintenance": self._maintenance(),
+            }
+
+
+def maintenance_file(folder: Path) -> Path:
+    """Return the file in which a run records its maintenance of a state folder's tables."""
+    return folder / "run" / "maintenance.json"
+
+
+def read_maintenance(folder: Path) -> dict[Verb, MaintenanceStatus]:
+    """Return the last maintenance of a state folder's tables by ``fairlead shore run``, by verb."""
+    with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
+        content = maintenance_file(folder).read_bytes()
+        return msgspec.json.decode(content, type=dict[Verb, MaintenanceStatus])
+    return {}

@@ -1,7 +1,7 @@
-"""A day again: what the logs have of it and the log tables lack is added, and the derived tables' share is made anew.
+"""Repair a span of time: add the rows that the logs have and log tables lack, and recompute derived tables.
 
-First everything is compared (``plan``), then what differs is put right (``apply``); a second run finds nothing. Shore
-must stand still: its jobs go on from their checkpoints afterwards, and see the rows that were added.
+``plan_backfill`` compares everything, then ``apply_backfill`` repairs what differs; a second run finds nothing. Shore
+must be stopped. Afterwards its jobs continue from their checkpoints and see the added rows.
 """
 
 from __future__ import annotations
@@ -11,101 +11,93 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.lease import check_lease
+from shore.datasource import register
+from shore.delta.commit import Between, conform, exchange_rows, replace_rows
+from shore.delta.lake import Lake
 from shore.jobs.checkpoint import read_checkpoint
 from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
-from shore.verify.catalogue import DERIVED, FROM_LOGS, Derived, FromLogs, sources_of
-from shore.verify.compare import Compared, compare, connection
+from shore.tables.graph import Derived
+from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, expected_rows, sources_of
+from shore.verify.compare import compare
 from topologies.model import Topology
 
-_RFC3339 = "%Y-%m-%dT%H:%M:%S.%fZ"
+_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From ``since``, inclusive, to ``until``, exclusive; None: without an end."""
+    """From ``since``, inclusive, to ``until``, exclusive; None: open."""
 
     since: dt.datetime | None = None
     until: dt.datetime | None = None
 
-    def predicate(self, column: str) -> str | None:
-        """As Delta's SQL; None for all times."""
-        parts = [f"{column} >= '{self.since:{_RFC3339}}'"] if self.since is not None else []
-        parts += [f"{column} < '{self.until:{_RFC3339}}'"] if self.until is not None else []
-        return " and ".join(parts) or None
+    def bounds(self, derived: Derived) -> tuple[Between, ...]:
+        """Return the condition for a table's rows of this span; empty: all rows, also without a time column."""
+        if derived.time is None or self == ALWAYS:
+            return ()
+        return (Between(derived.time, self.since, self.until - _MICROSECOND if self.until is not None else None),)
 
-    def matches(self, column: str) -> pc.Expression | None:
-        """For Arrow; None for all times."""
-        found = pc.field(column) >= self.since if self.since is not None else None
-        if self.until is not None:
-            before = pc.field(column) < self.until
-            found = before if found is None else found & before
-        return found
-
-
-ALWAYS = Span()
+    def rows(self, derived: Derived, rows: DataFrame) -> DataFrame:
+        """Return those of a table's rows that are in this span, with the table's columns."""
+        rows = conform(rows, derived.table)
+        for bound in self.bounds(derived):
+            rows = rows.where(bound.of())
+        return rows
 
 
-def recomputed_rows(entry: Derived, paths: TablePaths, span: Span) -> pa.Table:
-    """What the table must hold, of this span where the table has a time to tell by."""
-    rows = entry.everything(paths)
-    matches = span.matches(entry.time) if entry.time is not None else None
-    rows = rows if matches is None else rows.filter(matches)
-    schema = TABLES[entry.table].plain_schema
-    rows = pa.table([rows[n] if n in rows.schema.names else pa.nulls(len(rows)) for n in schema.names], schema.names)
-    return TABLES[entry.table].sorted(rows.cast(schema))
+ALWAYS: Final = Span()
 
 
-def compare_derived(entry: Derived, paths: TablePaths, span: Span) -> Compared:
-    """How the table differs now from what it must hold, within the span."""
-    rows: pads.Dataset = DeltaTable(paths.table(entry.table)).to_pyarrow_dataset()
-    matches = span.matches(entry.time) if entry.time is not None else None
-    if matches is not None:
-        rows = rows.filter(matches)
-    with connection() as opened:
-        expected = recomputed_rows(entry, paths, span)
-        return compare(opened, entry.table, rows, expected, TABLES[entry.table].key, tolerance=entry.tolerance)
+def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
+    """Count the rows of a derived table, within the span, that differ from what its inputs give now."""
+    stored = span.rows(derived, lake.read(derived.table.name))
+    return compare(stored, span.rows(derived, expected_rows(derived, lake, topology)), derived.table.key).differing
 
 
-def recompute(entry: Derived, paths: TablePaths, span: Span = ALWAYS) -> int:
-    """Replace the rows of the span, or of the whole table where it has no time to tell by; gives their number."""
-    fresh = recomputed_rows(entry, paths, span)
-    predicate = span.predicate(entry.time) if entry.time is not None else None
-    check_lease(paths.table(entry.table))
-    write_deltalake(DeltaTable(paths.table(entry.table)), fresh, mode="overwrite", predicate=predicate)
-    return int(fresh.num_rows)
+def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
+    """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Return how
+    many rows were written or deleted."""
+    table, bounds = derived.table, span.bounds(derived)
+    fresh = span.rows(derived, expected_rows(derived, lake, topology))
+    stored = span.rows(derived, lake.read(table.name))
+    if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
+        return replace_rows(lake, table, fresh, bounds=bounds)
+    return exchange_rows(lake, table, stored, fresh, bounds=bounds)  # a MERGE by key would keep duplicate rows
 
 
 Tell = Callable[[str], None]
-# Not the table of a job with a state of its own, which is not wholly given by its inputs, and whose job would know
-# nothing of it: 'fairlead shore rebuild' is for these.
-_MADE: Final = tuple(each for each in DERIVED if each.compared is None)
+# Not the table of a job with a state of its own: its inputs do not give all of it, and its job would not see the
+# repair. 'fairlead shore rebuild' is for these.
+_MADE: Final = tuple(each for each in DERIVED if each.table.name not in BY_STATE)
 
 
 @dataclass(frozen=True, slots=True)
 class DerivedRepair:
-    """A derived table: how many of its rows differ from what they must be, before the log tables are put right."""
+    """A derived table, and how many of its rows differ from what its inputs give before the log tables are repaired."""
 
-    entry: Derived
+    derived: Derived
     rows: int
+
+    @property
+    def table(self) -> str:
+        """The table's name."""
+        return self.derived.table.name
 
 
 @dataclass(frozen=True, slots=True)
 class Backfill:
-    """What there is to do. Derived tables are made anew also when only their inputs change.
+    """What there is to do. Derived tables are also recomputed when only their inputs change.
 
-    ``unproven``: rows of log tables that differ from the logs, are not of this span and are not put right, although
-    derived tables of the plan are made from them, too.
+    ``unproven``: rows of log tables that differ from the logs, are outside this span and are not repaired, although
+    derived tables of the plan are computed from them too.
     """
 
     span: Span
@@ -115,34 +107,35 @@ class Backfill:
 
     @property
     def empty(self) -> bool:
-        """Whether everything is as it must be."""
+        """Whether there is nothing to repair."""
         return not any(each.missing or each.wrong for each in self.logs) and not any(d.rows for d in self.derived)
 
 
 def plan_backfill(
+    lake: Lake,
     topology: Topology,
     endpoint: KafkaEndpoint,
-    paths: TablePaths,
     span: Span,
     tables: Collection[str] | None = None,
     *,
     tell: Tell = lambda what: None,
 ) -> Backfill:
-    """Compare tables with the logs and with their inputs, within a span of time; changes nothing.
+    """Compare tables with the logs and with their inputs, within a span of time. Change nothing.
 
     Args:
         tables: Only these; all when None.
 
     Raises:
         UnknownNameError: there is no such table.
-        ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be made again from
-            rows that differ from the logs and are not put right (``tables`` leaves them out).
+        ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be recomputed from
+            rows that differ from the logs and are not repaired (``tables`` leaves them out).
         CheckpointDamagedError: it is not known how far a job has read.
-        ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
+        ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read.
     """
-    wanted = _wanted(tables)
+    wanted, paths = _wanted(tables), lake.paths
     if span.since is not None and span.until is not None and span.until <= span.since:
         raise ConfigurationError(f"{span.until} is not after {span.since}", hint="--until is exclusive: the day after")
+    register(lake.spark, endpoint)
     logs = []
     for entry in FROM_LOGS:
         if wanted is not None and wanted.isdisjoint(entry.tables):
@@ -151,25 +144,24 @@ def plan_backfill(
         if checkpoint is None:
             continue
         tell(f"comparing {entry.name} with the logs")
-        found = find_odd_rows(
-            entry, topology, endpoint, paths, checkpoint.positions, since=span.since, until=span.until
-        )
-        logs.append(found)
+        positions = checkpoint.positions
+        logs.append(find_odd_rows(entry, lake, topology, endpoint, positions, since=span.since, until=span.until))
     derived = []
     for each in _MADE:
-        if (wanted is None or each.table in wanted) and _there(each, paths):
-            tell(f"comparing {each.table} with what {' and '.join(each.inputs)} give")
-            derived.append(DerivedRepair(each, compare_derived(each, paths, span).differing))
+        name = each.table.name
+        if (wanted is None or name in wanted) and _there(each, paths):
+            tell(f"comparing {name} with what {' and '.join(each.inputs)} give")
+            derived.append(DerivedRepair(each, count_odd_rows(each, lake, topology, span)))
     mended = {each.entry.name for each in logs}
     changing = {name for each in logs if each.missing or each.wrong for name in each.entry.tables}
-    made = [each.entry for each in derived if each.rows or changing.intersection(sources_of(each.entry.inputs))]
+    made = [one.derived for one in derived if one.rows or changing.intersection(sources_of(one.derived.inputs))]
     unproven = {}
     for entry, tables_made in _sources(made).items():
         checkpoint = read_checkpoint(paths, entry.job)
         if checkpoint is None or (entry.name in mended and span == ALWAYS):
             continue
         tell(f"comparing {entry.name}, from which {', '.join(tables_made)} follow, with the logs")
-        whole = find_odd_rows(entry, topology, endpoint, paths, checkpoint.positions)
+        whole = find_odd_rows(entry, lake, topology, endpoint, checkpoint.positions)
         if entry.name not in mended and (rows := whole.missing + whole.wrong):
             raise _made_from_wrong(tables_made, entry, rows)
         own = next((each for each in logs if each.entry is entry), whole)
@@ -178,31 +170,30 @@ def plan_backfill(
     return Backfill(span, tuple(logs), tuple(derived), unproven)
 
 
-def apply_backfill(
-    todo: Backfill, endpoint: KafkaEndpoint, paths: TablePaths, *, tell: Tell = lambda what: None
-) -> dict[str, int]:
-    """Put right what a plan found; gives how many rows were written, by table (or tables that hold logs together)."""
+def apply_backfill(todo: Backfill, lake: Lake, topology: Topology, *, tell: Tell = lambda what: None) -> dict[str, int]:
+    """Repair what a plan found. Return how many rows were written, by table (or by tables that hold logs together)."""
     written: dict[str, int] = {}
     for each in todo.logs:
         if each.missing or each.wrong:
             tell(f"adding {each.missing + each.wrong:,} rows to {each.entry.name}")
-            written[each.entry.name] = repair_logs(each, endpoint, paths)
+            written[each.entry.name] = repair_logs(each, lake)
     changed = {name for each in todo.logs if each.missing or each.wrong for name in each.entry.tables}
-    for one in todo.derived:  # in the catalogue's order: inputs first
-        if one.rows or changed.intersection(one.entry.inputs):
-            tell(f"making {one.entry.table} again")
-            written[one.entry.table] = recompute(one.entry, paths, todo.span)
-            changed.add(one.entry.table)
+    for one in todo.derived:  # in the graph's order: inputs first
+        if one.rows or changed.intersection(one.derived.inputs):
+            tell(f"making {one.table} again")
+            if rows := recompute(one.derived, lake, topology, todo.span):
+                written[one.table] = rows
+                changed.add(one.table)
     return written
 
 
 def _sources(made: Iterable[Derived]) -> dict[FromLogs, list[str]]:
-    """The tables that hold logs from which these follow, with the names of those that do."""
+    """The log tables from which these tables follow, each with the names of those tables."""
     found: dict[FromLogs, list[str]] = {}
     for one in made:
         for entry in FROM_LOGS:
             if not set(entry.tables).isdisjoint(sources_of(one.inputs)):
-                found.setdefault(entry, []).append(one.table)
+                found.setdefault(entry, []).append(one.table.name)
     return found
 
 
@@ -221,7 +212,7 @@ def _made_from_wrong(tables: Sequence[str], entry: FromLogs, rows: int) -> Confi
 def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
     if not tables:
         return None
-    possible = {name for entry in FROM_LOGS for name in entry.tables} | {each.table for each in _MADE}
+    possible = {name for entry in FROM_LOGS for name in entry.tables} | {each.table.name for each in _MADE}
     for name in tables:
         if name not in TABLES:
             raise UnknownNameError("table", name, possible)
@@ -233,5 +224,5 @@ def _wanted(tables: Collection[str] | None) -> frozenset[str] | None:
     return frozenset(tables)
 
 
-def _there(entry: Derived, paths: TablePaths) -> bool:
-    return all(DeltaTable.is_deltatable(paths.table(name)) for name in (entry.table, *entry.inputs))
+def _there(derived: Derived, paths: TablePaths) -> bool:
+    return all(DeltaTable.is_deltatable(paths.table(name)) for name in (derived.table.name, *derived.inputs))

@@ -1,90 +1,50 @@
-"""``shore rebuild JOB``: a job's checkpoint and tables made to belong together again, whatever of them was lost.
+"""``shore rebuild JOB``: make a job's checkpoint and tables consistent again, whichever of them was lost.
 
-A job that reads logs: its new checkpoint stands where its tables end, log by log; what they lack before that is added
-from the logs first. Nothing is read twice, and rows whose records retention has deleted stay.
+A job that reads logs: the rows that its tables lack are added from the logs. Its new checkpoint stands where its tables
+end, log by log. Nothing is read twice, and rows whose records retention has deleted stay.
 
-A job that reads tables: its tables are made again from their inputs, and its checkpoint is put aside: it then reads its
-inputs once more, which changes nothing that is right.
+A job that reads tables: its tables are recomputed from their inputs, and its checkpoint is archived. The job then reads
+its inputs once more, which changes no correct row.
 
-A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is put aside:
-it reads the logs once more, as far as they reach back.
+A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is archived.
+The job reads the logs once more, as far as they reach back.
 
-``feeds``: what customers were given stands in their feeds, from which the table is read again; the job without its
-checkpoint looks at everything once more and gives nobody what he has.
+``feeds``: the table is read again from the customers' feeds, which have what customers were given. Without its
+checkpoint the job compares everything once more and delivers nothing twice.
 """
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from functools import reduce
 
-import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.datasource import register
+from shore.delta.commit import create_tables
+from shore.delta.lake import Lake
+from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
-from shore.feeds.records import feed_topic
-from shore.feeds.writer import app_of, read_back, rows_app
+from shore.feeds.readers import customers_here
 from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
-from shore.jobs.entitlement import customers_here
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
 from shore.repair.backfill import recompute
 from shore.repair.logs import find_odd_rows, repair_logs
+from shore.sink.exactly_once import reread
 from shore.source.offsets import Positions
 from shore.tables import TABLES
+from shore.tables.model import Table
 from shore.verify.catalogue import DERIVED, FROM_LOGS
-from shore.verify.logs import CLIENT_ID, extents_of
 from topologies.model import Topology
-
-_TABLE: Final = "feeds"
-
-
-def reread_feeds(topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> int:
-    """Make the table what the feeds hold; gives the number of its rows.
-
-    Rows stay whose records a feed has no more (retention), and those of feeds that are not there. Broken off in
-    between, the job reads the rest back before it gives anything.
-
-    Raises:
-        ConnectionLost, RequestTimeout, BrokerError: the feeds cannot be read.
-    """
-    customers = {feed_topic(customer): customer for customer in customers_here(topology)}
-    extents = asyncio.run(_extents(endpoint, frozenset(customers)))
-    starts = {customers[log]: extent.start for log, extent in extents.items()}
-    if starts:
-        table = DeltaTable(paths.table(_TABLE))
-        rows = table.to_pyarrow_dataset(schema=TABLES[_TABLE].plain_schema).to_table()
-        for customer, start in starts.items():
-            rows = rows.filter((pc.field("customer") != customer) | (pc.field("feed_offset") < start))
-        known = [Transaction(app_of(customer), start - 1) for customer, start in starts.items()]
-        known += [
-            Transaction(rows_app(customer), pc.sum(pc.equal(rows["customer"], customer)).as_py() or 0)
-            for customer in starts
-        ]
-        write_deltalake(table, rows, mode="overwrite", commit_properties=CommitProperties(app_transactions=known))
-    for customer in starts:
-        read_back(endpoint, paths, customer)
-    return int(DeltaTable(paths.table(_TABLE)).count())
-
-
-async def _extents(endpoint: KafkaEndpoint, topics: frozenset[str]) -> dict[str, OffsetRange]:
-    async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-        found, unreadable = await extents_of(cluster, lambda topic: topic in topics, ())
-    if unreadable:
-        log, why = next(iter(unreadable.items()))
-        raise UnavailableError(f"feed {log} cannot be read: {why}", hint="nothing was changed; try again")
-    return found
-
 
 Tell = Callable[[str], None]
 
@@ -94,11 +54,11 @@ class Rebuilt:
     """What was done.
 
     Args:
-        created: Tables that were not there.
+        created: Tables that did not exist.
         written: Rows written, by table.
-        logs: Logs whose positions are in the new checkpoint; None for jobs that read tables.
-        put_aside: Where the checkpoint is now that the job had; None when it had none.
-        next: Jobs that must be rebuilt now, too: an input of theirs was made anew.
+        logs: How many logs have a position in the new checkpoint; None for jobs that get none.
+        put_aside: Where the job's old checkpoint is now; None when it had none.
+        next: Jobs that must be rebuilt next, because an input of theirs was recreated.
     """
 
     job: str
@@ -112,37 +72,36 @@ class Rebuilt:
 def rebuild_job(
     job: str,
     jobs: dict[str, Job],
+    lake: Lake,
     topology: Topology,
     endpoint: KafkaEndpoint,
-    paths: TablePaths,
     *,
     tell: Tell = lambda what: None,
 ) -> Rebuilt:
-    """Make a job's checkpoint and tables belong together. The caller holds shore's lock.
+    """Make a job's checkpoint and tables consistent. The caller holds shore's lock.
 
     Raises:
         UnknownNameError: there is no such job.
-        ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read; nothing was put aside then.
+        ConnectionLost, RequestTimeout, BrokerError, PySparkException: the logs cannot be read; the checkpoint is not
+            archived then.
     """
     if job not in jobs:
         raise UnknownNameError("job", job, jobs)
-    one = jobs[job]
-    created = []
-    for name in TABLES:
-        if not DeltaTable.is_deltatable(paths.table(name)):
-            TABLES[name].create(paths.table(name))
-            created += [name] if name in one.tables else []
+    one, paths = jobs[job], lake.paths
+    register(lake.spark, endpoint)
+    lost = {name: table for name, table in TABLES.items() if not DeltaTable.is_deltatable(paths.table(name))}
+    create_tables(lake.spark, {paths.table(name): table for name, table in lost.items()})
     written: dict[str, int] = {}
     positions: Positions | None = None
     aside: str | None = None
     settings = settings_line(paths, job)
     suffix = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
-        # First: an empty table with the old checkpoint would seem to be right, and rows would be missing for ever.
+        # First: an empty table with the old checkpoint would look correct, and its rows would be missing for good.
         aside = archive_checkpoint(paths, job, suffix)
         for name in one.tables:
             tell(f"emptying {name}")
-            write_deltalake(DeltaTable(paths.table(name)), TABLES[name].plain_schema.empty_table(), mode="overwrite")
+            empty_table(lake, TABLES[name])
             written[name] = 0
     elif one.reads_logs:
         positions = {}
@@ -150,41 +109,40 @@ def rebuild_job(
             if entry.job != job:
                 continue
             tell(f"looking where {entry.name} end")
-            ends = ends_of(paths, entry.tables)
+            ends = ends_of(lake, entry.tables)
             tell(f"comparing {entry.name} with the logs")
-            found = find_odd_rows(entry, topology, endpoint, paths, ends)
+            found = find_odd_rows(entry, lake, topology, endpoint, ends)
             if found.missing or found.wrong:
-                written[entry.name] = repair_logs(found, endpoint, paths)
+                written[entry.name] = repair_logs(found, lake)
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
-        written["feeds"] = reread_feeds(topology, endpoint, paths)
-    for each in DERIVED:
-        if each.job == job and each.table not in written:
-            tell(f"making {each.table} again")
-            written[each.table] = recompute(each, paths)
+        written["feeds"] = reread(lake, endpoint, customers_here(topology))
+    for derived in DERIVED:  # in the graph's order: inputs first
+        name = derived.table.name
+        if name in one.tables and name not in written:
+            tell(f"making {name} again")
+            written[name] = recompute(derived, lake, topology)
     aside = aside or archive_checkpoint(paths, job, suffix)
     if positions is not None:
         write_checkpoint(paths, job, positions, settings)
     logs = len(positions) if positions is not None else None
-    return Rebuilt(job, tuple(created), written, logs, aside, _next(paths, jobs))
+    created = tuple(name for name in lost if name in one.tables)
+    return Rebuilt(job, created, written, logs, aside, _next(paths, jobs))
 
 
-def ends_of(paths: TablePaths, tables: tuple[str, ...]) -> Positions:
-    """The offset after the last row of each log in these tables."""
-    found: Positions = {}
-    with duckdb.connect(":memory:") as opened:
-        opened.execute("set memory_limit = '1GB'")
-        for name in tables:
-            rows = DeltaTable(paths.table(name)).to_pyarrow_dataset()
-            opened.register("rows", rows.scanner(columns=["log", "log_offset"]).to_reader())
-            ends: pa.Table = opened.sql(
-                "select log, max(log_offset) + 1 as stop from rows group by log"
-            ).to_arrow_table()
-            opened.unregister("rows")
-            for log, stop in zip(ends["log"].to_pylist(), ends["stop"].to_pylist(), strict=True):
-                found[log] = max(stop, found.get(log, 0))
-    return found
+def empty_table(lake: Lake, table: Table) -> None:
+    """Delete all rows of a table."""
+    location = lake.paths.table(table.name)
+    check_lease(location)
+    SparkTable.forPath(lake.spark, location).delete()
+
+
+def ends_of(lake: Lake, tables: tuple[str, ...]) -> Positions:
+    """Return the offset after the last row of each log in these tables."""
+    rows = reduce(DataFrame.unionAll, (lake.read(name).select("log", "log_offset") for name in tables))
+    ends = rows.groupBy("log").agg((F.max("log_offset") + 1).alias("stop")).toArrow()
+    return dict(zip(ends["log"].to_pylist(), ends["stop"].to_pylist(), strict=True))
 
 
 def _next(paths: TablePaths, jobs: dict[str, Job]) -> tuple[str, ...]:
@@ -194,6 +152,6 @@ def _next(paths: TablePaths, jobs: dict[str, Job]) -> tuple[str, ...]:
             check_state(paths, [job])
         except SplitStateError:
             found.append(name)
-        except UnavailableError:  # a damaged table of another job: whoever mends that is told what to do then
+        except UnavailableError:  # a damaged table of another job: its own repair says what to do
             continue
     return tuple(found)

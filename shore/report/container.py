@@ -1,6 +1,6 @@
-"""What one container went through, as data: everything that its page shows and its files are about.
+"""The report of one container, as data (``container_report``) and as a page (``container_page``).
 
-``container_page`` makes the page of the report.
+The claim files of ``shore.report.pack`` are written from the same data.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS
 from topologies.drawing.seachart import ports
 
-_TABLES: Final = ("containers_now", "custody", "bookings")  # small ones; a box of readings alone is looked for too
+_TABLES: Final = ("containers_now", "custody", "bookings")  # small ones; ``readings`` is searched last
 
 
 class UnknownContainerError(ConfigurationError):
-    """A number that is no container number, or that no table knows; the hint names those that are near."""
+    """A number that is no container number, or that no table has. The hint names similar numbers."""
 
 
 def normalised(text: str) -> str:
-    """A container number as the tables write it: capitals, no blanks or hyphens."""
+    """Return a container number as the tables write it: capitals, no blanks or hyphens."""
     return "".join(text.split()).replace("-", "").upper()
 
 
 def check_known(found: Slices, number: str) -> None:
-    """Do nothing when some table has a row of the container, at whatever time.
+    """Check that some table has a row of the container, at whatever time.
 
     Raises:
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
@@ -101,11 +101,12 @@ _REFERENCES = pa.schema(
 
 
 def prepare_alert_readings(slices: Slices) -> None:
-    """Make the table ``alert_readings``: how an alert names a reading (``role``), where in the logs, what it measured.
+    """Create the table ``alert_readings``: the readings that alerts name (``role``), their place in the logs, their
+    values.
 
-    One row per alert and reading. An alert raised by a site names its causes by log, offset and identity; one that left
-    the ship before its reading was stored has the identity alone. One raised ashore names the first, the worst and the
-    newest reading by offset. A reading that is not in table ``readings`` (it has not come ashore yet) has no
+    One row per alert and reading. An alert raised by a site names its causes by log, offset and identity; an alert that
+    left the ship before its reading was stored has the identity alone. An alert raised ashore names the first, the
+    worst and the newest reading by offset. A reading that is not in table ``readings`` (not ashore yet) has no
     ``device_date_time``.
     """
     references = [*_of_sites(slices), *_of_shore(slices)]
@@ -131,7 +132,7 @@ def prepare_alert_readings(slices: Slices) -> None:
 
 
 def alert_reading_rows(slices: Slices) -> list[Row]:
-    """The table ``alert_readings``, alert by alert in order of time."""
+    """Return the table ``alert_readings``, alert by alert in order of time."""
     return slices.rows(
         "select * from alert_readings order by source, alert_id, device_date_time nulls last, role, log_offset"
     )
@@ -197,7 +198,7 @@ where (cast($since as timestamptz) is null or valid_to is null or valid_to > $si
     and (cast($until as timestamptz) is null or valid_from < $until)
 order by valid_from, booking_reference
 """  # noqa: S608  # our own text
-"""The times for which bookings hold, those that overlap [since, until)."""
+"""The periods for which bookings hold that overlap [since, until)."""
 
 _REJECTED: Final = """
 select log, log_offset, reason, record_date_time, received_date_time, origin
@@ -206,7 +207,7 @@ from readings_rejected order by log, log_offset
 
 
 class Log(msgspec.Struct, frozen=True, kw_only=True):
-    """Which records of one log the readings stand for: ``records`` of them from ``first_offset`` to ``last_offset``."""
+    """The records of one log behind the readings: ``records`` of them, from ``first_offset`` to ``last_offset``."""
 
     log: str
     first_offset: int
@@ -215,7 +216,7 @@ class Log(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """The container's time in numbers. Degrees Celsius, minutes; device time."""
+    """The report's figures. Degrees Celsius, minutes; device time."""
 
     records: int = 0  # rows of readings, repeats included
     repeats: int = 0
@@ -232,19 +233,19 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it. Rows are those of the tables, with their columns.
+    """The whole report. Rows are those of the tables, with their columns.
 
     Args:
-        since, until: What was asked for, in device time, ``until`` exclusive; None: all.
-        mkt: Whole days, and of each length of window the one with the highest mean kinetic temperature (``worst``).
+        since, until: The requested device times, ``until`` exclusive; None: all.
+        mkt: Whole days, and per length of window the one with the highest mean kinetic temperature (``worst``).
         booking: The booking that counts at the end of the time.
         states: When it was without power, open, defrosting and so on.
-        wrong_set_points: When it was set to something else than its booking says.
-        gaps: When nothing was heard.
+        wrong_set_points: When its set point differed from its booking's.
+        gaps: When it sent nothing.
         rejected: Records of its log that could not be read, with the reason; without their bytes.
         way: Where it was: ``source`` OWN or SHIP.
         versions: Of the Delta tables that were read.
-        missing: Tables that are not there yet.
+        missing: Tables that do not exist yet.
     """
 
     equipment_reference: str
@@ -277,7 +278,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
 def open_container(
     paths: TablePaths, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> Iterator[Slices]:
-    """The tables narrowed to one container and a time: a row is in it when its time and [since, until) overlap.
+    """Open the tables for one container and a time: a row is included when its time and [since, until) overlap.
 
     Raises:
         UnknownContainerError: the number is not valid by ISO 6346, or no table has it.
@@ -290,7 +291,7 @@ def open_container(
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
         found.add("readings", of_container(number), as_="all_readings")
-        found.add("bookings", of_container(number), as_="all_bookings")  # what holds follows from all states
+        found.add("bookings", of_container(number), as_="all_bookings")  # periods follow from all states
         found.check_any()
         check_known(found, number)
         ships = found.rows(
@@ -306,7 +307,7 @@ def open_container(
 def container_report(
     found: Slices, number: str, since: dt.datetime | None = None, until: dt.datetime | None = None
 ) -> ContainerReport:
-    """Put the report together from what ``open_container`` opened for the same number and times."""
+    """Build the report from what ``open_container`` opened for the same number and times."""
     figures = _figures(found)
     bookings = found.rows("select * from bookings order by valid_from, booking_reference, recorded_from, log_offset")
     valid = found.rows(_VALID, since=since, until=until)
@@ -347,7 +348,7 @@ def container_report(
 
 
 def _within(start: str, end: str, since: dt.datetime | None, until: dt.datetime | None) -> pc.Expression:
-    """Whether a row's time overlaps [since, until); rows without a begin are in it only where nothing is asked."""
+    """Whether a row's time overlaps [since, until). Rows without a start are included only where neither is given."""
     condition = pc.scalar(True)
     if since is not None and start == "day":
         since = since.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -384,7 +385,7 @@ def _figures(found: Slices) -> Figures:
 
 
 def _mkt(found: Slices) -> list[Row]:
-    """Whole days, and the worst window of each length: by the cargo's probe, else by the air."""
+    """Whole days, and the worst window of each length: by the cargo probe, else by the air."""
     return found.rows(
         """
         with judged as (
@@ -414,7 +415,7 @@ def _sites(found: Slices) -> dict[str, Row]:
 
 
 def _present(bookings: list[Row], moment: dt.datetime | None) -> Row | None:
-    """The newest booking that holds at a moment, else the last one that there is, of the times for which they do."""
+    """The last booking period that holds at a moment, else the last of all."""
     valid = [
         row
         for row in bookings
@@ -425,7 +426,7 @@ def _present(bookings: list[Row], moment: dt.datetime | None) -> Row | None:
 
 
 def _wrong_set_points(set_points: list[Row], bookings: list[Row]) -> Iterator[Interval]:
-    """When the unit was set to something else than the booking of that time says, by more than 0.05 K."""
+    """When the unit's set point differed from that of the booking at the time, by more than 0.05 K."""
     for booking in bookings:
         agreed = booking["setpoint_temperature"]
         if agreed is None:
@@ -448,10 +449,10 @@ _REJECTED_SHOWN: Final = 50
 
 
 def container_page(found: Slices, report: ContainerReport, warnings: Sequence[str] = ()) -> str:
-    """The page of a report; the drawings are made from what ``open_container`` opened for it.
+    """Return the page of a report. The drawings use what ``open_container`` opened for it.
 
     Args:
-        warnings: What it may lack (``slices.table_warnings``); stands at its top.
+        warnings: What the report may lack (``slices.table_warnings``), shown at the top.
     """
     defrosts = [each for each in report.states if each.kind == "DEFROST"]
     behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
@@ -502,7 +503,7 @@ def _chart(found: Slices, report: ContainerReport) -> str:
 
 
 def _told_way(report: ContainerReport) -> str:
-    """The map in words, for who cannot see it."""
+    """The map in words, for readers who cannot see it."""
     names = [mark.label for mark in _marks(report)]
     what = f"Map of the way of {report.equipment_reference}"
     if report.way:
@@ -526,7 +527,7 @@ def _told_chart(report: ContainerReport) -> str:
 
 
 def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]:
-    """By quantity: how many excursions, the minutes seen out of band in them, and the minutes that they lasted."""
+    """By quantity: how many excursions, their observed minutes out of band, and the minutes that they lasted."""
     counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in report.excursions:
         counted[row["quantity"]].append((row["minutes_out_of_band"], row["minutes"]))
@@ -537,7 +538,7 @@ def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]
 
 
 def _marks(report: ContainerReport) -> list[PageMark]:
-    """The ports that it touched or is booked for, and where its alerts were."""
+    """The ports that it touched or is booked for, and the places of its alerts."""
     codes = {row["un_location_code"] for row in report.movements}
     codes |= {
         report.sites[row["holder"]]["un_location_code"] for row in report.custody if row["holder"] in report.sites

@@ -1,9 +1,9 @@
-"""What one box measured, in the order of device time, and what can be drawn of it. SQL over the slice ``readings``.
+"""What one box measured, in order of device time, prepared for drawing. SQL over the slice ``readings``.
 
-A reading stands until the next one, at most 30 minutes; repeats count once (``shore.tables.bands``). Where a box said
+A reading stands until the next one, at most 30 minutes; repeats count once (``shore.tables.bands``). Where a box sent
 nothing for longer than five of its usual intervals, and at least an hour, its course has a gap, and no line is drawn
-across it. Readings more than a day ahead of their own receipt (a wrong clock) are no part of the course: they would
-stretch every axis. They are in the table, and in the files of a claim.
+across it. Readings more than a day ahead of their own receipt (a wrong clock) are left out: they would stretch every
+axis. They are in the table, and in the files of a claim.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STATES: Final[Mapping[str, str]] = {
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A time in device time, from its begin to before its end. ``detail`` says more where there is more to say."""
+    """An interval of device time, ``end`` exclusive. ``detail`` adds text, if there is any."""
 
     kind: str
     start: dt.datetime
@@ -46,9 +46,9 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def prepare(slices: Slices) -> None:
-    """Make the table ``measured`` out of the slice ``readings``: one row per reading, in order ``n``.
+    """Create the table ``measured`` from the slice ``readings``: one row per reading, in order ``n``.
 
-    ``stop`` is until when it stands, ``segment`` counts the stretches between gaps.
+    A reading stands until ``stop``; ``segment`` numbers the stretches between gaps.
     """
     slices.run(
         """
@@ -93,7 +93,7 @@ def prepare(slices: Slices) -> None:
 
 
 def curve(slices: Slices) -> list[Row]:
-    """Rows of ``series``, ``segment``, ``time``, ``celsius``: per stretch of the axis the lowest and highest of each.
+    """Return rows of ``series``, ``segment``, ``time``, ``celsius``: lowest and highest value per stretch of the axis.
 
     So nothing that is out of band disappears, however long the history is.
     """
@@ -128,7 +128,7 @@ def curve(slices: Slices) -> list[Row]:
 
 
 def set_points(slices: Slices) -> list[Row]:
-    """Rows of ``start``, ``end``, ``celsius``: what the unit was set to, as long as it did not change."""
+    """Return rows of ``start``, ``end``, ``celsius``: the unit's set point, one row until it changes."""
     return slices.rows(
         """
         with edges as (
@@ -148,7 +148,7 @@ def set_points(slices: Slices) -> list[Row]:
 
 
 def intervals(slices: Slices) -> list[Interval]:
-    """When the box was in each of ``STATES``, in order of time."""
+    """Return when the box was in each of ``STATES``, in order of time."""
     found = []
     for kind, condition in STATES.items():
         rows = slices.rows(
@@ -168,7 +168,7 @@ def intervals(slices: Slices) -> list[Interval]:
 
 
 def joined(found: Iterable[Interval], shortest: dt.timedelta) -> list[Interval]:
-    """Intervals of each kind with what is less than ``shortest`` apart put together, for drawings: nobody sees it."""
+    """Join intervals of one kind that are less than ``shortest`` apart, for drawings: such a gap cannot be seen."""
     out: dict[str, list[Interval]] = {}
     for each in sorted(found, key=lambda each: each.start):
         known = out.setdefault(each.kind, [])
@@ -180,7 +180,7 @@ def joined(found: Iterable[Interval], shortest: dt.timedelta) -> list[Interval]:
 
 
 def gaps(slices: Slices) -> list[Interval]:
-    """When nothing was heard, from one reading to the next, in order of time."""
+    """Return when nothing was heard, from one reading to the next, in order of time."""
     rows = slices.rows(
         """
         select max(device_date_time) as start, lead(min(device_date_time)) over (order by segment) as end
@@ -194,7 +194,7 @@ def gaps(slices: Slices) -> list[Interval]:
 
 
 def own_way(slices: Slices) -> list[Row]:
-    """Rows of ``time``, ``latitude``, ``longitude``, ``source``: where the box itself said it was; some hundred."""
+    """Return rows of ``time``, ``latitude``, ``longitude``, ``source``: the box's own positions, at most 1,200."""
     return slices.rows(
         """
         with placed as (
@@ -213,7 +213,7 @@ def own_way(slices: Slices) -> list[Row]:
 
 
 def ships_way(slices: Slices) -> list[Row]:
-    """The same from the ships that held the box, for stays aboard without a position of its own.
+    """Return such rows from the ships that held the box, for stays aboard without a position of its own.
 
     The slices ``custody``, ``sites`` and ``positions`` must be there.
     """

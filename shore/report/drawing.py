@@ -1,8 +1,7 @@
-"""What the pages of both reports share: the templates, how times, numbers and sites are written, and the drawings.
+"""Shared by the pages of both reports: the templates, the format of times, numbers and sites, and the drawings.
 
-The pictures of a report, as SVG that stands in the page: no script, and what is drawn is what is printed.
-
-Vega-Lite (altair) draws them, vl-convert turns them into SVG. All times are UTC.
+Vega-Lite (altair) draws the pictures, and vl-convert turns them into SVG inside the page: no script, and the print
+shows what the screen shows. All times are UTC.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ MOVEMENTS: Final = {
 
 
 def render(template: str, sites: Mapping[str, Row], **values: Any) -> str:
-    """One page, which needs neither a network nor scripts.
+    """Return one page, which needs neither a network nor scripts.
 
     Args:
         template: A file of this package.
@@ -50,12 +49,13 @@ def render(template: str, sites: Mapping[str, Row], **values: Any) -> str:
 
 
 def time(moment: dt.datetime | None) -> str:
-    """UTC to the minute; nothing for None."""
+    """Format a time in UTC to the minute; return an empty text for None."""
     return "" if moment is None else f"{moment.astimezone(dt.UTC):%Y-%m-%d %H:%M}"
 
 
 def number(value: float | None, digits: int = 1) -> str:
-    """A number with at most so many digits after the point; nothing for None."""
+    """Format a number with ``digits`` digits after the point, without trailing zeros if these are two or more; None
+    gives an empty text."""
     if value is None:
         return ""
     text = f"{value:,.{digits}f}"
@@ -63,12 +63,12 @@ def number(value: float | None, digits: int = 1) -> str:
 
 
 def count(number: int, what: str) -> str:
-    """So many things: 1 record, 2,500 records."""
+    """Format a count of things: 1 record, 2,500 records."""
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def duration(minutes: float | None) -> str:
-    """Minutes as people say them: 45 min, 3 h 15 min, 12 d 4 h; nothing for None."""
+    """Format minutes as people say them: 45 min, 3 h 15 min, 12 d 4 h; return an empty text for None."""
     if minutes is None:
         return ""
     whole = round(minutes)
@@ -84,7 +84,7 @@ def duration(minutes: float | None) -> str:
 WIDTH: Final = 840
 _MAP_WIDTH: Final = 1000
 _MAP_HEIGHT: Final = 420
-_LEFT: Final = 130  # pixels: the longest name of a state stands left of the axis, outside of what panels are aligned by
+_LEFT: Final = 130  # pixels: room for the longest name of a state, left of the axis by which panels are aligned
 _COLOURS: Final = {
     "supply air": "#1f6fb4",
     "return air": "#d1730b",
@@ -105,7 +105,7 @@ STATES: Final = {
 
 
 class PageMark(NamedTuple):
-    """A place on the map with its name; ``kind`` is ``port``, ``ship`` or ``event``."""
+    """A named place on the map; ``kind`` is ``port``, ``ship`` or ``event``."""
 
     label: str
     longitude: float
@@ -122,8 +122,8 @@ def temperatures(
     span: tuple[dt.datetime, dt.datetime],
     band: float,
 ) -> str:
-    """Air, cargo and set point against time, with the band around the set point, excursions and defrosts shaded; below
-    them the outside temperature, and what the box was in (``states``), one line for each state that occurred.
+    """Draw air, cargo and set point against time, with the band around the set point, excursions and defrosts shaded.
+    Draw the outside temperature below, and one line for each of the ``states`` that occurred.
 
     Args:
         curve: Rows of ``series``, ``segment``, ``time``, ``celsius``.
@@ -217,7 +217,7 @@ def _colours(present: set[str]) -> Any:
 
 
 def way(points: Sequence[Row], marks: Sequence[PageMark]) -> str:
-    """The way of a box or ship on the sea chart; empty when no place at all is known.
+    """Draw the way of a box or ship on the sea chart; return an empty text when no place is known.
 
     Args:
         points: Rows of ``time``, ``longitude``, ``latitude``, ``source`` in order of time.
@@ -249,7 +249,7 @@ def way(points: Sequence[Row], marks: Sequence[PageMark]) -> str:
 
 
 def _time(span: tuple[dt.datetime, dt.datetime], title: str | None = None) -> Any:
-    """A maker of time axes over the same span."""
+    """A function that makes time axes over the same span."""
     import altair as alt
 
     domain = [_moment(end) for end in span]

@@ -1,4 +1,4 @@
-"""Which feeds have the records of one container, and from which bookings that follows."""
+"""Find the feeds that have the records of one container, and the bookings that entitle to them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class FeedEntitlement:
     """A customer that gets the container's records of these device times (None: open) in its feed.
 
     Args:
-        feed: The kind of feed: detailed, coarse, or movements, which need no booking. None: the customer has no feed.
+        feed: The kind of feed: detailed, coarse, or movements, which needs no booking. None: the customer has no feed.
     """
 
     customer: str
@@ -32,7 +32,7 @@ class FeedEntitlement:
 class EntitlingBooking:
     """One state of a booking that entitles a customer to the container's records.
 
-    A booking that holds no more is retracted in the feed by records of its own; what was delivered stays there.
+    When a booking no longer holds, the feed retracts its records by further records; what was delivered stays there.
 
     Args:
         party: ``customer`` or ``consignee`` of the booking.
@@ -51,7 +51,7 @@ class EntitlingBooking:
 
 @dataclass(frozen=True, slots=True)
 class ContainerFeeds:
-    """Who gets the container's records in a feed.
+    """The customers that get the container's records in a feed.
 
     Args:
         unknown: Why the bookings could not be read; empty where they were.
@@ -63,7 +63,7 @@ class ContainerFeeds:
 
 
 def feeds_of_container(topology: Topology, folder: Path, container: str) -> ContainerFeeds:
-    """The feeds that have the container's records, and the bookings that entitle to them.
+    """Return the feeds that have the container's records, and the bookings that entitle to them.
 
     Args:
         folder: The topology's state folder.
@@ -76,7 +76,7 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
     )
     if topology.shore is None:
         return ContainerFeeds(authorities, (), "this topology does not say where shore runs, so it has no feeds")
-    # A number with a check digit, and constants of shore.
+    # Safe to put into SQL: a number with a check digit, and constants of shore.
     states = STATES.format(booking_changes="booking_changes")
     periods = PERIODS.format(bookings=f"({states})")
     entitled = f"""
@@ -89,7 +89,7 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
         order by s.recorded_from, s.log_offset, p.party desc
     """  # noqa: S608
     try:
-        now, history = (rows(sql(folder, query, storage=topology.shore.storage)) for query in (entitled, booked))
+        now, history = (rows(sql(folder, query, storage=topology.shore.tables)) for query in (entitled, booked))
     except FairleadError as error:
         return ContainerFeeds(authorities, (), f"{error.what}, so nobody here knows the bookings ({error.hint})")
     here = tuple(
@@ -113,13 +113,13 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
 
 
 def feed_of(topology: Topology, customer: str) -> tuple[str | None, str | None]:
-    """The kind of a customer's feed and its site; None for both where it has no feed."""
+    """Return the kind of a customer's feed and its site; None for both where it has no feed."""
     found = topology.customers.get(customer)
     return (found.feed, found.feed_at) if found is not None and found.feed_at else (None, None)
 
 
 def feed_logs(topology: Topology, feeds: ContainerFeeds) -> list[str]:
-    """The logs of the feeds that have, or had, the container's records."""
+    """Return the logs of the feeds that have, or had, the container's records."""
     customers = [each.customer for each in feeds.entitled if each.feed_at]
     customers += [each.customer for each in feeds.bookings if feed_of(topology, each.customer)[1]]
     return [f"feeds.{name}" for name in dict.fromkeys(customers)]

@@ -1,9 +1,9 @@
-"""The files of a claim: every row that a report of a container stands on, as CSV and Parquet, and a manifest.
+"""Write the files of a claim: every row behind a container's report, as CSV and Parquet, and a manifest.
 
-The files are named after the tables (``docs/tables/``); Parquet keeps the columns' meanings and units,
-and the payload of each reading as it stands in the log, which CSV leaves out. ``manifest.json`` says which Delta
-versions were read, which offsets of which logs the readings are, with a digest over their payloads, and the digest of
-every file. ``SHA256SUMS`` is for ``sha256sum --check``.
+The files are named after the tables (``docs/tables/``). Parquet keeps the columns' meanings and units, and the payload
+of each reading as it stands in the log; CSV leaves the payload out. ``manifest.json`` records the Delta versions that
+were read, the logs and offsets of the readings, with a digest over their payloads, and the digest of every file.
+``SHA256SUMS`` is for ``sha256sum --check``.
 """
 
 from __future__ import annotations
@@ -63,10 +63,10 @@ class PackedFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of one log that ``readings`` has: ``records`` of them from ``first_offset`` to ``last_offset``.
+    """The records of one log in ``readings``: ``records`` of them, from ``first_offset`` to ``last_offset``.
 
-    ``sha256`` is ``DIGEST`` of them. Offsets between that are missing are markers, records that could not be read
-    (``readings_rejected``), or outside of the time that was asked for.
+    ``sha256`` is their digest as ``DIGEST`` describes it. Missing offsets in between are markers, records that could
+    not be read (``readings_rejected``), or outside the requested time.
     """
 
     log: str
@@ -77,7 +77,7 @@ class PackedLog(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """``manifest.json``. ``since`` and ``until``: what was asked for, in device time; ``tables``: Delta versions."""
+    """``manifest.json``. ``since`` and ``until``: the requested device times; ``tables``: Delta versions."""
 
     equipment_reference: str
     since: dt.datetime | None
@@ -92,9 +92,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def write_pack(found: Slices, report: ContainerReport, folder: Path, page: str) -> Manifest:
-    """Write page, files and manifest; an older pack of the same container that stands there is replaced.
+    """Write page, files and manifest. An older pack of the same container in the folder is replaced.
 
-    Readings go through a batch at a time, however many there are. The files appear when all of them are complete.
+    Readings are written in batches, however many there are. The files appear only when all of them are complete.
 
     Raises:
         RefusedError: the folder has something else in it.
@@ -130,7 +130,7 @@ def write_pack(found: Slices, report: ContainerReport, folder: Path, page: str) 
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """The manifest of a pack. Raises FileNotFoundError and msgspec's errors."""
+    """Return the manifest of a pack. Raises FileNotFoundError and msgspec's errors."""
     return msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
 
 
@@ -149,7 +149,7 @@ def _check_folder(folder: Path, number: str) -> None:
 
 @contextlib.contextmanager
 def _staged(folder: Path) -> Iterator[Path]:
-    """A folder beside the one wanted; its files are moved there when everything went well."""
+    """A folder beside the target; its files are moved there if everything succeeds."""
     staging = folder.with_name(f".{folder.name}.{os.getpid()}")
     staging.mkdir(parents=True)
     try:
@@ -162,7 +162,7 @@ def _staged(folder: Path) -> Iterator[Path]:
 
 
 class _LogDigests:
-    """Digests of logs whose rows come log by log, in the order of their offsets."""
+    """Digests of logs whose rows come in the order of their offsets."""
 
     def __init__(self) -> None:
         self._found: dict[str, list[int]] = {}  # first and last offset, records
@@ -186,7 +186,7 @@ class _LogDigests:
 def _write(
     folder: Path, name: str, schema: pa.Schema, batches: pa.RecordBatchReader, logs: _LogDigests | None = None
 ) -> list[PackedFile]:
-    """The same rows as CSV and as Parquet."""
+    """Write the same rows as CSV and as Parquet."""
     text, binary = folder / f"{name}.csv", folder / f"{name}.parquet"
     plain = pa.schema([_plain(field) for field in schema if not _is_raw(field.type)])
     rows = 0
@@ -211,7 +211,7 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _as_text(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """For CSV: times are RFC 3339 in UTC, and no text is a formula."""
+    """Convert a batch for CSV: times are RFC 3339 in UTC, and no text is a formula."""
     columns = []
     for field in schema:
         column = batch.column(field.name)

@@ -1,7 +1,7 @@
-"""What a port has coming, as data: ships on their way with the condition of what is aboard, and what is on the dock.
+"""What a port has coming, as data: ships on their way, the condition of the boxes aboard, and the boxes on the dock.
 
-``port_page`` makes the page of the report. Whether a ship comes, and when, is an estimate from where it is
-(``approach``), since no log says where a ship is bound for.
+``port_page`` makes the page of the report. No log says where a ship is bound for, so whether and when a ship comes is
+estimated from its positions (``approach``).
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from topologies.drawing.seachart import ports
 Place = tuple[float, float]
 """Longitude and latitude, WGS 84."""
 Distance = Callable[[Place, Place], float]
-"""Nautical miles by sea."""
+"""A function that returns nautical miles by sea."""
 Bound = Literal["CARGO", "COURSE", "NO"]
 
 LOOK_BACK: Final = dt.timedelta(hours=6)
-_SAILING: Final = 1.0  # knots; what is slower lies still
-_NEARER: Final = 0.5  # of the way it made
-_AWAY: Final = -0.25  # the same for going away; in between the lanes' turns say nothing
+_SAILING: Final = 1.0  # knots; a slower ship lies still
+_NEARER: Final = 0.5  # of the way it made: it comes nearer
+_AWAY: Final = -0.25  # the same for going away; values in between may come from turns of the lanes
 
 
 class Approach(msgspec.Struct, frozen=True, kw_only=True):
-    """A ship on its way, as far as its positions tell.
+    """A ship's approach to the port, as far as its positions show it.
 
     Args:
-        bound: Why it is thought to come: ``CARGO``: boxes aboard are booked to be discharged here; ``COURSE``: it comes
+        bound: Why it is expected: ``CARGO``: boxes aboard are booked to be discharged here; ``COURSE``: it comes
             nearer, and nothing else is known; ``NO``: neither.
-        position_date_time: Its newest position; ``speed``, ``course`` (knots, degrees) are of it.
+        position_date_time: Time of its newest position; ``speed`` and ``course`` (knots, degrees) are of that position.
         distance: Nautical miles from there by sea lanes; null where the port's place is not known.
-        mean_speed: Knots over the last six hours, along its way.
+        mean_speed: Knots over the last six hours.
         comes_nearer: Whether these six hours brought it nearer by at least half of the way that it made; null where
-            that cannot be told.
+            that cannot be determined.
         eta: position_date_time + distance / mean_speed; null while it lies still or goes away.
         basis: How the estimate was made, in words.
     """
@@ -65,7 +65,7 @@ class Approach(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def approach(positions: Sequence[Row], port: Place | None, booked: int, distance: Distance) -> Approach:
-    """Judge a ship by its positions of the last hours, in order of time.
+    """Judge a ship's approach by its positions of the last hours, in order of time.
 
     Args:
         positions: Rows of table ``positions`` with a place.
@@ -104,7 +104,7 @@ def approach(positions: Sequence[Row], port: Place | None, booked: int, distance
 
 
 def sea_distance(start: Place, end: Place) -> float:
-    """Nautical miles along sea lanes, by searoute, and from both ends to the nearest lane."""
+    """Return nautical miles along sea lanes (by searoute), including the way from both ends to the nearest lane."""
     import searoute
 
     found = searoute.searoute(list(start), list(end), units="naut", append_orig_dest=True)
@@ -137,9 +137,9 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 Audience: TypeAlias = Literal["operator", "authority"]
-"""Who reads: a port's operator handles the cargo, a port authority is not told what it is."""
+"""Who reads: a port's operator handles the cargo; a port authority must not learn what it is."""
 
-_SETPOINT_KELVIN: Final = 0.05  # what is less is rounding
+_SETPOINT_KELVIN: Final = 0.05  # a smaller difference is rounding
 
 BOXES: Final = f"""
 select n.*, b.port_of_discharge, b.commodity, b.setpoint_temperature as agreed_temperature,
@@ -160,12 +160,12 @@ left join (
     select equipment_reference, list(distinct kind order by kind) as kinds from alerts_now group by all
 ) a on a.equipment_reference = n.equipment_reference
 """  # noqa: S608  # our own text
-"""Boxes with their booking, their excursions since they came where they are, and their open alerts; ``$code`` is the
-port. To be completed with a ``where``."""
+"""Boxes with their booking, their temperature excursions since their holder got them, and their open alerts. ``$code``
+is the port. The caller appends a ``where``."""
 
 
 class Cargo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a port authority is not told."""
+    """What a port authority does not see."""
 
     booking_reference: str | None
     customer: str | None
@@ -173,13 +173,13 @@ class Cargo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One box. Degrees Celsius; ``reading_date_time`` is the device time of what it last said.
+    """One box. Degrees Celsius; ``reading_date_time`` is the device time of its newest reading.
 
     Args:
         discharged_here: Whether it is booked to be unloaded at the port of the report.
-        agreed_temperature: Set point that its booking names.
-        excursions: Of the temperature, since it came where it is; ``minutes_out_of_band`` in them.
-        concerns: What is wrong with it, in words, the worst first; empty when nothing is.
+        agreed_temperature: Set point of its booking.
+        excursions: Temperature excursions since its holder got it, with ``minutes_out_of_band`` in them.
+        concerns: What is wrong with it, in words; empty when nothing is.
         cargo: Null for a port authority.
     """
 
@@ -204,7 +204,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def box_of(row: Row, audience: Audience) -> PortBox:
-    """A box from a row of ``BOXES``."""
+    """Return the box of a row of ``BOXES``."""
     fields = {name: row[name] for name in PortBox.__struct_fields__ if name in row}
     fields["alert_kinds"] = tuple(row["alert_kinds"])
     fields["open_alerts"] = row["open_alerts"] or 0
@@ -214,7 +214,7 @@ def box_of(row: Row, audience: Audience) -> PortBox:
 
 
 def concerns(row: Row) -> tuple[str, ...]:
-    """What is wrong with a box."""
+    """Return what is wrong with a box, in words, in this order: alerts, excursions, power, set point, door, water."""
     found = []
     if row["open_alerts"]:
         kinds = ", ".join(row["alert_kinds"]) or f"{row['open_alerts']}"
@@ -236,7 +236,7 @@ def concerns(row: Row) -> tuple[str, ...]:
 
 
 def _both(one: bool | None, other: bool | None) -> bool | None:
-    """Whether both are so; None where nothing says so or otherwise."""
+    """Whether both are true. A value that is unknown does not count; None where both are."""
     if one is None or other is None:
         return one if other is None else other
     return one and other
@@ -247,10 +247,8 @@ _CALLS_SHOWN: Final = 20
 
 
 class Ship(msgspec.Struct, frozen=True, kw_only=True):
-    """A ship with what is aboard: boxes for this port first, among these those that something is wrong with.
-
-    ``last_call``: its newest port call (table ``port_calls``), null where none is known.
-    """
+    """A ship and the boxes aboard: those for this port first, in each group those with most concerns first.
+    ``last_call``: its newest port call (table ``port_calls``), null where none is known."""
 
     vessel_imo_number: str
     vessel: str
@@ -262,17 +260,17 @@ class Ship(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PortReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All of it.
+    """The whole report.
 
     Args:
-        as_of: The newest time known in the tables; a report of the past tells the past.
-        arriving: Ships that are thought to come, the next one first.
+        as_of: The newest time in the tables; on old data the report shows the past.
+        arriving: Ships that are expected, the next one first.
         in_port: Ships that are there.
         elsewhere: How many other ships are known.
         dock: Boxes whose log a site at this port holds.
         movements: The newest first (table ``dock_movements``).
         calls: Ships' calls here, the newest first (table ``port_calls``).
-        missing: Tables that are not there yet.
+        missing: Tables that do not exist yet.
     """
 
     un_location_code: str
@@ -290,18 +288,18 @@ class PortReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnknownPortError(ConfigurationError):
-    """No UN/LOCODE, or one that neither the tables nor the list of the world's ports have."""
+    """No UN/LOCODE, or one that is neither in the tables nor in the list of the world's ports."""
 
 
 def port_report(
     paths: TablePaths, code: str, audience: Audience = "operator", *, distance: Distance = sea_distance
 ) -> PortReport:
-    """The report of one port.
+    """Return the report of one port.
 
     Args:
-        code: UN/LOCODE; small letters and a blank are taken as well (``jp tyo``).
-        audience: ``authority`` is not told what is inside, for whom, or under which booking.
-        distance: Nautical miles by sea between two paths.
+        code: UN/LOCODE; small letters and blanks are accepted (``jp tyo``).
+        audience: ``authority`` does not see contents, customers or bookings.
+        distance: Nautical miles by sea between two places.
 
     Raises:
         UnknownPortError: there is no such port.
@@ -411,7 +409,7 @@ def _ships(
 
 
 def _sorted(boxes: Sequence[PortBox]) -> tuple[PortBox, ...]:
-    """Boxes for this port first; in each part those with concerns first."""
+    """Boxes for this port first; within each group those with most concerns first."""
     return tuple(sorted(boxes, key=lambda box: (not box.discharged_here, -len(box.concerns), box.equipment_reference)))
 
 
@@ -421,13 +419,13 @@ def _next_first(ship: Ship) -> tuple[bool, dt.datetime, str, str]:
 
 
 def _since(found: Slices) -> pc.Expression | None:
-    """Excursions since the first box that is held now was given to its holder."""
+    """Excursions since the earliest time at which a present holder got its box."""
     first = found.row("select min(held_since) as first from containers_now")["first"]
     return None if first is None else pc.field("end_date_time") > pa.scalar(first, TIME)
 
 
 def _port(found: Slices, code: str) -> tuple[str, Place | None]:
-    """What the port is called, and where it is."""
+    """The port's name and place."""
     world = ports().get(code)
     known = {
         row["un_location_code"]: row for row in found.rows("select * from sites where un_location_code is not null")
@@ -448,7 +446,7 @@ def _port(found: Slices, code: str) -> tuple[str, Place | None]:
     raise UnknownPortError(text, hint=f"{hint}the tables know {', '.join(sorted(known)) or 'none'}", nearest=near)
 
 
-_MOST: Final = 500  # boxes of a ship for other ports, with something wrong
+_MOST: Final = 500  # boxes of a ship for other ports, with concerns
 
 
 class Shown(NamedTuple):
@@ -459,10 +457,10 @@ class Shown(NamedTuple):
 
 
 def port_page(report: PortReport, warnings: Sequence[str] = ()) -> str:
-    """The page of a report.
+    """Return the page of a report.
 
     Args:
-        warnings: What it may lack (``slices.table_warnings``); stands at its top.
+        warnings: What the report may lack (``slices.table_warnings``), shown at the top.
     """
     return render(
         "port.html.j2",
@@ -477,19 +475,19 @@ def port_page(report: PortReport, warnings: Sequence[str] = ()) -> str:
 
 
 def _shown(ship: Ship) -> Shown:
-    """All boxes for this port; of the others those that something is wrong with."""
+    """All boxes for this port, and those of the others that have concerns."""
     here = [box for box in ship.boxes if box.discharged_here]
     others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST]
     return Shown((*here, *others), len(ship.boxes) - len(here) - len(others))
 
 
 def _told(report: PortReport) -> str:
-    """The map in words, for who cannot see it."""
+    """The map in words, for readers who cannot see it."""
     return f"Map of {report.port} and the ships that come: {', '.join(ship.vessel for ship in report.arriving)}."
 
 
 def _map(report: PortReport) -> str:
-    """The port, and the ships that come; empty where none has a place."""
+    """The port and the ships that are expected; empty where no ship has a position."""
     ships = [
         PageMark(ship.vessel, ship.approach.longitude, ship.approach.latitude, "ship")
         for ship in report.arriving

@@ -1,11 +1,11 @@
 """The part of the tables that a report is about, as tables of one DuckDB connection.
 
-Each table is opened once, at one version, and narrowed by a condition that Arrow applies to whole files (by Delta's
-statistics) and row groups first: a report about one box reads the files that may have rows of that box. A table that
-is not there yet is empty here and named in ``missing``; a column that an older table lacks is null.
+Each table is opened once, at one version. Arrow applies the report's condition to whole files (by Delta's statistics)
+and row groups first, so a report about one box reads only the files that may have rows of it. A table that does not
+exist yet is empty here and named in ``missing``; a column that an older table lacks is null.
 
-``table_warnings`` says what a report may lack because a job has not begun, or is in trouble: an empty table is no proof
-that nothing was.
+``table_warnings`` says what a report may lack because a job has not begun or is in trouble: an empty table does not
+prove that nothing happened.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _MEMORY = "1GB"
 
 
 class Slices:
-    """Tables of a report in one connection: those that were added, and what a report makes of them."""
+    """Tables of a report in one connection: those that were added, and those that a report makes from them."""
 
     def __init__(self, paths: TablePaths, connection: duckdb.DuckDBPyConnection) -> None:
         self._paths = paths
         self._connection = connection
-        self.versions: dict[str, int] = {}  # of the Delta tables, as they are read here
-        self.missing: list[str] = []  # tables that are not there yet: they have no rows here
+        self.versions: dict[str, int] = {}  # of the Delta tables that are read here
+        self.missing: list[str] = []  # tables that do not exist yet: they have no rows here
         self._opened: dict[str, pads.Dataset] = {}
 
     def add(self, name: str, condition: pc.Expression | None = None, *, as_: str = "") -> None:
         """Open a table, narrowed to the rows for which the condition is true; all of it without one.
 
         Args:
-            as_: What the queries call it; its own name when empty.
+            as_: Its name in queries; the table's own name when empty.
 
         Raises:
-            UnavailableError: it is there and cannot be opened.
+            UnavailableError: it exists and cannot be opened.
         """
         if name not in self._opened and name not in self.missing:
             self._open(name)
@@ -61,20 +61,20 @@ class Slices:
             self._connection.register(as_ or name, data if condition is None else data.filter(condition))
 
     def check_any(self) -> None:
-        """Do nothing when one of the tables that were added is there.
+        """Check that at least one of the added tables exists.
 
         Raises:
-            UnavailableError: none is.
+            UnavailableError: none does.
         """
         if not self.versions:
             raise no_tables_error(self._paths)
 
     def put(self, name: str, rows: pa.Table) -> None:
-        """Rows that are in no table, for the queries that follow."""
+        """Register rows that are in no table, for the queries that follow."""
         self._connection.register(name, rows)
 
     def rows(self, query: str, **values: Any) -> list[Row]:
-        """All rows of a query, times in UTC. ``$name`` in the query is the value of that name.
+        """Return all rows of a query, times in UTC. ``$name`` in the query is the value of that name.
 
         Raises:
             UnavailableError: a file of a table cannot be read.
@@ -84,17 +84,17 @@ class Slices:
         return found
 
     def row(self, query: str, **values: Any) -> Row:
-        """The one row of a query that gives one, such as a count."""
+        """Return the first row of a query that has at least one, such as a count."""
         return self.rows(query, **values)[0]
 
     def batches(self, query: str, rows: int = 50_000, **values: Any) -> pa.RecordBatchReader:
-        """The rows of a query a batch at a time, for as many as there may be."""
+        """Return the rows of a query in batches, for large results."""
         with _readable():
             reader: pa.RecordBatchReader = self._relation(query, values).to_arrow_reader(rows)
         return reader
 
     def run(self, statement: str, **values: Any) -> None:
-        """Make a table or view for the queries that follow."""
+        """Run a statement, such as one that makes a table or view for the queries that follow."""
         with _readable():
             self._connection.execute(statement, values or None)
 
@@ -121,7 +121,7 @@ def _readable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_slices(paths: TablePaths) -> Iterator[Slices]:
-    """No tables yet; times are given in UTC, and what does not fit into a gigabyte is sorted on disk."""
+    """Open a connection without tables. Times are in UTC, and what does not fit into a gigabyte is sorted on disk."""
     with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         connection.execute(f"set memory_limit = '{_MEMORY}'")
@@ -130,16 +130,15 @@ def open_slices(paths: TablePaths) -> Iterator[Slices]:
 
 
 def of_container(number: str) -> pc.Expression:
-    """Whether a row is about a container."""
+    """Return the condition that a row is about a container."""
     return pc.field("equipment_reference") == number
 
 
 def table_warnings(folder: Path, paths: TablePaths, tables: Collection[str]) -> tuple[str, ...]:
-    """One sentence for each job of the last run that keeps some of these tables and has not begun, or is in trouble.
+    """Return a sentence for each job of the last run that keeps some of these tables and has not begun or has trouble.
 
     Args:
-        folder: The topology's state folder. Where shore has never run (tables that came from elsewhere), nothing is
-            known, and nothing is said.
+        folder: The topology's state folder. Where shore has never run (tables from elsewhere), the result is empty.
     """
     status = read_status(folder)
     if status is None:

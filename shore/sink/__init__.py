@@ -1,6 +1,6 @@
-"""The sink ``fairlead``: rows of Spark appended to logs, exactly once per micro-batch.
+"""The sink to Kafka: append rows of Spark to customers' feeds, each exactly once.
 
-In: rows with ``topic``, ``key``, ``value``, ``headers``, ``timestamp``. Out: records of logs that shore may write to.
-``options`` describes options and columns, ``writer`` states the contract, ``append`` decides what of a repeated
-batch is missing. ``shore.datasource`` is what Spark calls.
+In: rows of ``shore.feeds.entitlement.DUE``. Out: records of logs ``feeds.<customer>``, and rows of table ``feeds`` and
+of customers' own tables. Open ``exactly_once`` first: it states the protocol and runs on the driver. ``feed_logs``
+does the work with Kafka, mostly in tasks.
 """

@@ -1,8 +1,8 @@
-"""Rows of the source: collecting stored batches and making Arrow record batches of them, in one of two shapes. Pure.
+"""Rows of the source: collect stored batches and turn them into Arrow record batches, in one of two shapes. Pure.
 
-``RAW``: one row per data record with everything Kafka has of it, whatever it holds. The other is parsed:
-``shore.source.readings``. Markers and fillers are never rows. Pieces of the fetched buffer
-(``fairlead.kafka.columnar.Slices``) become Arrow arrays without an object for each.
+``RAW_SCHEMA`` has one row per data record with everything that Kafka has of it. The other shape is parsed:
+``shore.source.readings``. Markers and fillers never become rows. Slices of the fetched buffer
+(``fairlead.kafka.columnar.ByteSlices``) become Arrow arrays without a Python object for each value.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from shore.source.offsets import partition_id
 from shore.tables.model import TIME
 from shore.tables.readings import HEADERS
 
-_MOST_BYTES: Final = 2**31 - 1  # that Arrow's plain arrays can point into
-_USUAL_DIGITS: Final = 13  # milliseconds since 1970, from 2001 to 2286
+_MOST_BYTES: Final = 2**31 - 1  # the most that Arrow arrays with 32-bit offsets can address
+_USUAL_DIGITS: Final = 13  # of milliseconds since 1970, from 2001 to 2286
 _NEWLINE: Final = 10
 
 
 def binary(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
-    """One value for each slice, null for null. The slices lie one after the other, as those of a column do."""
+    """Return one value for each slice, null for null slices. The slices follow each other, as those of a column do.
+    Raise ``CorruptBatch`` where ``data`` is larger than one Arrow array can address."""
     rows = len(slices.size)
     if not rows:
         return pa.array([], pa.binary())
@@ -37,7 +38,7 @@ def binary(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
     absent = slices.size < 0
     if absent.all():
         return pa.nulls(rows, pa.binary())
-    # To Arrow the buffer is an array already: of values, and of what lies between them. It copies every other one.
+    # Arrow sees the whole buffer as an array of values alternating with the gaps between them, and copies the values.
     end = np.maximum.accumulate(np.where(absent, 0, slices.start + slices.size))
     edges = np.empty(2 * rows, np.int32)
     edges[0::2] = np.where(absent, end, slices.start)
@@ -48,7 +49,7 @@ def binary(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
 
 
 def text(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
-    """The same as strings; what is no UTF-8 has replacement characters."""
+    """Return one string for each slice. Invalid UTF-8 becomes replacement characters. Raises as ``binary``."""
     values = binary(data, slices)
     try:
         return values.cast(pa.string())
@@ -59,8 +60,8 @@ def text(data: bytes | bytearray, slices: ByteSlices) -> pa.Array:
 
 
 def lines(data: bytes, slices: ByteSlices) -> pa.Buffer | None:
-    """All values, each with a newline after it, as one text; None when one of them is null, empty, or has line breaks
-    or another beginning than ``{``. What follows a value in ``data`` must be no part of another one."""
+    """Return all values as one text with a newline after each; None when a value is null, is empty, has line breaks, or
+    does not begin with ``{``. The byte after a value in ``data`` must not belong to another value."""
     if not len(slices.size) or (slices.size <= 0).any():
         return None
     raw = np.frombuffer(bytearray(data), np.uint8)
@@ -76,7 +77,7 @@ def lines(data: bytes, slices: ByteSlices) -> pa.Buffer | None:
 
 
 def milliseconds(data: bytes, slices: ByteSlices) -> pa.Array:
-    """Decimal milliseconds since 1970 as microseconds (int64); null where there are none, or no such number."""
+    """Return decimal milliseconds since 1970 as microseconds (int64); null where a slice is null or no such number."""
     present = slices.size != NONE
     if not present.any():
         return pa.nulls(len(present), pa.int64())
@@ -95,23 +96,23 @@ def _milliseconds(value: bytes | None) -> int | None:
 
 
 def chosen(values: pa.Array, number: npt.NDArray[np.int64]) -> pa.Array:
-    """For each number the value of that place."""
+    """Return the value at each of these places."""
     return values.take(pa.array(number))
 
 
 ROWS_PER_BATCH: Final = 10_000  # rows of one Arrow batch: a few MB, and enough to make its overhead small
-BYTES_PER_BATCH: Final = 16 << 20  # of stored batches, whatever is in them: what a task holds at once
+BYTES_PER_BATCH: Final = 16 << 20  # of stored batches, markers included: what a task holds at once
 
 RAW_SCHEMA = pa.schema(
     [
         pa.field("topic", pa.string()),
-        pa.field("stream", pa.string()),  # of the topic's name; null when it is no log of any stream
-        pa.field("log_key", pa.string()),  # container number, site or ship of the topic's name; null likewise
-        pa.field("site", pa.string()),  # whose Kafka it was read from
+        pa.field("stream", pa.string()),  # from the topic's name; null when the topic is no log of a stream
+        pa.field("log_key", pa.string()),  # container number, site or ship from the topic's name; null likewise
+        pa.field("site", pa.string()),  # the site whose Kafka the record was read from
         pa.field("partition", pa.int32()),
         pa.field("offset", pa.int64()),
         pa.field("timestamp", TIME),  # of the Kafka record: device time
-        pa.field("received", TIME),  # of the bridge's header; null without one
+        pa.field("received", TIME),  # from the bridge's header; null without one
         pa.field("term", pa.int32()),  # null for batches that Fairlead did not write
         pa.field("key", pa.binary()),
         pa.field("headers", HEADERS),
@@ -121,7 +122,7 @@ RAW_SCHEMA = pa.schema(
 
 
 class Collector(ABC):
-    """Takes stored batches log by log, gives their data records back as one Arrow batch."""
+    """Collects stored batches log by log, and returns their data records as one Arrow batch."""
 
     def __init__(self) -> None:
         self._logs: list[tuple[str, int]] = []
@@ -129,7 +130,7 @@ class Collector(ABC):
         self._records = self._bytes = 0
 
     def add(self, topic: str, partition: int, stretch: Stretch) -> None:
-        """Take batches of a log; what they lie in is held until the next ``take_batch``."""
+        """Add batches of a log. Their buffer stays in memory until the next ``take_batch``."""
         self._logs.append((topic, partition))
         self._stretches.append(stretch)
         self._records += stretch.records
@@ -137,11 +138,11 @@ class Collector(ABC):
 
     @property
     def full(self) -> bool:
-        """Whether it is time to take what was added."""
+        """Whether there is enough for one Arrow batch."""
         return self._records >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH
 
     def take_batch(self) -> pa.RecordBatch:
-        """The rows of everything that was added since the last time: perhaps none.
+        """Return the rows of everything added since the last call; perhaps none.
 
         Raises:
             CorruptBatch: stored batches cannot be read.
@@ -159,11 +160,11 @@ class Collector(ABC):
 
     @abstractmethod
     def _rows(self, logs: list[tuple[str, int]], records: Columns) -> pa.RecordBatch:
-        """The batch. ``records.stretch`` are places in ``logs``."""
+        """Return the batch. ``records.stretch`` holds indexes into ``logs``."""
 
 
 def _check(log: str, stretch: Stretch) -> None:
-    """Raise what is wrong with a log's batches, with its name."""
+    """Raise ``CorruptBatch`` with the log's name if its batches cannot be decoded."""
     try:
         decode([stretch])
     except CorruptBatch as error:
@@ -176,7 +177,7 @@ def _check(log: str, stretch: Stretch) -> None:
 
 
 def data_records(records: Columns) -> Columns:
-    """What is neither marker nor filler."""
+    """Return the records that are neither markers nor fillers."""
     kind = records.header(headers.KIND.encode(), first=True)
     if (kind.size == NONE).all():
         return records
@@ -184,26 +185,26 @@ def data_records(records: Columns) -> Columns:
 
 
 def received(records: Columns) -> pa.Array:
-    """When the bridge had each record."""
+    """Return when the bridge received each record; null without its header."""
     return milliseconds(records.data, records.header(headers.RECEIVED.encode())).cast(TIME)
 
 
 def record_time(records: Columns) -> pa.Array:
-    """Kafka's time of each record."""
+    """Return Kafka's timestamp of each record."""
     return pa.array(records.time_ms * 1000).cast(TIME)
 
 
 def terms(records: Columns) -> pa.Array:
-    """The custody term of each record; null where Fairlead did not write it."""
+    """Return the custody term of each record; null where Fairlead did not write it."""
     return pa.array(records.term.astype(np.int32), mask=records.term == 0)
 
 
 def header_lists(records: Columns) -> pa.Array:
-    """All headers of each record."""
+    """Return all headers of each record."""
     table = records.headers
     ends = np.cumsum(np.bincount(table.row, minlength=len(records)))
     edges = np.concatenate([np.zeros(1, np.int64), ends]).astype(np.int32)
-    # Names and values of one header lie before those of the next, also from row to row.
+    # ``binary`` needs ordered slices: a header's name and value come before the next header's, across rows too.
     pairs = pa.StructArray.from_arrays(
         [text(records.data, table.name), binary(records.data, table.value)], fields=list(HEADERS.value_type)
     )
@@ -241,10 +242,10 @@ class RawCollector(Collector):
 
 
 def log_origin(records: Columns) -> pa.Array:
-    """Where each copied record came from; null for those that are no copies."""
+    """Return where each copied record came from; null for records that are not copies."""
     return text(records.data, records.header(headers.ORIGIN.encode()))
 
 
 def is_late(records: Columns) -> pa.Array:
-    """Whether each was appended after newer readings of its device."""
+    """Return whether each record was appended after newer readings of its device."""
     return pa.array(records.equal(records.header(headers.LATE.encode()), b"1"))

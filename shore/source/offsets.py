@@ -1,7 +1,7 @@
-"""Positions in many logs: their compact form in a checkpoint, admission of a bounded batch, packing into tasks. Pure.
+"""Positions in many logs: their compact form in a checkpoint, the end of a bounded batch, packing into tasks. Pure.
 
-A position is the offset of the next record to read. Within this package a log partition is named by text: the topic
-for partition 0 (Fairlead's own logs have no other), ``<topic>/<partition>`` for the rest; ``/`` cannot be in a topic.
+A position is the offset of the next record to read. This package names a log partition by text: the topic for partition
+0 (Fairlead's own logs have no other), ``<topic>/<partition>`` for the rest. A topic's name cannot contain ``/``.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ def parse_partition_id(text: str) -> tuple[str, int]:
     return topic, int(partition) if slash else 0
 
 
-LOG_COSTS: Final = 10  # records: to fetch from one more log costs a task and the broker as much as these (100 us)
-BEGIN = "/"  # before a stream's name: where its logs begin that the offset before does not know
+LOG_COSTS: Final = 10  # records: fetching from one more log costs task and broker as much as reading these (100 us)
+BEGIN = "/"  # prefix of a stream's name, for the start positions of logs that the offset before does not know
 
 
 def store(
     positions: Mapping[str, int], begin: Mapping[str, int] | None = None, *, begun: bool = False
 ) -> StoredPositions:
-    """As written to the checkpoint for every batch: grouped by stream, so that its name stands once.
+    """Return positions as the checkpoint stores them for every batch: grouped by stream.
 
-    About 20 bytes a container log; Spark's own Kafka source needs 54. A log at position 0 needs no mention.
+    A container log takes about 20 bytes; Spark's own Kafka source needs 54. Logs at position 0 are left out.
 
     Args:
-        begin: Where the batch begins in logs that the offset before it does not know. It stands in the batch's own
-            offset, so that the batch is the same when it is repeated, whatever the logs look like then.
-        begun: Make the answer differ from that of a query that has not begun, even where there is no log yet.
+        begin: Where the batch begins in logs that the offset before it does not know. The batch's own offset holds it,
+            so that a repeated batch is the same batch, whatever has happened to the logs.
+        begun: Make the result differ from that of a query that has not begun, even where there is no log yet.
     """
     stored = _grouped(positions)
     stored |= {BEGIN + stream: keys for stream, keys in _grouped(begin or {}).items()}
@@ -71,12 +71,12 @@ def _grouped(positions: Mapping[str, int]) -> StoredPositions:
 
 
 def restore(stored: Mapping[str, Mapping[str, int]]) -> Positions:
-    """The positions of ``store``."""
+    """Return the ``positions`` that were given to ``store``."""
     return _named((stream, keys) for stream, keys in stored.items() if not stream.startswith(BEGIN))
 
 
 def restore_begin(stored: Mapping[str, Mapping[str, int]]) -> Positions:
-    """The ``begin`` of ``store``."""
+    """Return the ``begin`` that was given to ``store``."""
     return _named((stream[1:], keys) for stream, keys in stored.items() if stream.startswith(BEGIN))
 
 
@@ -94,16 +94,16 @@ def admit(
     limit_bytes: int | None = None,
     size: Callable[[str], int] = lambda log: 1,
 ) -> Positions:
-    """Where a batch of at most ``limit`` offsets ends, given where the logs stand and where they end.
+    """Return where a batch of at most ``limit`` offsets ends that begins at ``start``. The logs end at ``end``.
 
-    Shares are max-min fair: short lags are taken whole, long ones get equal shares, so that one log with a large
-    backlog holds no other up. What is left over after equal shares goes to the longest lags. Every log in ``end``
-    or ``start`` is in the answer; one that ends before its position (truncated, recreated, vanished) keeps it.
+    Shares are max-min fair: short lags are taken whole, long ones get equal shares, so that a log with a large backlog
+    does not delay others. What is left over after equal shares goes to the longest lags. The result has every log in
+    ``end`` or ``start``. A log that ends before its position (truncated, recreated, vanished) keeps its position.
 
     Args:
-        limit_bytes: What was admitted by number is shared out once more, by bytes, in the same way. At least one record
-            is admitted, however large.
-        size: Bytes of a record of a log, 1 or more; an estimate.
+        limit_bytes: Bounds the admitted offsets once more in the same way, by bytes. At least one record is admitted,
+            however large.
+        size: Estimated bytes of a record of a log, 1 or more.
     """
     admitted = {log: start.get(log, 0) for log in (*start, *end)}
     spans = {log: end[log] - admitted[log] for log in end if end[log] > admitted[log]}
@@ -118,7 +118,7 @@ def admit(
 
 
 def _fair(spans: Mapping[str, int], budget: int, size: Callable[[str], int]) -> dict[str, int]:
-    """How much of each span is taken for a budget, where one of ``log`` costs ``size(log)``; logs without are out."""
+    """Return how much of each span a budget admits, where a record costs ``size(log)``. Empty shares are left out."""
     costs = {log: max(1, size(log)) for log in spans}
     taken: dict[str, int] = {}
     left = budget
@@ -131,7 +131,7 @@ def _fair(spans: Mapping[str, int], budget: int, size: Callable[[str], int]) -> 
 
 
 def ranges(start: Mapping[str, int], stop: Mapping[str, int]) -> list[Range]:
-    """What lies between two positions; logs without news have no range."""
+    """Return the ranges between two positions. Logs without new records have none."""
     found = []
     for log, end in stop.items():
         begin = start.get(log, 0)
@@ -142,12 +142,12 @@ def ranges(start: Mapping[str, int], stop: Mapping[str, int]) -> list[Range]:
 
 
 def pack(work: Iterable[Range], tasks: int, *, smallest: int = 20_000, keep_whole: bool = False) -> list[list[Range]]:
-    """Pack ranges into at most ``tasks`` lists of about equal cost: their span, and ``LOG_COSTS`` for each.
+    """Pack ranges into at most ``tasks`` lists of about equal cost. A range costs its span plus ``LOG_COSTS``.
 
-    A range longer than a task's equal share is cut, so that one long log makes no endless task; its parts may then be
-    read side by side, which rows that carry their offset do not mind. With ``keep_whole`` a log's records stay
-    together and in order. Longest first onto the lightest list. Fewer lists are made when there is less than
-    ``smallest`` records' cost for each: a task costs more than reading that many.
+    A range longer than a task's equal share is cut, so that a long log does not delay its task. Its parts may be read
+    side by side, as every row has its offset. With ``keep_whole``, a log's records stay together and in order. The
+    longest range goes first, always to the list with the lowest cost. There are fewer lists when each would cost less
+    than ``smallest`` records, because a task costs more than reading that many.
     """
     todo = list(work)
     total = sum(map(_cost, todo))
@@ -174,7 +174,7 @@ def _cost(work: Range) -> int:
 
 
 def _joined(task: list[Range]) -> list[Range]:
-    """Neighbouring parts of a log that came to the same task are one range again."""
+    """Join neighbouring parts of a log that came to the same task."""
     found: list[Range] = []
     for part in sorted(task):
         if found and found[-1][:2] == part[:2] and found[-1].stop == part.start:
@@ -185,7 +185,7 @@ def _joined(task: list[Range]) -> list[Range]:
 
 
 def _cut(work: Range, longest: int) -> list[Range]:
-    """A range in as few equal parts as are not longer than ``longest``."""
+    """Cut a range into the fewest equal parts that are not longer than ``longest``."""
     parts = -(-work.span // longest)
     edges = [work.start + work.span * index // parts for index in range(parts + 1)]
     return [work._replace(start=begin, stop=stop) for begin, stop in pairwise(edges)]

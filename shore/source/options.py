@@ -1,33 +1,31 @@
 """Options of the source ``fairlead``, checked once. Pure.
 
 ========================  ===========================================================================================
-``site``                  whose Kafka; must be one of the endpoints the source was registered with. Needed when there
-                          is more than one.
+``site``                  the site whose Kafka is read: one of the endpoints given to ``shore.datasource.register``.
+                          Needed when there is more than one.
 ``streams``               names of streams, comma separated: every log ``<stream>.<key>`` is read
 ``pattern``               instead: a regular expression that a topic's whole name must match
 ``rows``                  ``raw`` (default): what Kafka has; ``readings``: parsed, the columns of tables ``readings``
-                          and ``readings_rejected``; rows with a ``reason`` belong to the latter; ``files``: those
-                          rows are written by the tasks, as new files of the two tables, and there is a row for each
-                          file (``shore.delta.files``), which somebody has to commit
-``folder``                with ``files``: where the two tables stand, a path or a URL that delta-rs knows
-``tasks``                 into how many tasks the logs are packed; default 2. A log that is longer than a task's share
-                          is read by several.
-``keepLogsWhole``         ``true``: all of a log's records of a batch are read by one task, in order; default ``false``
-``maxRecordsPerTrigger``  at most so many offsets in one micro-batch; default 500000
-``maxBytesPerTrigger``    about so many bytes of keys, values and headers in one micro-batch; default: no such limit.
+                          and ``readings_rejected``; rows with a ``reason`` belong to the latter
+``tasks``                 the most tasks that read a batch; default 2. A log that is longer than a task's share is read
+                          by several.
+``keepLogsWhole``         ``true``: one task reads all of a log's records in a batch, in order; default ``false``
+``maxRecordsPerTrigger``  the largest number of offsets in one micro-batch; default 500000
+``maxBytesPerTrigger``    the approximate bytes of keys, values and headers in one micro-batch; default: no limit.
                           Sizes are not known before reading, so they are estimated (``shore.source.stream``).
-``startingOffsets``       where a new query begins in the logs that are there then: ``earliest`` (default), ``latest``,
+``startingOffsets``       where a new query begins in the logs that exist then: ``earliest`` (default), ``latest``,
                           or JSON by log, ``{"containers.MSKU1234565": 1200, "events.tokyo": -1}``: an offset, -1 for
                           latest, -2 for earliest; logs not named begin at their first record. A log that appears
-                          later is always read from its first record, and a checkpoint wins over this option.
+                          later is always read from its first record. A checkpoint overrides this option.
 ``startingTimestamp``     instead: begin in each log at its first record of that time or later (the record's own time;
                           where there is none, at its end). ISO 8601 with a zone, or milliseconds since 1970 UTC.
 ``endingOffsets``         for batch reads: ``latest`` (default) or JSON by log; logs not named are read to their end
-``endingTimestamp``       for batch reads, instead: up to, without, each log's first record of that time or later
-``failOnDataLoss``        ``true``: fail when records are gone before they could be read; default ``false``: go on and
-                          say so in the log and in the query's progress
+``endingTimestamp``       for batch reads, instead: end before each log's first record of that time or later
+``failOnDataLoss``        ``true`` (default, as with Spark's own Kafka source): fail when records are lost before they
+                          could be read; ``false``: go on, and report it in the log and in the query's progress
 ``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted
-                          (``shore.source.losses``); default: nowhere
+                          (``shore.source.losses``); default: nowhere. A query with such a folder skips losses that are
+                          acknowledged there, and goes on where a log was truncated without losing a record.
 ========================  ===========================================================================================
 
 There is no option for a password: options are shown in query plans.
@@ -47,19 +45,19 @@ from fairlead.names import STREAM_NAME, parse_log
 from shore.errors import SourceOptionError
 from shore.source.offsets import parse_partition_id
 
-_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname"})  # Spark hands its own options on, too
+_SPARKS: Final = frozenset({"path", "checkpointlocation", "queryname"})  # Spark passes its own options on, too
 
 
 def known_options(
     given: Mapping[str, str], names: Sequence[str], owner: str, error: type[ConfigurationError]
 ) -> dict[str, str]:
-    """The options that were given, by their names as documented; these are compared without case, as all over Spark.
+    """Return the given options by their documented names. Names are compared without case, as everywhere in Spark.
 
     Args:
-        owner: Whose they are, in words.
+        owner: What the options belong to, in words, for the error.
 
     Raises:
-        error: one of them is none of ``names``, nor one of Spark's own.
+        error: an option is neither one of ``names`` nor one of Spark's own.
     """
     known = {name.lower(): name for name in names}
     options: dict[str, str] = {}
@@ -77,7 +75,7 @@ def known_options(
 
 
 def one_of(options: Mapping[str, str], name: str, valid: Sequence[str], error: type[ConfigurationError]) -> str:
-    """An option that has one of some values, the first of them when it was not given."""
+    """Return an option in lower case; without it the first of ``valid``. Raise ``error`` for any other value."""
     value = options.get(name, valid[0]).lower()
     if value not in valid:
         raise error(f"option {name!r} is {value!r}", hint=f"valid: {', '.join(valid)}")
@@ -85,14 +83,14 @@ def one_of(options: Mapping[str, str], name: str, valid: Sequence[str], error: t
 
 
 def positive(options: Mapping[str, str], name: str, default: int, error: type[ConfigurationError]) -> int:
-    """An option that is a whole number above 0."""
+    """Return an option that is a whole number above 0, or ``default`` without it. Raise ``error`` for other values."""
     text = options.get(name, str(default))
     if not text.isdecimal() or int(text) == 0:
         raise error(f"option {name!r} is {text!r}", hint="expected a whole number above 0")
     return int(text)
 
 
-Rows = Literal["raw", "readings", "files"]
+Rows = Literal["raw", "readings"]
 EARLIEST = -2
 LATEST = -1
 _NAMES = (
@@ -100,7 +98,6 @@ _NAMES = (
     "streams",
     "pattern",
     "rows",
-    "folder",
     "tasks",
     "keepLogsWhole",
     "maxRecordsPerTrigger",
@@ -121,7 +118,7 @@ class Edge:
     Args:
         usual: ``EARLIEST`` or ``LATEST``, for logs that ``by_log`` does not name.
         by_log: An offset, ``EARLIEST`` or ``LATEST``, by log partition (``shore.source.offsets``).
-        timestamp_ms: When given, counts for all logs instead.
+        timestamp_ms: When given, the edge of all logs instead: their first record of that time or later.
     """
 
     usual: int
@@ -137,7 +134,6 @@ class SourceOptions:
     streams: frozenset[str]
     pattern: str
     rows: Rows
-    folder: str
     tasks: int
     keep_logs_whole: bool
     max_records: int
@@ -148,7 +144,7 @@ class SourceOptions:
     losses: str = ""
 
     def takes(self, topic: str) -> bool:
-        """Whether a topic is one of the logs to read. Kafka's own topics (``__...``) never are."""
+        """Return whether a topic is one of the logs to read. Kafka's own topics (``__...``) never are."""
         if topic.startswith("__"):
             return False
         if self.pattern:
@@ -157,7 +153,7 @@ class SourceOptions:
         return log is not None and log.stream in self.streams
 
     def check_streaming(self) -> None:
-        """Refuse what makes no sense in a streaming query, which has no end.
+        """Refuse options that make no sense in a streaming query, which has no end.
 
         Raises:
             SourceOptionError: the query has an option for an end.
@@ -170,10 +166,10 @@ class SourceOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """Check the options of one ``load()``. Names are compared without case, as everywhere in Spark.
+    """Return the checked options of one ``load()``. Names are compared without case, as everywhere in Spark.
 
     Raises:
-        SourceOptionError: says which option, what it is and what is possible.
+        SourceOptionError: an option is wrong; the error says which, its value and what is valid.
     """
     options = known_options(given, _NAMES, "the source fairlead", SourceOptionError)
     streams = frozenset(part.strip() for part in options.get("streams", "").split(",") if part.strip())
@@ -196,8 +192,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         site=options.get("site"),
         streams=streams,
         pattern=pattern,
-        rows=cast(Rows, one_of(options, "rows", ("raw", "readings", "files"), SourceOptionError)),
-        folder=options.get("folder", "").rstrip("/"),
+        rows=cast(Rows, one_of(options, "rows", ("raw", "readings"), SourceOptionError)),
         tasks=positive(options, "tasks", 2, SourceOptionError),
         keep_logs_whole=one_of(options, "keepLogsWhole", ("false", "true"), SourceOptionError) == "true",
         max_records=positive(options, "maxRecordsPerTrigger", 500_000, SourceOptionError),
@@ -206,13 +201,9 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         else None,
         starting=_edge(options, "starting", EARLIEST),
         ending=_edge(options, "ending", LATEST),
-        fail_on_data_loss=one_of(options, "failOnDataLoss", ("false", "true"), SourceOptionError) == "true",
+        fail_on_data_loss=one_of(options, "failOnDataLoss", ("true", "false"), SourceOptionError) == "true",
         losses=options.get("losses", "").rstrip("/"),
     )
-    if bool(found.folder) != (found.rows == "files"):
-        raise SourceOptionError(
-            "options 'rows' = 'files' and 'folder' belong together", hint="'folder' is where the tables stand"
-        )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
         for log in edge.by_log:
             if not found.takes(parse_partition_id(log)[0]):

@@ -1,9 +1,9 @@
-"""From payloads to columns: JSON values of records into Arrow arrays by the paths of a table's columns. Pure.
+"""Parse JSON payloads into Arrow arrays, by the JSON paths of a table's columns. Pure.
 
-``FastReader`` lets Arrow's JSON reader parse many values at once (some 3 microseconds each on one core); it refuses
-whatever is not plain. ``read_strict`` decodes one value after the other into its msgspec type (about 10 microseconds
-each) and says for each what is wrong with it. ``TolerantReader`` does the same, and where only fields that a record can
-do without cannot be read, those are null and the others are read: newer writers may have changed them.
+``FastReader`` parses many values at once with Arrow's JSON reader (some 3 microseconds each on one core), and refuses
+them if any has an unexpected form. ``read_strict`` decodes each value into its msgspec type (about 10 microseconds
+each) and reports each value's problem. ``TolerantReader`` does the same, but reads an optional field of another type,
+as a newer writer may send it, as null.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _NOT_HELD = (pa.ArrowException, OverflowError, ValueError)
 
 
 class Parsed(NamedTuple):
-    """One array per column, in their order, and per value why it could not be read (null when it could)."""
+    """One array for each column, in order, and for each value why it could not be read (null when it could)."""
 
     arrays: list[pa.Array]
     problems: pa.Array
@@ -34,15 +34,15 @@ class Parsed(NamedTuple):
 
 @lru_cache(maxsize=256)
 def _attributes(kind: Hashable) -> dict[str, str]:
-    """JSON name to attribute name of a struct."""
+    """Return a struct's attribute names by JSON name."""
     info = msgspec.structs.fields(kind)  # type: ignore[arg-type]  # lru_cache wants a hashable, a class is one
     return {field.encode_name: field.name for field in info}
 
 
 def value_at(record: Any, path: str) -> Any:
-    """The value of a decoded record at a JSON path; None where something on the way is not there. Lists become JSON.
+    """Return a decoded record's value at a JSON path; None where a part of the path is absent. Lists become JSON text.
 
-    A tagged record may be one of several kinds: its tag is a value like the others, and what another kind has is None.
+    A tagged record is one of several kinds. Its tag is a value like others; fields of the other kinds are None.
     """
     value = record
     for name in path.split("."):
@@ -64,7 +64,7 @@ def value_at(record: Any, path: str) -> Any:
 def read_strict(
     values: Sequence[bytes | None], columns: Sequence[Column], decoder: msgspec.json.Decoder[Any]
 ) -> Parsed:
-    """Decode every value on its own. An unreadable one has nulls in all columns and a problem."""
+    """Decode each value on its own. An unreadable value has nulls in all columns and a problem."""
     problems: list[str | None] = []
     rows: list[Any] = []
     for value in values:
@@ -87,7 +87,7 @@ def read_strict(
 
 
 def _not_held(row: Any, columns: Sequence[Column]) -> str:
-    """Why the columns cannot hold a payload, for example a number that is too large; empty when they can."""
+    """Return why the columns cannot hold a payload (a number is too large, for example); empty when they can."""
     for column in columns:
         try:
             pa.array([value_at(row, column.path)], column.type)
@@ -100,9 +100,10 @@ class FastReader:
     """Arrow's JSON reader for one kind of payload.
 
     Args:
-        columns: What to read; ``Column.path`` has one or two parts.
-        required: Paths without which a payload is not readable.
-        defaults: Values of fields that writers leave out, by path; one below an object holds where the object is.
+        columns: The columns to read; ``Column.path`` has one or two parts.
+        required: Paths that every payload must have.
+        defaults: Values of fields that writers leave out, by path. The default of a field in an object counts where the
+            object is present or has a default itself.
     """
 
     def __init__(self, columns: Sequence[Column], required: Iterable[str], defaults: dict[str, Any]) -> None:
@@ -128,10 +129,10 @@ class FastReader:
         self._parse = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
 
     def read(self, text: pa.Buffer, rows: int) -> Parsed | None:
-        """Parse ``rows`` values at once, each an object on a line of its own, without other line breaks; None when any
-        of them is not plain (then the other ways tell which and why)."""
+        """Parse ``rows`` values at once, each a JSON object on one line. Return None when any value needs another
+        reader, which then tells which value and why."""
         try:
-            # One block: a value longer than a block would be refused otherwise.
+            # One block for all: Arrow refuses a value that is longer than a block.
             table = pj.read_json(
                 pa.BufferReader(text),
                 read_options=pj.ReadOptions(use_threads=False, block_size=len(text) + 1),
@@ -160,7 +161,7 @@ class FastReader:
             return array
         head, dot, _ = column.path.partition(".")
         filled = pc.fill_null(array, pa.scalar(self._defaults[column.path], column.type))
-        if dot and head in self._defaults:  # the object itself has a default: absent means default, too
+        if dot and head in self._defaults:  # an absent object means its default
             return filled
         if dot:
             present = pc.is_valid(self._at(table, head))
@@ -172,13 +173,13 @@ _PYTHON = {"string": str, "int64": int, "double": float, "bool": bool}
 
 
 class TolerantReader:
-    """Decodes values one by one, and forgives what is wrong with fields that a record can do without.
+    """Decodes values one by one. Optional fields that it cannot read become null.
 
     Args:
-        columns: What to read; ``Column.path`` has one or two parts.
-        whole: Decodes the record as it should be.
-        needed: Decodes what it cannot do without; what this refuses has nulls in all columns and a problem.
-        required: Paths of what ``needed`` has.
+        columns: The columns to read; ``Column.path`` has one or two parts.
+        whole: Decodes a complete, correct record.
+        needed: Decodes only the required fields. A value that it refuses has nulls in all columns and a problem.
+        required: Paths of the fields that ``needed`` decodes.
         defaults: As for ``FastReader``.
     """
 
@@ -197,7 +198,7 @@ class TolerantReader:
         self._defaults = defaults
 
     def read(self, values: Sequence[bytes | None]) -> Parsed:
-        """One row for each value."""
+        """Read the values, one row for each."""
         problems: list[str | None] = []
         rows: list[list[Any]] = []
         for value in values:
@@ -209,7 +210,7 @@ class TolerantReader:
                 problems.append(str(error))
         read = problems.count(None)
         arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
-        if problems.count(None) < read:  # some showed only when their column was made
+        if problems.count(None) < read:  # some problems show only when the column is built
             rows = [[None] * len(row) if problem else row for row, problem in zip(rows, problems, strict=True)]
             arrays = [self._array(number, rows, problems) for number in range(len(self._columns))]
         return Parsed(arrays, pa.array(problems, pa.string()))
@@ -220,7 +221,7 @@ class TolerantReader:
         try:
             record = self._whole.decode(value)
         except _UNREADABLE:
-            self._needed.decode(value)  # raises where nothing can be done
+            self._needed.decode(value)  # raises where a required field cannot be read
             loose = msgspec.json.decode(value)
             return [self._loose(loose, column) for column in self._columns]
         return [value_at(record, column.path) for column in self._columns]
@@ -231,7 +232,7 @@ class TolerantReader:
         if dot and isinstance(value, dict):
             value = value.get(tail, self._defaults.get(column.path))
         elif dot:
-            return None  # not there, or no object
+            return None  # absent, or not an object
         kind = dt.datetime if pa.types.is_timestamp(column.type) else _PYTHON[str(column.type)]
         try:
             return msgspec.convert(value, kind)
@@ -244,7 +245,7 @@ class TolerantReader:
         try:
             return pa.array(values, column.type)
         except _TOO_MUCH:
-            for place, value in enumerate(values):  # numbers beyond 64 bits, halves of characters
+            for place, value in enumerate(values):  # numbers beyond 64 bits, lone surrogates
                 try:
                     pa.scalar(value, column.type)
                 except _TOO_MUCH:

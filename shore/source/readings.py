@@ -1,21 +1,16 @@
-"""Rows of container logs, parsed: the columns of tables ``readings`` and ``readings_rejected``, side by side.
+"""Parse the records of container logs into rows with the columns of tables ``readings`` and ``readings_rejected``.
 
-A row with a ``reason`` belongs to ``readings_rejected``: all columns of its payload are null. The others belong to
-``readings``: what only ``readings_rejected`` has is null there.
+A row with a ``reason`` belongs to ``readings_rejected``: all columns of its payload are null. Other rows belong to
+``readings``: the columns that only ``readings_rejected`` has are null.
 
-A record is rejected when it cannot be said which reading of which device of this container it is: no value, no JSON
-object, no container, device, boot, sequence or time, or another container than that of the log. All else is optional:
-what a newer writer adds is ignored, and what it writes in another type than ours is null. The payload is kept as it is.
-
-``write_files`` writes the rows as new files of the two tables where they are read, so a row goes through no other
-process on its way: to hand it to Spark's JVM, and to have that write it, took 21 microseconds of CPU a row, twice as
-many as reading and parsing it; this takes one.
+A record is rejected when it does not identify a reading of a device of this container: it has no value, no JSON object,
+no container, device, boot, sequence or time, or names another container than its log. All other fields are optional:
+fields that a newer writer adds are ignored, and fields of another type than ours are null. The payload is kept as is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -27,7 +22,6 @@ from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.reading import Base, Device, Reading
-from shore.delta.files import FileWriter, NewFile
 from shore.source.columns import (
     Collector,
     binary,
@@ -46,7 +40,7 @@ from shore.tables.model import Column
 from shore.tables.readings import PAYLOAD_COLUMNS, READINGS, READINGS_REJECTED
 
 ONLY_REJECTED: Final = tuple(c for c in READINGS_REJECTED.columns if c.name not in READINGS.plain_schema.names)
-"""What ``readings`` does not have."""
+"""The columns that only ``readings_rejected`` has."""
 READINGS_SCHEMA: Final = pa.schema([*READINGS.plain_schema, *(pa.field(c.name, c.type) for c in ONLY_REJECTED)])
 REASON: Final = "reason"
 
@@ -71,12 +65,12 @@ _REQUIRED: Final = (
     "device.sequence",
     "device.deviceDateTime",
 )
-_FEW: Final = 160  # rows: reading them one by one costs no more than finding out which of them is not plain
+_FEW: Final = 160  # rows: reading them one by one costs no more than finding the one that the fast reader refuses
 _PARTS: Final = 4
 
 
 class _Needed(Base, frozen=True, kw_only=True):
-    """What a reading cannot do without."""
+    """The fields that every reading must have."""
 
     equipment_reference: str
     device: Device
@@ -113,7 +107,7 @@ class ReadingsCollector(Collector):
         return pa.RecordBatch.from_arrays([found[name] for name in READINGS_SCHEMA.names], schema=READINGS_SCHEMA)
 
     def _parse(self, records: Columns) -> Parsed:
-        """All at once where they are plain; else in smaller and smaller parts, so that few are read one by one."""
+        """Parse all values at once. If the fast reader refuses, parse smaller parts: few values are read one by one."""
         count = len(records)
         written = lines(records.data, records.value)
         parsed = self._fast.read(written, count) if written is not None else None
@@ -127,20 +121,17 @@ class ReadingsCollector(Collector):
         return Parsed(arrays, pa.concat_arrays([part.problems for part in parts]))
 
 
-Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
-
-
-def by_table(rows: Rows) -> tuple[Rows, Rows]:
-    """Rows of ``READINGS_SCHEMA`` as rows of ``readings`` and of ``readings_rejected``."""
+def by_table(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Split rows of ``READINGS_SCHEMA`` into rows of ``readings`` and rows of ``readings_rejected``."""
     rejected = pc.is_valid(rows[REASON])
-    none = not pc.any(rejected).as_py()  # as nearly always; to choose all would copy them
+    none = not pc.any(rejected).as_py()  # nearly always; a filter would copy all rows
     good = rows if none else rows.filter(pc.invert(rejected))
     bad = rows.slice(0, 0) if none else rows.filter(rejected)
     return good.select(READINGS.plain_schema.names), bad.select(READINGS_REJECTED.plain_schema.names)
 
 
 def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
-    """The columns that only rejected rows have."""
+    """Return the columns that only rejected rows have, except ``reason``."""
     if not rejected.any():
         return {c.name: pa.nulls(len(records), c.type) for c in ONLY_REJECTED if c.name != REASON}
     some = records.where(rejected)
@@ -156,29 +147,10 @@ def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa
 def _only_own(
     arrays: list[pa.Array], named: pa.Array, own: pa.Array, reasons: pa.Array
 ) -> tuple[list[pa.Array], pa.Array]:
-    """A payload that names another container than its log is rejected: its columns are null, its payload is kept."""
+    """Reject payloads that name another container than their log: set their columns to null, and give a reason."""
     strange = pc.fill_null(pc.not_equal(named, own), False)
     if not pc.any(strange).as_py():
         return arrays, reasons
     told = pc.binary_join_element_wise("the payload names container ", named, "")
     reasons = pc.if_else(strange, told, reasons)
     return [pc.if_else(strange, pa.scalar(None, array.type), array) for array in arrays], reasons
-
-
-def write_files(batches: Iterable[pa.RecordBatch], tables: str) -> list[NewFile]:
-    """Write rows of ``READINGS_SCHEMA`` into files of the two tables below the folder ``tables``: at most one each.
-
-    Raises what reading and writing raise; nothing is left behind then, where that can be done.
-    """
-    good = FileWriter(f"{tables}/{READINGS.name}", READINGS)
-    bad = FileWriter(f"{tables}/{READINGS_REJECTED.name}", READINGS_REJECTED)
-    try:
-        for batch in batches:
-            read, rejected = by_table(batch)
-            good.write(read)
-            bad.write(rejected)
-        return [file for file in (good.close(), bad.close()) if file is not None]
-    except BaseException:
-        good.abandon()
-        bad.abandon()
-        raise

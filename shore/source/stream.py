@@ -1,14 +1,14 @@
-"""The streaming half of the source, on the driver: where each micro-batch ends, and what there is to say about logs.
+"""The streaming half of the source, on the driver: decide where each micro-batch ends, and report lost or missing logs.
 
-Nothing of what ``StreamReader`` remembers is needed to read every record once: a repeated batch follows from its two
-offsets alone. What it remembers (sizes, losses told, whom it met) is lost with the driver and learned anew.
+``StreamReader`` needs none of its memory to read every record exactly once: a repeated batch follows from its two
+offsets alone. Its memory (sizes, reported losses, topic ids) is lost with the driver and built up again.
 
-**Sizes**, for admission by bytes: Kafka tells offsets, never bytes, so before a batch is admitted a few records at the
-beginning of what is to be read are fetched from the logs with the longest lags (``SAMPLED_LOGS`` of them: they decide
-how large the batch gets), and the mean of each is its estimate. All other logs count as the mean of their stream, which
-is smoothed over the batches; a stream of which nothing was ever seen counts as ``UNSEEN_BYTES``. Estimates stay between
-``LEAST_BYTES`` and ``MOST_BYTES``. So a batch exceeds ``maxBytesPerTrigger`` where records grow all of a sudden behind
-what was looked at, and the next one is right again. A restarted query measures anew.
+**Sizes**, for batches bounded by bytes: Kafka reports offsets, but no bytes. So before each batch the source fetches
+a few records from the start positions of the ``SAMPLED_LOGS`` logs with the longest lags, which decide how large the
+batch gets. The mean size in each is the log's estimate. Other logs use the mean of their stream, smoothed over batches,
+or ``UNSEEN_BYTES`` where nothing of the stream was ever sampled. Estimates stay between ``LEAST_BYTES`` and
+``MOST_BYTES``. A batch exceeds ``maxBytesPerTrigger`` where records suddenly grow beyond the sample; the next batch is
+right again. A restarted query starts without estimates.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from shore.source.task import Task
 class Ends:
     """Where the logs end now. ``starts`` holds the first offsets of logs that were not known before.
 
-    ``unreadable``: logs that are there and could not be asked (no permission, no leader), with the reason.
+    ``unreadable``: logs that exist and could not be asked (no permission, no leader), with the reason.
     """
 
     ends: Positions
@@ -60,10 +60,11 @@ class Ends:
 
 
 async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Collection[str] | None) -> Ends:
-    """The logs this user can see and the selection takes, and where they end.
+    """Return the selected logs that this user can see, and where they end.
 
     Args:
-        known: Logs whose beginnings are not asked for; None: those of none are.
+        takes: Whether a topic is selected.
+        known: Logs whose first offset is not asked for. None: no first offset is.
     """
     topics = await cluster.topics(None, refresh=True)
     logs = [
@@ -89,10 +90,10 @@ async def find_ends(cluster: Cluster, takes: Callable[[str], bool], known: Colle
 
 
 async def resolve_edge(cluster: Cluster, edge: Edge, ends: Positions) -> Positions:
-    """An edge's offset in each log of ``ends``, and in the logs that it names by an offset.
+    """Return an edge's offset in each log of ``ends``, and in each log that the edge names with an offset.
 
     Raises:
-        BrokerError: a log cannot be asked. Leaving it out would make it a new log later, read from its beginning.
+        BrokerError: a log cannot be asked. If it were left out, it would later be a new log, read from its beginning.
         ConnectionLost: no broker can be reached.
     """
     if edge.timestamp_ms is not None:
@@ -109,7 +110,7 @@ async def resolve_edge(cluster: Cluster, edge: Edge, ends: Positions) -> Positio
 
 
 async def start_positions(cluster: Cluster, logs: Collection[str]) -> Positions:
-    """The first offset that each log still has. Raises as ``resolve_edge``."""
+    """Return the first offset that each log still has. Raises as ``resolve_edge``."""
     return _all(await cluster.start_offsets(_logs(logs)), logs) if logs else {}
 
 
@@ -137,27 +138,27 @@ _WEIGHT = 0.3  # of a new measurement in a stream's mean
 
 
 def size_of(record: Record) -> int:
-    """Bytes of key, value and headers."""
+    """Return the bytes of a record's key, value and headers."""
     size = len(record.key or b"") + len(record.value or b"")
     return size + sum(len(name) + len(value or b"") for name, value in record.headers)
 
 
 class RecordSizes:
-    """Estimated bytes a record by log. Pure."""
+    """Estimated bytes of a record, by log. Pure."""
 
     def __init__(self) -> None:
         self._streams: dict[str, float] = {}
         self._logs: dict[str, float] = {}
 
     def estimate(self, log: str) -> int:
-        """The estimate for one record."""
+        """Return the estimated bytes of one record of a log."""
         found = self._logs.get(log)
         if found is None:
             found = self._streams.get(_stream(log), UNSEEN_BYTES)
         return round(min(max(found, LEAST_BYTES), MOST_BYTES))
 
     def update(self, measured: Mapping[str, float]) -> None:
-        """Take over the mean sizes of logs that were just looked at; those of the time before are forgotten."""
+        """Replace the mean sizes of logs by those just measured, and update the means of their streams."""
         self._logs = dict(measured)
         by_stream: dict[str, list[float]] = {}
         for log, mean in measured.items():
@@ -167,16 +168,16 @@ class RecordSizes:
             before = self._streams.pop(stream, mean)
             self._streams[stream] = before + _WEIGHT * (mean - before)
         while len(self._streams) > _STREAMS:
-            self._streams.pop(next(iter(self._streams)))  # not seen for the longest time
+            self._streams.pop(next(iter(self._streams)))  # the one measured the longest time ago
 
 
 def most_behind(spans: Mapping[str, int]) -> list[str]:
-    """The logs to look at: those with the longest lags."""
+    """Return the logs to sample: those with the longest lags."""
     return heapq.nsmallest(SAMPLED_LOGS, spans, key=lambda log: (-spans[log], log))
 
 
 async def measure_sizes(cluster: Cluster, positions: Mapping[str, int]) -> dict[str, float]:
-    """The mean size of the records at some positions; logs that gave none are left out.
+    """Return the mean size of the records at some positions. Logs that returned none are left out.
 
     Raises:
         ConnectionLost: no broker can be reached.
@@ -194,9 +195,9 @@ async def measure_sizes(cluster: Cluster, positions: Mapping[str, int]) -> dict[
 
 
 def mean_size(content: memoryview) -> float | None:
-    """The mean size of an offset's record in fetched batches; None where there is none.
+    """Return the mean bytes of a record in fetched batches; None without any.
 
-    A last batch that is cut short counts, too, by its header: it may be the first one with data.
+    A truncated last batch counts by its header, because it may be the first one with data.
     """
     size = count = stop = 0
     for view in split(content):
@@ -223,28 +224,28 @@ _EXAMPLES = 5
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Micro-batches bounded by ``maxRecordsPerTrigger`` and ``maxBytesPerTrigger``, over all logs there are just then.
+    """Micro-batches bounded by ``maxRecordsPerTrigger`` and ``maxBytesPerTrigger``, over all logs that exist by then.
 
-    A log that appears while the query runs is read from its start; one that vanishes keeps its position, and is read on
-    if it comes back with more. The offset of a batch is the position in every log (``shore.source.offsets.store``).
+    A log that appears while the query runs is read from its start. A log that vanishes keeps its position, and is read
+    on if it comes back with more. The offset of a batch is the position in every log (``shore.source.offsets.store``).
 
-    A site that cannot be reached at a query's first look, or with trigger ``availableNow``, ends the query with
-    ``SiteUnreachableError``. One that was reached before makes it wait: triggers find nothing until the site is back,
-    and the progress says since when.
+    A site that cannot be reached when a query starts, or with trigger ``availableNow``, ends the query with
+    ``SiteUnreachableError``. Later the query waits: triggers find nothing until the site is back, and the progress says
+    since when.
     """
 
     def __init__(self, task: Task) -> None:
         self._task = task
-        self._target: Positions | None = None  # availableNow: what was there at the beginning
+        self._target: Positions | None = None  # with availableNow: where the logs ended when the query began
         self._backlog: dict[str, Any] | None = None
         self._sizes = RecordSizes()
         self._losses = LossReporter()
-        self._left: frozenset[str] | None = None  # logs not read to their end; None: never looked
+        self._left: frozenset[str] | None = None  # logs not read to their end; None before the first trigger
         self._ids: dict[str, bytes | None] = {}  # of topics, by name
         self._away_since: dt.datetime | None = None
 
     def initialOffset(self) -> StoredPositions:
-        return {}  # always the same: where a new query begins stands in the offset of its first batch
+        return {}  # always the same: the offset of the first batch holds where a new query begins
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._task.options.max_records)
@@ -282,7 +283,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, position = self._task.options, restore(start)
         async with await self._task.connect() as cluster:
             found = await find_ends(cluster, options.takes, frozenset(position))
-            # A new log whose beginning cannot be told just now waits for the next look.
+            # A new log whose first offset is not known now waits for the next trigger.
             ends = {n: end for n, end in found.ends.items() if n in position or n in found.starts or not end}
             begin = {log: first for log, first in found.starts.items() if log not in position}
             if not start and options.starting != Edge(EARLIEST):
@@ -293,11 +294,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._losses.add(await self._overtaken(cluster, position, stop))
             self._losses.add(self._shrunk(position, found.ends))
             self._losses.add(self._replaced(cluster, position))
-        self._task.note_loss(*self._losses.report_new(fail=options.fail_on_data_loss))
+        lost = self._losses.report_new(fail=options.fail_on_data_loss and not options.losses)
+        try:
+            self._task.settle_losses(*lost)
+        except DataLossError:
+            self._losses = LossReporter()  # if Spark asks again, the loss must be reported again
+            raise
         self._left = frozenset(log for log, end in ends.items() if end > stop[log])
         self._report(position, stop, ends, found)
         if start and restore(store(stop)) == position:
-            return start  # the very same, so that there is no batch
+            return start  # an equal offset makes no batch
         return store(stop, begin, begun=options.starting != Edge(EARLIEST))
 
     async def _admit(self, cluster: Cluster, begin: Positions, ends: Positions, limit: ReadLimit) -> Positions:
@@ -314,8 +320,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.estimate)
 
     async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, Gone]:
-        """Records of this batch that retention deleted before they were read. A log that was read to its end a moment
-        ago cannot have lost any, so only the others are asked about."""
+        """Find records that retention deleted before they were read, in the logs of this batch. Logs that were read to
+        their end at the last trigger cannot have lost any and are not asked."""
         asked = [
             TopicPartition(*parse_partition_id(log))
             for log, first in position.items()
@@ -326,9 +332,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             log = str(answered)
             first = position[log]
             if not isinstance(begins, BrokerError) and begins > first:
-                gone = min(begins, stop[log]) - first
-                what = f"records {first} to {first + gone - 1} of {log} were deleted before they were read"
-                lost[log] = Gone(first, gone, what)
+                what = f"records {first} to {begins - 1} of {log} were deleted before they were read"
+                lost[log] = Gone(first, begins - first, what)
         return lost
 
     @staticmethod
@@ -342,8 +347,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def _replaced(self, cluster: Cluster, position: Positions) -> dict[str, Gone]:
-        """Topics that were deleted and made anew since the last look: their records count only from where the old ones
-        ended, since a replica that is made anew has the same records at the same offsets."""
+        """Find topics that were deleted and created again since the last trigger. Reading goes on from the position,
+        because a replica that is created again has the same records at the same offsets."""
         topics = {parse_partition_id(log)[0] for log in position}
         ids = {topic: found for topic in topics if (found := cluster.metadata.topic_id(topic)) is not None}
         replaced = {
@@ -371,8 +376,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Shown in the query's progress: what is left after the last batch, which logs could not be read, and how many
-        records were lost since the query was started (``lost``)."""
+        """Return what the query's progress shows: what is left after the last batch, which logs could not be read, and
+        how many records were lost since the query was started (``lost``)."""
         return self._backlog
 
     def partitions(self, start: StoredPositions, end: StoredPositions) -> Sequence[InputPartition]:
@@ -382,14 +387,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._task.read(partition)
 
     def commit(self, end: StoredPositions) -> None:
-        """Nothing to do: the checkpoint is Spark's, and Kafka keeps no position for shore."""
+        """Do nothing: Spark keeps the checkpoint, and Kafka keeps no position for shore."""
 
     def stop(self) -> None:
-        """Nothing is kept open between calls."""
+        """Do nothing: no connection stays open between calls."""
 
 
 class Gone(NamedTuple):
-    """What is wrong with a log from an offset on: how many records are surely lost, and the sentence about it."""
+    """A problem of a log from offset ``first`` on: how many records are surely lost, and a sentence about it."""
 
     first: int
     records: int
@@ -397,31 +402,36 @@ class Gone(NamedTuple):
 
 
 class LossReporter:
-    """What is gone: said once for each log and trouble, and kept for the progress."""
+    """Lost records: reports each problem of each log once, and keeps totals and examples for the progress."""
 
     def __init__(self) -> None:
         self.records = 0  # surely lost, since the query was started
         self.examples: list[str] = []  # the newest first
-        self._told: dict[str, str] = {}  # by log
+        self._told: dict[str, str] = {}  # the last reported problem by log
+        self._until: dict[str, int] = {}  # by log: losses before this are counted; a long hole takes several batches
         self._new: list[str] = []
         self._sure: list[Loss] = []
 
     def add(self, lost: Mapping[str, Gone]) -> None:
-        """Take over what was found, by log."""
+        """Add the problems that were found, by log."""
         now = dt.datetime.now(dt.UTC)
-        for log, (first, count, what) in lost.items():
+        for log, (start, records, what) in lost.items():
+            end = start + records
+            count = max(0, end - max(start, self._until.get(log, 0)))
             self.records += count
-            if self._told.get(log) != what:
+            if records:
+                self._until[log] = max(end, self._until.get(log, 0))
+            if self._told.get(log) != what and (count or not records):
                 self._told[log] = what
                 self._new.append(what)
                 if count:
-                    self._sure.append(Loss(log=log, first=first, last=first + count - 1, why=what, found_at=now))
+                    self._sure.append(Loss(log=log, first=start, last=end - 1, why=what, found_at=now))
 
     def report_new(self, *, fail: bool) -> list[Loss]:
-        """Say what is new in the log, or raise it; gives what of it is surely lost.
+        """Log a warning about new problems, or raise them. Return the losses among them that are sure.
 
         Raises:
-            DataLossError: there is something new, and ``fail``.
+            DataLossError: there are new problems, and ``fail`` is set.
         """
         found, self._new = self._new, []
         sure, self._sure = self._sure, []

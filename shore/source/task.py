@@ -1,10 +1,10 @@
-"""The executors' half of the source: ranges of many logs, read into Arrow record batches.
+"""The executors' half of the source: read ranges of many logs into Arrow record batches.
 
-The driver plans tasks (``Task.partitions``), each task reads its ranges (``Task.read``), some hundred logs a request
-(``RangeReader``). A broker answers with what a log has from a position on, up to a number of bytes that is the same for
-all logs of a request. Too many bytes, and most of an answer lies behind the ranges that are to be read; too few, and a
-log whose next batch is longer gets nothing unless it is the first of the request. So ``PortionSizer`` goes by what
-records took so far, and grows when logs get nothing.
+The driver plans tasks (``Task.partitions``). Each task reads its ranges (``Task.read``), some hundred logs a request
+(``RangeReader``). A broker answers with each log's records from a position on, up to a number of bytes that is the same
+for all logs of a request. With too many bytes, most of an answer lies beyond the wanted ranges. With too few, a log
+whose next batch is longer gets nothing unless it is the first in the request. So ``PortionSizer`` estimates the bytes
+from the records read so far, and asks for more when logs get nothing.
 """
 
 from __future__ import annotations
@@ -31,61 +31,60 @@ from fairlead.kafka.protocol.errors import (
     broker_error,
 )
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
-from shore.delta.files import as_batch
 from shore.errors import DataLossError, site_unreachable
 from shore.source.columns import Collector, RawCollector
-from shore.source.losses import Loss, note_losses
+from shore.source.losses import Loss, settle_losses
 from shore.source.offsets import Positions, Range, pack, partition_id, ranges
 from shore.source.options import SourceOptions
-from shore.source.readings import ReadingsCollector, write_files
+from shore.source.readings import ReadingsCollector
 
-MOST_BYTES: Final = 8 << 20  # of one answer: what a task holds beside the rows that it makes
+MOST_BYTES: Final = 8 << 20  # of one answer: what a task holds in memory beside its rows
 MOST_LOGS: Final = 500
 FEWEST_LOGS: Final = 50
 LEAST_PORTION: Final = 16 << 10
-LARGEST_PORTION: Final = 1 << 20  # but for the last few logs
-_GUESS: Final = 1_000  # bytes of a record, before any is known
+LARGEST_PORTION: Final = 1 << 20  # except when few logs are left
+_GUESS: Final = 1_000  # bytes of a record, until records were read
 _MARGIN: Final = 1.3
 
 
 class PortionSizer:
-    """What a task has seen so far, and what follows from it."""
+    """Computes how many bytes and logs to ask for in a request, from the answers so far."""
 
     def __init__(self) -> None:
         self._offsets = self._bytes = 0
         self._least = LEAST_PORTION
 
     def record_answer(self, offsets: int, size: int) -> None:
-        """So many offsets took so many bytes."""
+        """Record that ``offsets`` records took ``size`` bytes."""
         self._offsets += offsets
         self._bytes += size
 
     def starved(self) -> None:
-        """Some log had records and room in the answer, and got nothing: its next batch is longer than a portion."""
+        """Record that a log got nothing although the answer had room: its next batch is longer than a portion."""
         self._least = min(LARGEST_PORTION, 4 * self._least)
 
     def portion(self, longest: int, logs: int) -> int:
-        """Bytes to ask for of each of ``logs`` logs, when the longest range that is left has so many offsets."""
+        """Return the bytes to ask for of each of ``logs`` logs. The longest range has ``longest`` offsets left."""
         record = self._bytes / self._offsets if self._offsets else _GUESS
         wanted = max(self._least, int(longest * record * _MARGIN))
-        # A few logs may have more each, so that one with very many records is not read in small pieces.
+        # Few logs get larger portions, so that a log with very many records is not read in small pieces.
         return min(wanted, max(LARGEST_PORTION, MOST_BYTES // max(1, logs)))
 
     def logs(self, longest: int) -> int:
-        """How many logs to ask for at once, so that one answer has room for them."""
+        """Return how many logs to ask for at once, so that one answer has room for all of them."""
         return max(FEWEST_LOGS, min(MOST_LOGS, MOST_BYTES // self.portion(longest, MOST_LOGS)))
 
 
 logger = logging.getLogger(__name__)
 
-SILENCE_SECONDS = 15.0  # how long a log may answer with nothing before its records count as gone
+SILENCE_SECONDS = 15.0  # how long a log may return nothing before its records count as lost
 
 
 class RangeReader:
     """Reads the stored batches of many ranges, each in order, some hundred logs per request.
 
-    Records that are gone are said in the log and to ``on_loss``, or raised when ``fail_on_data_loss``; the reader then
-    goes on where the log has records again.
+    Lost records raise ``DataLossError`` with ``fail_on_data_loss``. Else the reader logs a warning, calls ``on_loss``,
+    and goes on where the log has records again.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class RangeReader:
         self._portions = PortionSizer()
 
     async def stretches(self) -> AsyncIterator[tuple[TopicPartition, Stretch]]:
-        """Stored batches as they come, until every range is read; each log's in order."""
+        """Yield stored batches as they arrive, until every range is read. The batches of one log come in order."""
         while self._refill():
             portion = self._portions.portion(self._longest(), len(self._positions))
             answers = await self._cluster.fetch(
@@ -130,7 +129,7 @@ class RangeReader:
                 if self._positions[log] > before:
                     moved.append(log)
                     self._silent_since.pop(log, None)
-                elif answer.high_watermark > before:  # there is something, and it was not given
+                elif answer.high_watermark > before:  # the log has records, but the answer has none of them
                     starved = room
                 else:
                     self._check_silence(log, answer)
@@ -138,7 +137,7 @@ class RangeReader:
                     self._finish(log)
             if starved:
                 self._portions.starved()
-            # Brokers fill an answer in the order of the request: who got something goes to the end.
+            # Brokers fill an answer in the order of the request: logs that got records move to the end.
             for log in moved:
                 if log in self._positions:
                     self._positions[log] = self._positions.pop(log)
@@ -147,7 +146,7 @@ class RangeReader:
         longest = max(self._longest(), self._waiting[-1].span if self._waiting else 0)
         most = self._portions.logs(longest)
         while self._waiting and len(self._active) < most:
-            # Of a log that is cut in parts one is read at a time.
+            # A log's range may be cut into parts: read one part of a log at a time.
             free = (n for n in range(len(self._waiting) - 1, -1, -1) if self._log(self._waiting[n]) not in self._active)
             number = next(free, None)
             if number is None:
@@ -159,7 +158,7 @@ class RangeReader:
         return bool(self._active)
 
     def _longest(self) -> int:
-        """Offsets that are left of the longest range."""
+        """Return how many offsets are left in the longest range."""
         return max((work.stop - self._positions[log] for log, work in self._active.items()), default=0)
 
     @staticmethod
@@ -172,7 +171,8 @@ class RangeReader:
         self._silent_since.pop(log, None)
 
     def _check_silence(self, log: TopicPartition, answer: FetchedPartition) -> None:
-        """A log that has nothing where records were promised was truncated or recreated; followers may lag a moment."""
+        """Report a loss where a log has lacked records for ``SILENCE_SECONDS`` that the driver had seen: the log was
+        truncated or recreated. A shorter silence may be a follower that lags."""
         now = asyncio.get_running_loop().time()
         if now - self._silent_since.setdefault(log, now) > SILENCE_SECONDS:
             self._lose(log, self._active[log].stop, f"the log now ends at {answer.high_watermark}")
@@ -223,16 +223,16 @@ class LogsPartition(InputPartition):
 
 @dataclass(frozen=True)
 class Task:
-    """What every part of the source needs, and nothing that cannot be pickled."""
+    """The endpoint and options that every part of the source needs. Can be pickled."""
 
     endpoint: KafkaEndpoint
     options: SourceOptions
 
     async def connect(self, patience: float = 0.0) -> Cluster:
-        """A connection to the site, tried for so many seconds.
+        """Connect to the site; retry for ``patience`` seconds while no broker answers.
 
         Raises:
-            ConnectionLost, RequestTimeout: no broker answers.
+            ConnectionLost, RequestTimeout: no broker answered in that time.
             AuthenticationFailed: the login was refused.
         """
         loop = asyncio.get_running_loop()
@@ -247,26 +247,19 @@ class Task:
             attempt += 1
 
     def partitions(self, start: Positions, stop: Positions) -> list[InputPartition]:
-        """The tasks that read what lies between two positions."""
+        """Return the tasks that read the records between two positions."""
         options = self.options
         return [
             LogsPartition(work) for work in pack(ranges(start, stop), options.tasks, keep_whole=options.keep_logs_whole)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs in the task: the rows, or with ``rows`` = ``files`` what has been written of them.
+        """Yield the rows of a partition. Runs in the task, with an event loop that advances one record batch at a time.
 
         Raises:
-            DataLossError: records are gone, and option ``failOnDataLoss`` is set.
+            DataLossError: records are lost, and option ``failOnDataLoss`` is set.
             SiteUnreachableError: the site does not answer for ``PATIENCE_SECONDS``.
         """
-        if self.options.rows == "files":
-            yield as_batch(write_files(self._read(partition), self.options.folder))
-        else:
-            yield from self._read(partition)
-
-    def _read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """An event loop of its own, stepped for one record batch at a time."""
         if not isinstance(partition, LogsPartition):
             return
         batches = self._batches(partition.work)
@@ -279,10 +272,14 @@ class Task:
             finally:
                 runner.run(batches.aclose())
 
-    def note_loss(self, *losses: Loss) -> None:
-        """Note what is gone, where the query has a place for it."""
-        if self.options.losses and losses:
-            note_losses(self.options.losses, losses)
+    def settle_losses(self, *losses: Loss) -> None:
+        """Note lost records in the folder of option ``losses``; do nothing without one.
+
+        Raises:
+            DataLossError: nobody has acknowledged a loss, and option ``failOnDataLoss`` is set.
+        """
+        if self.options.losses:
+            settle_losses(self.options.losses, losses, fail=self.options.fail_on_data_loss)
 
     async def _batches(self, work: list[Range]) -> Any:
         collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()
@@ -290,11 +287,15 @@ class Task:
         async with await self.connect(PATIENCE_SECONDS) as cluster:
             options = self.options
             batches = record_batches(
-                cluster, work, collector, fail_on_data_loss=options.fail_on_data_loss, on_loss=lost.append
+                cluster,
+                work,
+                collector,
+                fail_on_data_loss=options.fail_on_data_loss and not options.losses,
+                on_loss=lost.append,
             )
             async for batch in batches:
                 yield batch
-        self.note_loss(*lost)  # before the task ends, and with it the batch
+        self.settle_losses(*lost)  # before the task, and with it the batch, can succeed
 
 
 async def record_batches(
@@ -305,10 +306,10 @@ async def record_batches(
     fail_on_data_loss: bool = False,
     on_loss: Callable[[Loss], None] = lambda loss: None,
 ) -> AsyncIterator[pa.RecordBatch]:
-    """The rows of these ranges, as the collector makes them; the last batch may be empty.
+    """Yield the rows of these ranges in the collector's shape. The last batch may be empty.
 
     Raises:
-        DataLossError: records are gone, and ``fail_on_data_loss``.
+        DataLossError: records are lost, and ``fail_on_data_loss`` is set.
         CorruptBatch: stored batches cannot be read.
     """
     reader = RangeReader(cluster, work, fail_on_data_loss=fail_on_data_loss, on_loss=on_loss)

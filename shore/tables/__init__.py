@@ -1,11 +1,11 @@
-"""The Delta tables: their columns with units and comments, keys, grain, late-data rules and layout.
+"""Define the Delta tables: columns with units and comments, keys, grain, late-data rules and layout.
 
-In: nothing; these modules are definitions, and the SQL or parsing that fills a table from records. Out: empty tables in
-a folder or at a storage URL (``shore.tables.model.Table.create``), and ``TABLES``, by which jobs, readers and
-``docs/tables/`` know them.
+The modules hold definitions, and the SQL or the parser that fills a table from records.
+``shore.delta.commit.create_tables`` creates empty tables from them. Jobs, readers and ``docs/tables/`` find them
+through ``TABLES``.
 
-Every Python process that Spark starts imports a part of this package. The tables' own modules (with DuckDB, and the
-model of topologies) come with ``TABLES`` only, when somebody wants them: they are half of what such a process imports.
+Every Python process that Spark starts imports a part of this package. ``TABLES`` is therefore lazy: the tables' own
+modules (with DuckDB, and the model of topologies) are half of what such a process would import.
 """
 
 from __future__ import annotations

@@ -1,33 +1,29 @@
-"""Table ``alerts_ashore``: what shore itself finds in the logs of containers (``shore.alerts`` has the rules).
+"""Table ``alerts_ashore``: alerts that shore itself finds in the logs of containers (``shore.alerts`` has the rules).
 
 Grain: one row per state of an alert. Key: (``alert_id``, ``revision``). Units: degrees Celsius, minutes; times in UTC.
-Late data: a log's readings are judged in the order of the log; one that comes after a newer one of its device changes
-nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
+Late data: a log's readings are judged in the order of the log; a reading that comes after a newer one of its device
+changes nothing. Exactly once: Spark's Delta sink, bound to the checkpoint of job ``alerts``.
 
-The rows follow from the logs alone, with one exception: a silence that is not over yet (or that turned out to be none)
-was opened because time passed; ``compared`` says what of the table follows from the logs alone, ``comparable`` how such
-a row must read where there is one.
+The rows follow from the logs alone, with one exception: the passing of time opens a silence that is not over yet, or
+that turns out to be none. ``compared`` selects the rows that follow from the logs alone; ``comparable_rows`` also says
+how a row of a silence must read where there is one.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
 from shore.alerts.machine import SILENCE, State, advance, told_by_time
 from shore.alerts.rules import COLUMNS, AlertReading, reading_of
-from shore.paths import TablePaths
 from shore.tables.model import TIME, Column, Table
-from shore.tables.readings import READINGS
 
-_ROWS = 50_000  # at once
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql import DataFrame
+
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
 
 ALERTS_ASHORE = Table(
@@ -66,30 +62,36 @@ ALERTS_ASHORE = Table(
 )
 
 
-def everything(paths: TablePaths) -> pa.Table:
-    """The table as it follows from all of ``readings``, log by log in the order of their offsets, without Spark.
+def alerts_ashore(readings: DataFrame) -> DataFrame:
+    """Compute the table from ``readings``. One task judges each log in the order of its offsets.
 
-    Silences that only time passing tells are not in it: see ``compared``.
+    Silences that only the passing of time reveals are left out: see ``compared``.
     """
-    states: list[State] = []
-    for log, readings in _readings(paths):
-        states += advance(log, None, readings)[1]
-    return table_of(states)
+    return _judged(readings).groupBy("log").applyInArrow(_states_of, ALERTS_ASHORE.spark_schema)
+
+
+def comparable(rows: DataFrame, readings: DataFrame) -> DataFrame:
+    """Return the rows of the table that can be compared, and what they must be: ``comparable_rows`` of each log.
+
+    Returns:
+        The columns of the table, and ``stored``: true for a row of the table, false for an expected row.
+    """
+    both = rows.select(*ALERTS_ASHORE.plain_schema.names).groupBy("log").cogroup(_judged(readings).groupBy("log"))
+    return both.applyInArrow(_comparable_of, ALERTS_ASHORE.spark_schema.add("stored", "boolean"))
 
 
 def table_of(states: Iterable[State]) -> pa.Table:
-    """States as rows of this table, sorted by its key."""
+    """Return states as rows of this table, sorted by its key."""
     rows = pa.Table.from_pylist([state._asdict() for state in states], schema=ALERTS_ASHORE.plain_schema)
     return ALERTS_ASHORE.sorted(rows)
 
 
 def compared(rows: pa.Table) -> pa.Table:
-    """What of the table must be the same in ``everything``: all of it but what only time passing can tell.
+    """Select the rows that must equal those of ``alerts_ashore``: all that do not depend on the passing of time alone.
 
     Left out are alerts SILENCE that are still open (no later reading has shown the gap yet), that turned out to be none
-    (``delayed``, ``left``) or ended because the container was forgotten, and other ends for that reason. A log whose
-    box was forgotten, and which then brought readings of the time before that, may differ: what was forgotten is not
-    known.
+    (``delayed``, ``left``) or that ended because the container was forgotten, and other ends for that reason. A log may
+    differ if its box was forgotten and then sent readings from before that time: what was forgotten is not known.
     """
     proven = rows.filter(pc.and_(pc.equal(rows["kind"], SILENCE), pc.equal(rows["reason"], "gap")))["alert_id"]
     counts = pc.or_(pc.not_equal(rows["kind"], SILENCE), pc.is_in(rows["alert_id"], proven))
@@ -97,43 +99,32 @@ def compared(rows: pa.Table) -> pa.Table:
     return ALERTS_ASHORE.sorted(kept)
 
 
-def comparable(paths: TablePaths, rows: pa.Table, expected: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What of the table (``rows``) must be the same as what: ``compared`` of both, and of what only time passing tells
-    the rows that are there, with how each must read. Rows of logs whose box was forgotten are left out of the latter.
+def comparable_rows(log: str, rows: pa.Table, readings: Sequence[AlertReading]) -> tuple[pa.Table, pa.Table]:
+    """Return the comparable rows of one log, and what they must be.
+
+    These are ``compared`` of the stored rows and of what the log's readings give. Stored rows that only the passing of
+    time explains are added, with how each must read; not so for a log whose box was forgotten.
 
     Args:
-        expected: ``everything``.
+        readings: All readings of the log, in the order of their offsets.
     """
-    must = compared(expected)
-    known = set(_keys(must))
-    follow = set(_keys(compared(rows))) | known
-    forgotten = set(rows.filter(pc.equal(rows["reason"], "forgotten"))["log"].to_pylist())
-    open_ = [
-        row for key, row in zip(_keys(rows), rows.to_pylist(), strict=True)
-        if key not in follow and row["log"] not in forgotten
-    ]  # fmt: skip
-    shown = pc.is_in(
-        pc.binary_join_element_wise(rows["alert_id"], pc.cast(rows["revision"], pa.string()), "#"), _texts(follow)
-    )
-    there = rows.filter(shown)
-    if open_:
-        may = _told_by_time(paths, {row["log"] for row in open_})
-        right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in open_]
-        there = pa.concat_tables([there, pa.Table.from_pylist(open_, schema=rows.schema)])
+    must = compared(table_of(advance(log, None, readings)[1]))
+    follow = {*_keys(compared(rows)), *_keys(must)}
+    shown = [key in follow for key in _keys(rows)]
+    there = rows.filter(pa.array(shown, pa.bool_()))
+    rest = rows.filter(pa.array([not each for each in shown], pa.bool_()))
+    if rest.num_rows and "forgotten" not in rows["reason"].to_pylist():
+        may: dict[tuple[str, int], list[State]] = {}
+        for state in told_by_time(log, readings):
+            may.setdefault((state.alert_id, state.revision), []).append(state)
+        right = [_likest(row, may.get((row["alert_id"], row["revision"]), [])) for row in rest.to_pylist()]
+        there = pa.concat_tables([there, rest])
         must = pa.concat_tables([must, table_of(each for each in right if each is not None)])
     return ALERTS_ASHORE.sorted(there), ALERTS_ASHORE.sorted(must)
 
 
-def _told_by_time(paths: TablePaths, logs: Collection[str]) -> dict[tuple[str, int], list[State]]:
-    found: dict[tuple[str, int], list[State]] = {}
-    for log, readings in _readings(paths, logs):
-        for state in told_by_time(log, readings):
-            found.setdefault((state.alert_id, state.revision), []).append(state)
-    return found
-
-
 def _likest(row: Mapping[str, Any], states: Sequence[State]) -> State | None:
-    """Of how a silence may have gone on, what a row says it did."""
+    """The possible continuation of a silence that has the row's reason, else the first."""
     return next((each for each in states if each.reason == row["reason"]), states[0] if states else None)
 
 
@@ -141,26 +132,30 @@ def _keys(rows: pa.Table) -> list[tuple[str, int]]:
     return list(zip(rows["alert_id"].to_pylist(), rows["revision"].to_pylist(), strict=True))
 
 
-def _texts(keys: Iterable[tuple[str, int]]) -> pa.Array:
-    return pa.array([f"{alert}#{revision}" for alert, revision in keys], pa.string())
+def _judged(readings: DataFrame) -> DataFrame:
+    """The columns of ``readings`` that the rules use, and the log."""
+    from pyspark.sql import functions as F
+
+    times = {"device_date_time": F.unix_micros("device_date_time").alias("device_date_time")}
+    return readings.where("device_date_time is not null").select("log", *(times.get(c, F.col(c)) for c in COLUMNS))
 
 
-def _readings(paths: TablePaths, logs: Collection[str] | None = None) -> Iterator[tuple[str, Iterator[AlertReading]]]:
-    """The readings of all logs, or of these, each log's in the order of its offsets."""
-    columns = ", ".join("epoch_us(device_date_time)" if name == "device_date_time" else name for name in COLUMNS)
-    only = "" if logs is None else " and list_contains($logs, log)"
-    query = (
-        f"select log, {columns} from readings where device_date_time is not null{only} "  # noqa: S608  # our own names
-        "order by log, log_offset"
-    )
-    with duckdb.connect(":memory:") as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.register("readings", DeltaTable(paths.table(READINGS.name)).to_pyarrow_dataset())
-        rows = _rows(connection, query, {} if logs is None else {"logs": sorted(logs)})
-        for log, group in itertools.groupby(rows, key=itemgetter(0)):
-            yield log, (reading_of(row[1:]) for row in group)
+def _readings_of(rows: pa.Table) -> list[AlertReading]:
+    """Rows of ``_judged`` of one log in the order of their offsets."""
+    columns = [rows.sort_by("log_offset")[name].to_pylist() for name in COLUMNS]
+    return [reading_of(values) for values in zip(*columns, strict=True)]
 
 
-def _rows(connection: duckdb.DuckDBPyConnection, query: str, values: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
-    for batch in connection.sql(query, params=dict(values)).to_arrow_reader(_ROWS):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def _states_of(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+    return table_of(advance(key[0].as_py(), None, _readings_of(rows))[1])
+
+
+def _comparable_of(key: tuple[pa.Scalar, ...], rows: pa.Table, readings: pa.Table) -> pa.Table:
+    log = key[0].as_py()
+    stored = rows.cast(ALERTS_ASHORE.plain_schema) if rows.num_rows else ALERTS_ASHORE.plain_schema.empty_table()
+    there, must = comparable_rows(log, stored, _readings_of(readings) if readings.num_rows else [])
+    marked = [
+        table.append_column("stored", pa.array([flag] * table.num_rows, pa.bool_()))
+        for table, flag in ((there, True), (must, False))
+    ]
+    return pa.concat_tables(marked)

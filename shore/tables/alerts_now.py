@@ -1,16 +1,20 @@
-"""Table ``alerts_now``: one row an alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
+"""Table ``alerts_now``: one row per alert, raised by a site (``alerts``) or by shore (``alerts_ashore``).
 
-Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: all alerts of a box are made again, as a whole,
-when a row comes that touches it, from ``alerts``, ``alerts_ashore``, ``custody_entries``, ``booking_changes`` and
-``sites``. Doing it twice changes nothing.
+Grain: one row per alert. Key: (``source``, ``alert_id``). Late data: a new row about a box recomputes all alerts of
+that box from ``alerts``, ``alerts_ashore``, ``custody``, ``bookings`` and ``sites``. Repeating this changes nothing.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT, _LONG, _DOUBLE = pa.string(), pa.int64(), pa.float64()
 
@@ -48,15 +52,15 @@ ALERTS_NOW = Table(
     layout="Not partitioned: small.",
 )
 
-NOW = f"""
+NOW: Final = f"""
 with states as (
     select 'site' as source, alert_id, kind, state, severity, coalesce(revision, 0) as revision, equipment_reference,
         event_date_time, raised_at, raised_date_time, vessel_imo_number, latitude, longitude,
-        null::varchar as log, null::bigint as first_offset, alert_id as condition_id,
-        array_to_string(
-            list_transform(
-                from_json(evidence, '[{{{{"name": "VARCHAR", "detail": "VARCHAR"}}}}]'),
-                lambda e: case when coalesce(e.detail, '') = '' then e.name else e.name || ': ' || e.detail end
+        cast(null as string) as log, cast(null as bigint) as first_offset, alert_id as condition_id,
+        array_join(
+            transform(
+                from_json(evidence, 'array<struct<name: string, detail: string>>'),
+                e -> case when coalesce(e.detail, '') = '' then e.name else concat(e.name, ': ', e.detail) end
             ),
             '; '
         ) as detail,
@@ -72,67 +76,84 @@ numbered as (
     select *,
         case severity when 'CRITICAL' then 3 when 'ALARM' then 2 else 1 end as rank,
         row_number() over (
-            partition by source, alert_id order by revision, event_date_time, record_log, record_offset
-        ) as first,
+            partition by source, alert_id order by revision, event_date_time nulls last, record_log, record_offset
+        ) as place,
         row_number() over (
             partition by source, alert_id
-            order by revision desc, event_date_time desc, record_log desc, record_offset desc
-        ) as last
+            order by revision desc, event_date_time desc nulls last, record_log desc, record_offset desc
+        ) as place_from_end
     from states
 ),
 raised as (
     select source, alert_id,
-        any_value(kind) filter (where first = 1) as kind,
-        any_value(state) filter (where last = 1) as state,
-        any_value(severity) filter (where last = 1) as severity,
+        max(kind) filter (where place = 1) as kind,
+        max(state) filter (where place_from_end = 1) as state,
+        max(severity) filter (where place_from_end = 1) as severity,
         case max(rank) when 3 then 'CRITICAL' when 2 then 'ALARM' else 'WARNING' end as highest_severity,
-        any_value(equipment_reference) filter (where first = 1) as equipment_reference,
-        any_value(event_date_time) filter (where first = 1) as opened_date_time,
-        any_value(event_date_time) filter (where last = 1) as updated_date_time,
-        any_value(event_date_time) filter (where last = 1 and state = 'CLEARED') as cleared_date_time,
+        max(equipment_reference) filter (where place = 1) as equipment_reference,
+        max(event_date_time) filter (where place = 1) as opened_date_time,
+        max(event_date_time) filter (where place_from_end = 1) as updated_date_time,
+        max(event_date_time) filter (where place_from_end = 1 and state = 'CLEARED') as cleared_date_time,
         count(distinct revision) as revisions,
-        any_value(raised_at) filter (where first = 1) as raised_at,
-        any_value(raised_date_time) filter (where first = 1) as raised_date_time,
-        any_value(log) filter (where first = 1) as log,
-        any_value(first_offset) filter (where first = 1) as first_offset,
-        any_value(vessel_imo_number) filter (where first = 1) as vessel_imo_number,
-        any_value(latitude) filter (where first = 1) as latitude,
-        any_value(longitude) filter (where first = 1) as longitude,
-        any_value(detail) filter (where last = 1) as detail,
-        any_value(condition_id) filter (where first = 1) as condition_id
+        max(raised_at) filter (where place = 1) as raised_at,
+        max(raised_date_time) filter (where place = 1) as raised_date_time,
+        max(log) filter (where place = 1) as log,
+        max(first_offset) filter (where place = 1) as first_offset,
+        max(vessel_imo_number) filter (where place = 1) as vessel_imo_number,
+        max(latitude) filter (where place = 1) as latitude,
+        max(longitude) filter (where place = 1) as longitude,
+        max(detail) filter (where place_from_end = 1) as detail,
+        max(condition_id) filter (where place = 1) as condition_id
     from numbered
     group by source, alert_id
 ),
 held as (
-    select a.source, a.alert_id, c.log, c.holder, row_number() over (
+    select a.*, c.log as held_log, c.holder, row_number() over (
         partition by a.source, a.alert_id order by c.from_date_time desc, c.term desc, c.log
     ) as nth
-    from raised a join {{custody}} c on not c.lost and case
+    from raised a
+    left join {{custody}} c on c.equipment_reference = a.equipment_reference and not c.lost and case
         when a.log is not null
             then c.log = a.log and a.first_offset >= c.from_offset
             and (c.to_offset is null or a.first_offset < c.to_offset)
-        else c.equipment_reference = a.equipment_reference and a.opened_date_time >= c.from_date_time
+        else a.opened_date_time >= c.from_date_time
             and (c.to_date_time is null or a.opened_date_time < c.to_date_time)
     end
 ),
 booked as (
-    select a.source, a.alert_id, b.booking_reference, b.customer, row_number() over (
+    select a.*, b.booking_reference, b.customer, row_number() over (
         partition by a.source, a.alert_id
         order by b.recorded_from desc nulls last, b.booking_reference, b.log, b.log_offset
-    ) as nth
-    from raised a join ({VALID_BOOKINGS}) b on b.equipment_reference = a.equipment_reference
+    ) as number
+    from (select * from held where nth = 1) a
+    left join ({VALID_BOOKINGS}) b on b.equipment_reference = a.equipment_reference
         and {covers("b", "a.opened_date_time")}
 )
 select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.equipment_reference,
     a.opened_date_time, a.updated_date_time, a.cleared_date_time,
-    (epoch_us(a.cleared_date_time) - epoch_us(a.opened_date_time)) / 6.0e7 as minutes_open,
-    a.revisions, a.raised_at, a.raised_date_time, coalesce(a.log, h.log) as log, h.holder,
+    (unix_micros(a.cleared_date_time) - unix_micros(a.opened_date_time)) / 6.0e7 as minutes_open,
+    a.revisions, a.raised_at, a.raised_date_time, coalesce(a.log, a.held_log) as log, a.holder,
     coalesce(a.vessel_imo_number, s.vessel_imo_number) as vessel_imo_number,
-    b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id
-from raised a
-left join held h on h.source = a.source and h.alert_id = a.alert_id and h.nth = 1
-left join {{sites}} s on s.site = h.holder
-left join booked b on b.source = a.source and b.alert_id = a.alert_id and b.nth = 1
+    a.booking_reference, a.customer, a.latitude, a.longitude, a.detail, a.condition_id
+from booked a
+left join {{sites}} s on s.site = a.holder
+where a.number = 1
 """  # noqa: S608  # constants of this package
-"""All alerts of some containers, by DuckDB, from these containers' rows of the two tables of alerts, their intervals of
-custody, the states of their bookings (table ``bookings``), and ``sites``."""
+
+
+def alerts_now(
+    alerts: DataFrame, alerts_ashore: DataFrame, custody: DataFrame, bookings: DataFrame, sites: DataFrame
+) -> DataFrame:
+    """Compute the current state of all alerts in these rows of both alert tables.
+
+    Args:
+        alerts: All rows of each of their containers.
+        alerts_ashore: All rows of each of their containers.
+        custody: The intervals of custody of these containers.
+        bookings: The states of all bookings of these containers.
+        sites: All sites of the topology.
+    """
+    found: DataFrame = alerts.sparkSession.sql(
+        NOW, alerts=alerts, alerts_ashore=alerts_ashore, custody=custody, bookings=bookings, sites=sites
+    )
+    return found

@@ -1,20 +1,19 @@
 """What is out of band, as SQL that Spark and DuckDB both run: pieces for ``conditions``, ``excursions`` and ``mkt``.
 
-The rules are those of the alerts (docs/alerts.md), so that tables and alerts speak of the same thing:
+The rules are those of the alerts (docs/alerts.md), so tables and alerts agree:
 
-- Temperature: the air that controls the reefer, which is supply air, or return air from a set point of -10 Cel down
-  (Carrier T-363), is more than 2 K from the set point. Not judged while the unit defrosts or is inspected before a
-  trip, nor 30 minutes after: the probes show that and not the cargo.
+- Temperature: the controlling air is more than 2 K from the set point. That is supply air, or return air at a set point
+  of -10 Cel or below (Carrier T-363). Not judged while the unit defrosts or is inspected before a trip, nor for 30
+  minutes after: the probes then do not show the cargo.
 - Humidity: more than 15 % from its set point, where the unit has one, is powered, and does not defrost just now.
-- Power: not plugged in or switched off, of a unit that has a set point (a box that cools nothing misses no power) and
+- Power: not plugged in or switched off, for a unit that has a set point (a box that cools nothing needs no power) and
   is not being inspected.
 
 A reading stands for the time until the next one of the same box, at most 30 minutes. Repeats (the same device, boot,
-sequence and time) count once: the one at the highest offset. Readings whose clock shows a year before 2000 or after
-2099 are in no window: that is no time that anything was measured at.
+sequence and time) count once: the one at the highest offset. Readings with a device time before 2000 or after 2099 are
+in no window: their clock is wrong.
 
-A limit is passed when it is passed by more than a millionth: 4.4 is not more than 2 K from 2.4, whatever binary
-fractions make of it.
+A limit counts as passed only by more than a millionth: 4.4 is not more than 2 K from 2.4, despite binary fractions.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ IN_TIME: Final = """device_date_time >= timestamp '2000-01-01 00:00:00+00:00'
         and device_date_time < timestamp '2100-01-01 00:00:00+00:00'"""
 
 ORDER: Final = "device_date_time, device_id, boot_id, sequence, log, log_offset"
-"""The order of a box's readings, without ties. Repeats are neighbours in it."""
+"""The order of a box's readings, without ties. Repeats are neighbours."""
 
 FOLLOWED: Final = f"""
         lead({MICROS}(device_date_time)) over box as next_micros,
@@ -69,7 +68,7 @@ FOLLOWED: Final = f"""
         lead(sequence) over box as next_sequence,
         max(case when is_defrosting or is_pre_trip_inspection then {MICROS}(device_date_time) end) over box
             as disturbed_micros"""
-"""Columns over a window ``box`` in ``ORDER``: the next reading, and the last one until now with disturbed probes."""
+"""Columns over a window ``box`` in ``ORDER``: the next reading, and the last time so far of disturbed probes."""
 
 NO_REPEAT: Final = """(next_sequence is null or next_device <> device_id or next_boot <> boot_id
         or next_sequence <> sequence or next_micros <> at_micros)"""

@@ -1,18 +1,23 @@
-"""Table ``bookings``: the history of every booking as states (SCD type 2), made of ``booking_changes``.
+"""Table ``bookings``: the history of every booking as states (SCD type 2), computed from ``booking_changes``.
 
-A state is what one change says of one booking for one container; it holds until another change says something else. A
-change that repeats what holds already (the same content sent twice) begins no state.
+A state is what one change says about one booking for one container. It holds until another change says something else.
+A change that repeats the current content (sent twice) begins no state.
 
-Order of changes: within a log that of the log. Between the logs of two offices by the records' times, then by name of
-log; a record whose time is before that of an earlier record of its own log counts with that earlier record's time, so
-that no log is ever read out of its order.
+Within a log, changes are ordered by offset. Between the logs of two offices they are ordered by record time, then by
+name of log. A record that is older than an earlier record of its own log counts with that record's time, so the order
+within a log is always kept.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT = pa.string()
 
@@ -41,7 +46,9 @@ BOOKINGS = Table(
     grain="One row per state of a booking for one container.",
     late="The states of a booking that a change is about are made again from booking_changes: a change that comes late "
     "from another office's log takes its place in the order, repeats change nothing.",
-    layout="Not partitioned: some short rows a container and journey.",
+    layout="Clustered by booking: some short rows a container and journey.",
+    cluster_by=("booking_reference",),
+    change_feed=True,
 )
 
 STATES = """
@@ -82,3 +89,9 @@ window booking as (
     partition by booking_reference, equipment_reference order by recorded nulls first, log, log_offset
 )
 """
+
+
+def bookings(booking_changes: DataFrame) -> DataFrame:
+    """Compute the states of bookings. The input must have all changes of each of its bookings."""
+    found: DataFrame = booking_changes.sparkSession.sql(STATES, booking_changes=booking_changes)
+    return found

@@ -1,4 +1,4 @@
-"""All tables by name, and the job that keeps each."""
+"""List all tables by name, and the job that keeps each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from shore.tables.feeds import FEEDS
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
 from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, ENVIRONMENT, EVENTS, POSITIONS
+from shore.tables.outlook import OUTLOOK
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import OWNERS, SITES
+from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
 TABLES: dict[str, Table] = {
@@ -29,6 +31,7 @@ TABLES: dict[str, Table] = {
         EXCURSIONS,
         EXCURSION_PARTS,
         MKT,
+        OUTLOOK,
         ALERTS,
         ALERTS_ASHORE,
         ALERTS_NOW,
@@ -42,6 +45,7 @@ TABLES: dict[str, Table] = {
         CONTAINERS_NOW,
         PORT_CALLS,
         VOYAGES,
+        SHIPS_NOW,
         DOCK_MOVEMENTS,
         QUALITY,
         FEEDS,
@@ -59,19 +63,20 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "environment",
         "booking_changes",
         "custody_entries",
-        "custody",
     ),
-    "conditions": ("conditions", "excursions", "excursion_parts", "mkt"),
+    "histories": ("bookings", "custody"),
+    "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
+    "conditions": ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),
-    "voyages": ("bookings", "dock_movements", "port_calls", "voyages", "containers_now"),
+    "containers_now": ("containers_now",),
     "quality": ("quality",),
 }
-"""The tables that each job keeps. ``sites`` and ``owners`` say what the topology says; job ``voyages`` writes them."""
-_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "voyages", "owners": "voyages"}
+"""The tables that each job keeps. ``sites`` and ``owners`` are not here: every run writes them from the topology."""
+_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "ships", "owners": "ships"}
 
 
 def job_of(table: str) -> str:
-    """The job that keeps a table."""
+    """Return the job that keeps a table."""
     return _JOBS[table]

@@ -1,19 +1,24 @@
-"""Table ``conditions``: what each container went through, hour by hour and over sliding windows of 24 hours.
+"""Table ``conditions``: climate and power of each container, hour by hour and over sliding windows of 24 hours.
 
-Units: degrees Celsius, per cent, minutes, shares from 0 to 1. What is out of band, and how long a reading stands, is in
-``shore.tables.bands``; the hours are made by ``shore.tables.hours`` and nothing else, the longer windows from the hours
-by ``DAYS``, so that both agree: sums are sums of the hours, means are means of the hours weighted by their readings.
+Units: degrees Celsius, per cent, minutes, shares from 0 to 1. ``shore.tables.bands`` defines what is out of band and
+how long a reading stands. ``shore.tables.hours`` alone computes hours, and longer windows are computed from the hours,
+so both agree: sums are sums of the hours, means are means of the hours weighted by their readings.
 
-Windows of 24 hours begin every hour. There is one for each hour in which the box reported, ending with it, and one for
-each day of UTC on which it did; the windows between would say nothing that these do not.
+One window of 24 hours ends with each hour in which the box reported, and one with each day of UTC on which it did.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
 import pyarrow as pa
 
+from shore.tables.hours import hours
 from shore.tables.model import TIME, Column, Table
-from shore.tables.sliding import HOUR, sliding
+from shore.tables.sliding import HOUR, windows
+
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql import DataFrame
 
 _DOUBLE, _LONG = pa.float64(), pa.int64()
 
@@ -59,8 +64,8 @@ CONDITIONS = Table(
     grain="One row per container and window of device time: hours with a reading; 24 hours that end with such an hour, "
     "and days of UTC with one. Whoever adds up rows wants those with window_hours = 1.",
     late="No watermark: windows that new readings fall into are made again from readings, however late.",
-    layout="Partitioned by window_hours; within it by time of commit, sorted by container and window.",
-    partition_by=("window_hours",),
+    layout="Clustered by length of window, container and time.",
+    cluster_by=("window_hours", "equipment_reference", "window_start"),
 )
 
 _MEANS = (
@@ -73,19 +78,37 @@ _MEANS = (
 )
 
 
-def _of_hours(name: str) -> str:
+def _of_hours(name: str, over: str) -> str:
     if name in _MEANS:
-        return f"sum({name} * readings) / sum(readings) filter (where {name} is not null)"
+        weight = f"sum(case when {name} is not null then readings end) {over}"
+        return f"sum({name} * readings) {over} / {weight}"
     if name.endswith("_min"):
-        return f"min({name})"
+        return f"min({name}) {over}"
     if name.endswith("_max") or name == "last_device_date_time":
-        return f"max({name})"
-    return f"sum({name})"
+        return f"max({name}) {over}"
+    return f"sum({name}) {over}"
 
 
-DAYS = sliding(
-    unit=HOUR,
-    count=24,
-    columns={name: _of_hours(name) for name in CONDITIONS.plain_schema.names[4:]},
-)
-"""Rows of 24 hours of ``{units}``, the rows of one hour, that end in [``{ends}``.low, ``{ends}``.high]."""
+def aggregates_of_hours(over: str = "over frame") -> dict[str, str]:
+    """Return the columns of a longer window as aggregates over its hours, each aggregate function followed by
+    ``over``."""
+    return {name: _of_hours(name, over) for name in _VALUES}
+
+
+_VALUES: Final = tuple(CONDITIONS.plain_schema.names[4:])
+
+
+def conditions(readings: DataFrame) -> DataFrame:
+    """Compute all rows of the table from all of ``readings``."""
+    units = hour_rows(hours(readings))
+    return units.unionByName(day_rows(units))
+
+
+def hour_rows(hours: DataFrame) -> DataFrame:
+    """Return the rows of one hour, from the rows of ``shore.tables.hours``."""
+    return hours.selectExpr(*("1 as window_hours" if c == "window_hours" else c for c in CONDITIONS.plain_schema.names))
+
+
+def day_rows(units: DataFrame) -> DataFrame:
+    """Return the rows of 24 hours, from those of one hour."""
+    return windows(units, CONDITIONS, aggregates_of_hours(), unit=HOUR, count=24)

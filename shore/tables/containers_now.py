@@ -1,16 +1,24 @@
-"""Table ``containers_now``: the last known state of every container that anything is known of.
+"""Table ``containers_now``: the last known state of every container.
 
-The reading that counts is the newest by the device's clock; a clock that is ahead of the moment of receipt counts as
-that moment, so that a wrong clock cannot hold a box's state for ever. "Now" is the box's own: the newest time known of
-it, by its reading or its custody.
+The parts of a row come from different tables: the newest reading (``newest_readings``), the holder (``holders``), the
+open alerts (``open_alerts``). ``with_places_and_bookings`` joins them with the line, the site or ship, its position and
+the booking. The SQL runs in Spark and in DuckDB.
+
+The newest reading by the device's clock counts. A clock ahead of the moment of receipt counts as that moment, so a
+wrong clock cannot freeze a box's state. "Now" is the box's own: the newest time of its reading or its custody.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT, _DOUBLE, _BOOL, _LONG = pa.string(), pa.float64(), pa.bool_(), pa.int64()
 
@@ -62,12 +70,13 @@ CONTAINERS_NOW = Table(
     key=("equipment_reference",),
     grain="One row per container with a reading, an entry of custody, a booking or an alert.",
     late="A reading older than the stored one changes nothing. The rest of a box's row is made again from custody, "
-    "alerts, bookings and positions whenever one of them changes.",
-    layout="Not partitioned: one row a container, rewritten in whole.",
+    "alerts, bookings and ships_now whenever one of them changes.",
+    layout="Not partitioned: one row a container.",
 )
 
-# Of any readings, by container the one that counts: Spark runs it over a batch, DuckDB over what is known already.
-OBSERVED = """
+READING_NAMES: Final = tuple(column.name for column in READING_COLUMNS)
+
+OBSERVED: Final = """
 select equipment_reference,
     least(device_date_time, coalesce(received_date_time, device_date_time)) as reading_date_time,
     device_date_time, received_date_time, log, log_offset, device_id, supply_temperature, return_temperature,
@@ -76,7 +85,10 @@ select equipment_reference,
 from {readings}
 where device_date_time is not null and equipment_reference is not null
 """
-NEWEST = """
+"""The rows and columns of ``readings`` that count here."""
+
+# Only the newest readings of each container are sorted, so a long history costs one aggregation.
+NEWEST: Final = """
 with latest as (
     select equipment_reference, max(reading_date_time) as reading_date_time from {observed} observed group by 1
 )
@@ -87,11 +99,20 @@ select * from (
 ) ranked
 where age = 1
 """
-# The same of rows of readings: nothing but the latest of each container is held at once.
-NEWEST_OF_ALL = NEWEST.replace("{observed}", f"({OBSERVED})")
+
+HOLDERS: Final = """
+select equipment_reference, holder, from_date_time as held_since, event as custody_event from (
+    select *, row_number() over (
+        partition by equipment_reference order by from_date_time desc, log, term desc
+    ) as age
+    from (select *, row_number() over (partition by log order by term desc) as newest from {custody}) terms
+    where newest = 1 and equipment_reference is not null
+) ranked
+where age = 1
+"""
 
 # Alerts of both sources about one condition count once.
-OPEN_ALERTS = """
+OPEN_ALERTS: Final = """
 with told as (
     select equipment_reference, alert_id, alert_id as condition_id, coalesce(revision, 0) as revision, severity, state,
         log, log_offset
@@ -116,24 +137,24 @@ where age = 1
 group by equipment_reference
 """
 
-# One row a box: what is known of it by itself, and with its holder, line, ship and booking.
-NOW = f"""
+NOW: Final = f"""
 with known as (
-    select b.equipment_reference, r.* exclude (equipment_reference),
+    select equipment_reference, {", ".join(f"r.{name}" for name in READING_NAMES)},
         c.holder, c.held_since, c.custody_event, coalesce(a.open_alerts, 0) as open_alerts, a.worst,
         greatest(r.reading_date_time, c.held_since) as seen_date_time
-    from {{boxes}} b
-    left join {{newest}} r using (equipment_reference)
-    left join {{held}} c using (equipment_reference)
-    left join {{alerted}} a using (equipment_reference)
+    from {{newest}} r
+    full join {{held}} c using (equipment_reference)
+    full join {{alerted}} a using (equipment_reference)
+    full join (select distinct equipment_reference from {{bookings}}) b using (equipment_reference)
+    where equipment_reference is not null
 ),
 booked as (
-    select k.equipment_reference, s.booking_reference, s.customer, row_number() over (
-        partition by k.equipment_reference order by s.valid_from desc, s.booking_reference
+    select k.*, v.booking_reference, v.customer, row_number() over (
+        partition by k.equipment_reference order by v.valid_from desc, v.booking_reference
     ) as age
     from known k
-    join ({VALID_BOOKINGS}) s on s.equipment_reference = k.equipment_reference
-        and {covers("s", "k.seen_date_time")}
+    left join ({VALID_BOOKINGS}) v on v.equipment_reference = k.equipment_reference
+        and {covers("v", "k.seen_date_time")}
 )
 select
     k.*,
@@ -147,24 +168,87 @@ select
     s.un_location_code,
     s.vessel_imo_number,
     case when s.kind = 'ship' then s.title end as vessel,
-    case k.worst when 3 then 'CRITICAL' when 2 then 'ALARM' when 1 then 'WARNING' end as worst_severity,
-    b.booking_reference,
-    b.customer
-from known k
+    case k.worst when 3 then 'CRITICAL' when 2 then 'ALARM' when 1 then 'WARNING' end as worst_severity
+from booked k
 left join {{owners}} o on o.owner_code = substr(k.equipment_reference, 1, 4)
 left join {{sites}} s on s.site = k.holder
-left join {{ships}} p on p.vessel_imo_number = s.vessel_imo_number
-left join booked b on b.equipment_reference = k.equipment_reference and b.age = 1
+left join {{ships_now}} p on p.vessel_imo_number = s.vessel_imo_number
+where k.age = 1
 """  # noqa: S608  # constants of this package
 
-# The last position of each ship.
-SHIPS = """
-select vessel_imo_number, device_date_time, latitude, longitude from (
-    select *, row_number() over (
-        partition by vessel_imo_number order by device_date_time desc, log, log_offset
-    ) as age
-    from {positions}
-    where latitude is not null
-) ranked
-where age = 1
-"""
+
+def containers_now(
+    readings: DataFrame,
+    custody: DataFrame,
+    alerts: DataFrame,
+    alerts_ashore: DataFrame,
+    bookings: DataFrame,
+    ships_now: DataFrame,
+    sites: DataFrame,
+    owners: DataFrame,
+) -> DataFrame:
+    """Compute the state of all containers that these rows are about. All rows of a container must be there."""
+    return with_places_and_bookings(
+        newest_readings(observed(readings)),
+        holders(custody),
+        open_alerts(alerts, alerts_ashore),
+        bookings=bookings,
+        ships_now=ships_now,
+        sites=sites,
+        owners=owners,
+    )
+
+
+def observed(readings: DataFrame) -> DataFrame:
+    """Return the part of ``readings`` that counts here: ``equipment_reference`` and ``READING_COLUMNS``."""
+    found: DataFrame = readings.sparkSession.sql(OBSERVED, readings=readings)
+    return found
+
+
+def newest_readings(observed: DataFrame) -> DataFrame:
+    """Return each container's newest reading from rows of ``observed``."""
+    found: DataFrame = observed.sparkSession.sql(NEWEST, observed=observed)
+    return found.select("equipment_reference", *READING_NAMES)
+
+
+def holders(custody: DataFrame) -> DataFrame:
+    """Return ``holder``, ``held_since`` and ``custody_event`` by container, from the newest term of its newest log."""
+    found: DataFrame = custody.sparkSession.sql(HOLDERS, custody=custody)
+    return found
+
+
+def open_alerts(alerts: DataFrame, alerts_ashore: DataFrame) -> DataFrame:
+    """Return ``open_alerts`` and ``worst`` by container with an alert. ``worst`` is the rank of the worst open alert: 1
+    WARNING, 2 ALARM, 3 CRITICAL, null where none is open."""
+    found: DataFrame = alerts.sparkSession.sql(OPEN_ALERTS, alerts=alerts, alerts_ashore=alerts_ashore)
+    return found
+
+
+def with_places_and_bookings(
+    newest: DataFrame,
+    held: DataFrame,
+    alerted: DataFrame,
+    *,
+    bookings: DataFrame,
+    ships_now: DataFrame,
+    sites: DataFrame,
+    owners: DataFrame,
+) -> DataFrame:
+    """Return the rows of all containers that have one of the parts or a booking.
+
+    Args:
+        newest: From ``newest_readings``.
+        held: From ``holders``.
+        alerted: From ``open_alerts``.
+    """
+    found: DataFrame = newest.sparkSession.sql(
+        NOW,
+        newest=newest,
+        held=held,
+        alerted=alerted,
+        bookings=bookings,
+        ships_now=ships_now,
+        sites=sites,
+        owners=owners,
+    )
+    return found

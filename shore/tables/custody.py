@@ -1,10 +1,14 @@
-"""Table ``custody``: the chain of custody of every log, as intervals. Made of ``custody_entries`` by ``rows_of``."""
+"""Table ``custody``: the chain of custody of every log, as intervals, computed from ``custody_entries``.
+
+For each log, one Python call on executors decides which entries are believed (``topologies.ledger_trust``) and chains
+them (``fairlead.custody.history``). Neither step needs entries of other logs.
+"""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -14,7 +18,10 @@ from fairlead.names import parse_log
 from fairlead.records import UNREADABLE
 from fairlead.records.custody import LedgerEntry, ledger_entries
 from shore.tables.model import TIME, Column, Table
-from topologies.ledger_trust import Rules, sift
+from topologies.ledger_trust import Rules, history_rules, sift
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT, _OFFSET = pa.string(), pa.int64()
 
@@ -50,31 +57,54 @@ CUSTODY = Table(
     grain="One row per term of a log. Terms that are not lost follow each other: each ends where the next begins.",
     late="The intervals of the logs that new entries are about are made again from custody_entries and replaced: the "
     "order in which ledgers come, and repeats, change nothing.",
-    layout="Not partitioned: a few short rows a container and voyage; sorted by log and term.",
+    layout="Clustered by log: a few short rows a container and voyage.",
+    cluster_by=("log",),
+    change_feed=True,
 )
 
 
+def custody(custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
+    """Compute the custody intervals of the logs that the entries are about.
+
+    Args:
+        custody_entries: All entries of each of its logs.
+        sites: All sites of the topology: which of them are ships decides which entries are believed.
+        owners: All owner codes: they tell which logs are those of containers.
+
+    Until the topology is written (there are no sites), every entry is believed.
+    """
+    kinds = {row["site"]: row["kind"] for row in sites.select("site", "kind").collect()}
+    streams = {row["owner_code"]: row["stream"] for row in owners.select("owner_code", "stream").collect()}
+    rules = history_rules(kinds, streams) if kinds else None
+
+    def intervals(entries: pa.Table) -> pa.Table:
+        return rows_of_entries(entries.sort_by([("log", "ascending"), ("log_offset", "ascending")]), rules)
+
+    about = custody_entries.where("entry_log is not null").select("entry_log", *_NEEDED)
+    return about.groupBy("entry_log").applyInArrow(intervals, CUSTODY.spark_schema)
+
+
 def rows_of(entries: Iterable[LedgerEntry]) -> pa.Table:
-    """The intervals of every log that the entries name; all entries of a log must be there."""
+    """Return the intervals of every log that the entries name. All entries of a log must be there."""
     rows = [row for chain in chains(entries) for row in _rows(chain)]
     return pa.Table.from_pylist(rows, schema=CUSTODY.plain_schema)
 
 
 def rows_of_entries(entries: pa.Table, rules: Rules | None) -> pa.Table:
-    """The same, from rows of ``custody_entries``: ``log``, ``log_offset`` and ``payload`` are needed. Entries that are
-    not believed are left out; all are believed where there are no ``rules``."""
+    """Return the intervals from rows of ``custody_entries`` (``log``, ``log_offset`` and ``payload``), without entries
+    that are not believed. Without ``rules`` all entries are believed."""
     return rows_of(each.entry for each in believed_of(entries, rules))
 
 
 def believed_of(entries: pa.Table, rules: Rules | None) -> list[Told]:
-    """The entries in rows of ``custody_entries`` that are believed; all entries of a log must be there."""
+    """Return the believed entries in rows of ``custody_entries``. All entries of a log must be there."""
     told = list(_told(entries))
     return sift(rules, told)[0] if rules is not None else told
 
 
 def _told(entries: pa.Table) -> Iterator[Told]:
     for ledger, offset, payload in zip(*(entries[name].to_pylist() for name in _NEEDED), strict=True):
-        with contextlib.suppress(*UNREADABLE):  # their row says so
+        with contextlib.suppress(*UNREADABLE):  # their row has the column ``problem``
             yield Told(ledger, offset, ledger_entries.decode(payload))
 
 

@@ -1,8 +1,9 @@
-"""The table of one customer: its feed as rows, in a folder of its own that it can be given (``customers/<customer>``).
+"""The table of one customer: its feed as rows, in a folder of its own to give to the customer
+(``customers/<customer>``).
 
-Grain: one row per data record of ``feeds.<customer>``. Key: ``feed_offset``. Like table ``feeds`` it is only ever
-filled by reading the feed back, so it can be deleted and will be filled again as far as the feed reaches back. What was
-taken back is marked, as in the feed: a row with ``retracts`` follows.
+Grain: one row per data record of ``feeds.<customer>``. Key: ``feed_offset``. Like table ``feeds``, it is filled only by
+reading the feed, so it can be deleted and is filled again as far as the feed reaches back. A record that was taken back
+keeps its row, and a row with ``retracts`` follows.
 """
 
 from __future__ import annotations

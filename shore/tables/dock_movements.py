@@ -1,14 +1,19 @@
-"""Table ``dock_movements``: what came to a dock, was loaded, unloaded and left, and which ships; for port authorities.
+"""Table ``dock_movements``: arrivals, loads, unloads and departures of boxes and ships at docks, for port authorities.
 
-Made of ``events``: one row per DCSA eventID, however often and by however many sites it was published. It says of which
-line a box is and never what is inside, for whom, or under which booking: a port authority may be given all of it.
+Computed from ``events``: one row per DCSA eventID, however many copies were published and by however many sites. It
+names a box's line, but never its contents, customer or booking, so a port authority may be given all of it.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT = pa.string()
 
@@ -39,7 +44,8 @@ DOCK_MOVEMENTS = Table(
     key=("event_id",),
     grain="One row per DCSA event.",
     late="Events that new records are about are made again from all their copies, however late those come.",
-    layout="Not partitioned: short rows, sorted by port and time.",
+    layout="Clustered by port and time: port authorities ask about theirs.",
+    cluster_by=("un_location_code", "event_date_time"),
 )
 
 MOVEMENTS = """
@@ -49,7 +55,7 @@ with told as (
         count(*) over (partition by event_id) as copies
     from {events}
     where problem is null
-    window copies as (partition by event_id order by event_created_date_time, log, log_offset)
+    window copies as (partition by event_id order by event_created_date_time nulls last, log, log_offset)
 )
 select
     e.event_id,
@@ -73,3 +79,15 @@ left join {sites} v on v.vessel_imo_number = e.vessel_imo_number and v.kind = 's
 left join {owners} o on o.owner_code = substr(e.equipment_reference, 1, 4)
 where e.copy = 1
 """
+
+
+def dock_movements(events: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
+    """Return one row per event.
+
+    Args:
+        events: All copies of each of its events.
+        sites: All sites of the topology: the names of ships, and the ports of events that name none.
+        owners: All owner codes: the lines of boxes.
+    """
+    found: DataFrame = events.sparkSession.sql(MOVEMENTS, events=events, sites=sites, owners=owners)
+    return found

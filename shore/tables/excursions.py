@@ -1,18 +1,18 @@
 """Tables ``excursions`` and ``excursion_parts``: when a container was out of band, as sessions.
 
-What is judged, and against what, is in ``shore.tables.bands``: temperature, humidity and power. A session begins with
-the first reading out of band. It is over when the container has been back in band for 30 minutes, or has said nothing
-that can be judged for six hours; a reading out of band after that begins another one. Readings that cannot be judged
-(defrosting, an inspection before a trip, no set point) neither begin nor end anything.
+``shore.tables.bands`` defines the bands of temperature, humidity and power. A session begins with the first reading out
+of band. It is over when the container has been back in band for 30 minutes, or has sent nothing that can be judged for
+six hours; a later reading out of band begins another session. Readings that cannot be judged (defrosting, an inspection
+before a trip, no set point) neither begin nor end anything.
 
-``excursion_parts`` holds the same half hour by half hour. Within a half hour readings out of band are always of one
-session, so sessions follow from the parts alone, and a late reading makes some half hours again and not a voyage.
+``excursion_parts`` holds the same by half hour. Readings out of band within a half hour are always of one session. So
+sessions follow from the parts alone, and a late reading recomputes some half hours instead of a voyage.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -33,7 +33,10 @@ from shore.tables.bands import (
 )
 from shore.tables.model import TIME, Column, Table
 
-SLOT: Final = dt.timedelta(minutes=30)  # of a part, and how long a box must be back in band
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql import DataFrame
+
+SLOT: Final = dt.timedelta(minutes=30)  # length of a part; also how long a box must be back in band
 SILENCE: Final = dt.timedelta(hours=6)
 _SLOT, _SILENCE = (int(time.total_seconds()) * 1_000_000 for time in (SLOT, SILENCE))
 
@@ -82,7 +85,8 @@ EXCURSIONS = Table(
     "band for 30 minutes, or silent for six hours. Not seen to be over: recovered_date_time is null.",
     late="The sessions that new readings fall into, or are within reach of, are made again: late readings lengthen, "
     "join and split sessions. One whose first reading changes gets another begin, and so another key and id.",
-    layout="Not partitioned: few rows; sorted by container, quantity and begin.",
+    layout="Clustered by container and begin.",
+    cluster_by=("equipment_reference", "start_date_time"),
 )
 
 EXCURSION_PARTS = Table(
@@ -103,18 +107,18 @@ EXCURSION_PARTS = Table(
     key=("equipment_reference", "quantity", "part_start"),
     grain="One row per container, quantity and half hour of device time with at least one reading out of band.",
     late="The half hours that new readings touch are made again from readings, however late.",
-    layout="Not partitioned: only containers out of band have rows; sorted by container, quantity and time.",
+    layout="Clustered by container and time; only containers out of band have rows.",
+    cluster_by=("equipment_reference", "part_start"),
 )
 
 
 def _judged(quantity: str, judged: str, out: str, value: str, setpoint: str) -> str:
     return f"""
-    select equipment_reference, device_date_time, at_micros, held_micros, latitude, longitude, place,
-        '{quantity}' as quantity, {out} as is_out, {value} as value, {setpoint} as setpoint
-    from held where {judged}"""  # noqa: S608
+        named_struct('quantity', '{quantity}', 'is_judged', {judged}, 'is_out', {out}, 'value', {value},
+            'setpoint', {setpoint})"""
 
 
-_QUANTITIES = " union all ".join(
+_QUANTITIES = ",".join(
     (
         _judged("TEMPERATURE", TEMPERATURE_JUDGED, TEMPERATURE_OUT, CONTROL, "setpoint_temperature"),
         _judged("HUMIDITY", HUMIDITY_JUDGED, HUMIDITY_OUT, "relative_humidity", "setpoint_relative_humidity"),
@@ -122,7 +126,7 @@ _QUANTITIES = " union all ".join(
     )
 )
 
-PARTS = f"""
+_PARTS = f"""
 with seen as (
     select *, {MICROS}(device_date_time) as at_micros, row_number() over box as place,{FOLLOWED}
     from {{readings}}
@@ -134,44 +138,55 @@ held as (
     from seen
     where {NO_REPEAT}
 ),
-judged as ({_QUANTITIES}),
+judged as (
+    select equipment_reference, device_date_time, at_micros, held_micros, latitude, longitude, place,
+        quantity, is_out, value, setpoint
+    from held lateral view inline(array({_QUANTITIES})) as quantity, is_judged, is_out, value, setpoint
+    where is_judged
+),
 followed as (
     select *,
         lead(device_date_time) over followers as next_time,
         lead(at_micros) over followers as next_micros,
         lead(is_out) over followers as next_out,
         abs(value - setpoint) as deviation,
-        case when minute(device_date_time) >= 30 then date_trunc('hour', device_date_time) + interval 30 minute
+        case when minute(device_date_time) >= 30 then date_trunc('hour', device_date_time) + interval 30 minutes
             else date_trunc('hour', device_date_time) end as part_start
     from judged
     window followers as (partition by equipment_reference, quantity order by place)
+),
+ranked as (
+    select *, struct(deviation, -place) as badness from followed where is_out
 )
 select equipment_reference, quantity, part_start,
     min(device_date_time) as start_date_time,
     max(device_date_time) as last_date_time,
-    last(device_date_time + to_microseconds(held_micros) order by place) as end_date_time,
-    last(case when not next_out and next_micros - at_micros <= {_SILENCE} then next_time end order by place)
+    max_by(timestamp_micros(at_micros + held_micros), place) as end_date_time,
+    max_by(case when not next_out and next_micros - at_micros <= {_SILENCE} then next_time end, place)
         as recovered_date_time,
     sum(held_micros) / 6.0e7 as minutes_out_of_band,
     count(*) as readings,
-    first(value order by deviation desc, place) as worst_value,
+    max_by(value, badness) as worst_value,
     max(deviation) as worst_deviation,
-    first(case when value > setpoint then 'HIGH' when value < setpoint then 'LOW' end order by deviation desc, place)
-        as direction,
-    first(setpoint order by deviation desc, place) as setpoint,
+    max_by(case when value > setpoint then 'HIGH' when value < setpoint then 'LOW' end, badness) as direction,
+    max_by(setpoint, badness) as setpoint,
     sum(deviation * held_micros) / 6.0e7 as deviation_minutes,
-    first(latitude order by place) as latitude,
-    first(longitude order by place) as longitude
-from followed, {{slots}} as slots
-where is_out and part_start between slots.low and slots.high
+    min_by(latitude, place) as latitude,
+    min_by(longitude, place) as longitude
+from ranked
 group by equipment_reference, quantity, part_start
 """  # noqa: S608  # the tables' own names
-"""The half hours of ``{{readings}}`` that begin in [``{{slots}}``.low, ``{{slots}}``.high], for DuckDB.
 
-They come out right where ``{{readings}}`` hold what was measured in them, ``SLOT`` before and ``SILENCE`` after.
-"""
 
-SESSIONS = f"""
+def excursion_parts(readings: DataFrame) -> DataFrame:
+    """Compute the half hours out of band from ``readings`` (at least the columns ``bands.USED``).
+
+    A half hour is correct if the readings hold what was measured in it, ``SLOT`` before and ``SILENCE`` after.
+    """
+    return readings.sparkSession.sql(_PARTS, readings=readings)
+
+
+_SESSIONS = f"""
 with linked as (
     select *,
         lag(last_date_time) over before as last_before,
@@ -181,31 +196,37 @@ with linked as (
 ),
 numbered as (
     select *,
-        count(*) filter (where last_before is null
+        sum(case when last_before is null
             or {MICROS}(start_date_time) - {MICROS}(last_before) > {_SILENCE}
-            or {MICROS}(start_date_time) - {MICROS}(recovered_before) >= {_SLOT}) over so_far as session
+            or {MICROS}(start_date_time) - {MICROS}(recovered_before) >= {_SLOT} then 1 else 0 end) over so_far
+            as session,
+        struct(worst_deviation, -{MICROS}(part_start)) as badness
     from linked
     window so_far as (partition by equipment_reference, quantity order by part_start)
 )
 select
-    equipment_reference || '/' || quantity || '/' || strftime(min(start_date_time), '%Y-%m-%dT%H:%M:%S.%fZ')
-        as excursion_id,
+    equipment_reference || '/' || quantity || '/'
+        || date_format(min(start_date_time), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'") as excursion_id,
     equipment_reference, quantity,
     min(start_date_time) as start_date_time,
     max(last_date_time) as last_date_time,
     max(end_date_time) as end_date_time,
-    last(recovered_date_time order by part_start) as recovered_date_time,
+    max_by(recovered_date_time, part_start) as recovered_date_time,
     ({MICROS}(max(end_date_time)) - {MICROS}(min(start_date_time))) / 6.0e7 as minutes,
     sum(minutes_out_of_band) as minutes_out_of_band,
     sum(readings) as readings,
-    first(worst_value order by worst_deviation desc, part_start) as worst_value,
+    max_by(worst_value, badness) as worst_value,
     max(worst_deviation) as worst_deviation,
-    first(direction order by worst_deviation desc, part_start) as direction,
-    first(setpoint order by worst_deviation desc, part_start) as setpoint,
+    max_by(direction, badness) as direction,
+    max_by(setpoint, badness) as setpoint,
     sum(deviation_minutes) as deviation_minutes,
-    first(latitude order by part_start) as latitude,
-    first(longitude order by part_start) as longitude
+    min_by(latitude, part_start) as latitude,
+    min_by(longitude, part_start) as longitude
 from numbered
 group by equipment_reference, quantity, session
 """  # noqa: S608  # the tables' own names
-"""The sessions that ``{parts}`` make up, for DuckDB."""
+
+
+def excursions(excursion_parts: DataFrame) -> DataFrame:
+    """Join half hours out of band into sessions."""
+    return excursion_parts.sparkSession.sql(_SESSIONS, parts=excursion_parts)

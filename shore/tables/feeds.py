@@ -1,10 +1,9 @@
-"""Table ``feeds``: what each customer was given, as a copy of the feed logs' origins.
+"""Table ``feeds``: which record each customer was given, with the log and offset it was copied from.
 
-Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Of the rows of one
-(``customer``, ``log``, ``log_offset``), in the order of the feed, the first gives the record, the next (if any) takes
-it back, the one after that gives it again: that is what "exactly once" means here. The table is only ever filled by
-reading the feed log back, in order, from where the table ends: it can be deleted and will be rebuilt. Late data: see
-``shore.feeds``.
+Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Rows of one (``customer``,
+``log``, ``log_offset``), in the order of the feed, alternate: the first delivers the record, the next takes it back,
+the one after that delivers it again. That is what "exactly once" means here. The table is filled only from the feed
+logs (``shore.sink.exactly_once``), so it can be deleted and is filled again. Late data: see ``shore.feeds``.
 """
 
 from __future__ import annotations
@@ -31,5 +30,6 @@ FEEDS = Table(
     grain="One row per data record of a customer's feed.",
     late="A record enters when a booking entitles the customer to it, whichever of the two came first; it is taken "
     "back when the booking is corrected so that it does not.",
-    layout="Not partitioned: short rows.",
+    layout="Clustered by container and time: a batch reads the files that may have its own containers and times.",
+    cluster_by=("equipment_reference", "device_date_time"),
 )

@@ -1,13 +1,13 @@
-"""What one hour of a box's readings comes to: the one pass over ``readings`` for ``conditions`` and ``mkt``.
+"""Aggregate a box's readings by hour: the one pass over ``readings`` for ``conditions`` and ``mkt``.
 
-``hours_sql`` gives a row per container and hour with at least one reading of its own, with the columns of both tables
-and a count by which ``excursions`` know where to look. A reading counts in the hour it was measured in; the time it
-stands for counts in the hours that time is in, so that no minute is lost where hours meet.
+``hours`` returns a row per container and hour with at least one reading of its own. It has the columns of both tables,
+and a count that shows ``excursions`` where to look. A reading counts in the hour it was measured in. The time it stands
+for is split among the hours it falls into, so no minute is lost where hours meet.
 """
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import TYPE_CHECKING, Final
 
 from shore.tables.bands import (
     CONTROL,
@@ -25,8 +25,12 @@ from shore.tables.bands import (
     UNPOWERED,
     USED,
 )
-from shore.tables.conditions import CONDITIONS
-from shore.tables.mkt import GAS_CONSTANT, MKT
+
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql import DataFrame
+
+GAS_CONSTANT: Final = 8.3144e-3  # kJ/(K mol), as USP <1160> rounds it
+ACTIVATION_ENERGY: Final = 83.144  # kJ/mol, USP's value where the product's own is unknown
 
 _COLUMNS = ", ".join(USED)
 
@@ -38,8 +42,33 @@ _PLACED = f"""
     from {{readings}} cross join (select 0 as carried union all select 1 as carried) as hours
     where {IN_TIME} and (carried = 0 or minute(device_date_time) >= 30)"""  # noqa: S608
 
-TOUCHED = f"select distinct equipment_reference, window_start from ({_PLACED}) as placed"  # noqa: S608
-"""The hours that ``{readings}`` count in, or may stand in for a while."""
+_TOUCHED = f"select distinct equipment_reference, window_start from ({_PLACED}) as placed"  # noqa: S608
+
+
+def hours(readings: DataFrame, activation_energy: float = ACTIVATION_ENERGY) -> DataFrame:
+    """Aggregate the hours of boxes that have a reading of their own.
+
+    Args:
+        readings: At least the columns ``bands.USED``. An hour is correct if they hold what was measured in it and in
+            the 30 minutes before.
+        activation_energy: kJ/mol.
+
+    Returns:
+        equipment_reference, window_start, window_end, the columns of tables ``conditions`` and ``mkt`` for a window of
+        an hour, and ``readings_out``: how many readings are out of any band.
+    """
+    return readings.sparkSession.sql(hours_sql(activation_energy, touched=False), readings=readings)
+
+
+def hours_of(touched: DataFrame, readings: DataFrame, activation_energy: float = ACTIVATION_ENERGY) -> DataFrame:
+    """Aggregate only some hours, as ``touched_hours`` names them."""
+    statement = hours_sql(activation_energy, touched=True)
+    return readings.sparkSession.sql(statement, readings=readings, touched=touched)
+
+
+def touched_hours(readings: DataFrame) -> DataFrame:
+    """Return the hours (equipment_reference, window_start) that the readings count in or may extend into."""
+    return readings.sparkSession.sql(_TOUCHED, readings=readings)
 
 
 def _time(condition: str) -> str:
@@ -47,7 +76,7 @@ def _time(condition: str) -> str:
 
 
 def _probe(prefix: str, value: str, kelvin: str) -> str:
-    """Columns of one probe; a value that no container has is none (and would make the exponential vanish)."""
+    """Columns of one probe. A value that no container can have is ignored (it would make the exponential vanish)."""
     there = f"{value} between -100.0 and 150.0" + (f" and not {DISTURBED}" if prefix == "air" else "")
     part = f"filter (where {there} and (own or held_micros > 0))"
     time = f"nullif(sum(held_micros) {part}, 0)"
@@ -62,10 +91,7 @@ def _probe(prefix: str, value: str, kelvin: str) -> str:
 
 
 def hours_sql(activation_energy: float, *, touched: bool) -> str:
-    """The statement over ``{readings}``: of all hours, or of those that stand in ``{touched}`` (as by ``TOUCHED``).
-
-    For an hour to come out right ``{readings}`` must hold what was measured in it and 30 minutes before.
-    """
+    """Return the statement over ``{readings}``, for Spark and DuckDB: of all hours, or of those in ``{touched}``."""
     kelvin = f"{activation_energy / GAS_CONSTANT:.17e}"
     chosen = "where (equipment_reference, window_start) in (select equipment_reference, window_start from {touched})"
     return f"""
@@ -130,11 +156,3 @@ from held
 group by equipment_reference, window_start
 having count(*) filter (where own) > 0
 """  # noqa: S608  # the tables' own names
-
-
-_BOTH = {column.name: column.type for table in (MKT, CONDITIONS) for column in table.columns}
-_NONE = ("window_hours", "whole_day", "activation_energy")
-HOUR_SCHEMA = pa.schema(
-    [pa.field(name, kind) for name, kind in _BOTH.items() if name not in _NONE] + [pa.field("readings_out", pa.int64())]
-)
-"""The columns that ``hours_sql`` gives, in any order: of both tables, and how many readings were out of any band."""

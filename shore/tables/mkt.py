@@ -13,13 +13,16 @@ voyage; a mean kinetic temperature does not replace the longest and the worst ex
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pyarrow as pa
 
+from shore.tables.hours import GAS_CONSTANT, hours
 from shore.tables.model import TIME, Column, Table
-from shore.tables.sliding import DAY, HOUR, sliding
+from shore.tables.sliding import DAY, HOUR, windows
 
-GAS_CONSTANT = 8.3144e-3  # kJ/(K mol), as USP <1160> rounds it
-ACTIVATION_ENERGY = 83.144  # kJ/mol, USP's value for want of the product's own
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql import DataFrame
 
 _DOUBLE, _LONG = pa.float64(), pa.int64()
 
@@ -52,33 +55,56 @@ MKT = Table(
     grain="One row per container and window: hours with a reading; 24 hours that end with such an hour, and days of "
     "UTC with one; 30 days that end with such a day.",
     late="No watermark: windows that new readings fall into are made again, however late.",
-    layout="Partitioned by window_hours and whole_day; within them by time of commit, sorted by container and window.",
-    partition_by=("window_hours", "whole_day"),
+    layout="Clustered by length of window, container and time.",
+    cluster_by=("window_hours", "equipment_reference", "window_start"),
 )
 
 
-def _of_units(prefix: str) -> dict[str, str]:
+def _of_units(prefix: str, over: str) -> dict[str, str]:
     minutes = f"{prefix}_minutes_observed"
     mean, kinetic = f"{prefix}_temperature_mean", f"{prefix}_mean_kinetic_temperature"
     kelvin = f"(activation_energy / {GAS_CONSTANT})"
-    harm = f"sum({minutes} * exp(-{kelvin} / ({kinetic} + 273.15)))"
-    # What was seen for no time at all has no mean, and no weight.
-    time = f"nullif(sum({minutes}) filter (where {kinetic} is not null), 0)"
+    # An hour's mean kinetic temperature gives back the mean of its exponentials. Weighted by minutes these add up to
+    # those of the readings.
+    harm = f"sum({minutes} * exp(-{kelvin} / ({kinetic} + 273.15))) {over}"
+    # A unit that was observed for no time has no mean and no weight.
+    time = f"nullif(sum(case when {kinetic} is not null then {minutes} end) {over}, 0)"
     return {
-        f"{prefix}_readings": f"sum({prefix}_readings)",
-        minutes: f"sum({minutes})",
-        f"{prefix}_temperature_min": f"min({prefix}_temperature_min)",
-        mean: f"sum({minutes} * {mean}) / {time}",
-        f"{prefix}_temperature_max": f"max({prefix}_temperature_max)",
-        kinetic: f"max({kelvin}) / -ln({harm} / {time}) - 273.15",
+        f"{prefix}_readings": f"sum({prefix}_readings) {over}",
+        minutes: f"sum({minutes}) {over}",
+        f"{prefix}_temperature_min": f"min({prefix}_temperature_min) {over}",
+        mean: f"sum({minutes} * {mean}) {over} / {time}",
+        f"{prefix}_temperature_max": f"max({prefix}_temperature_max) {over}",
+        kinetic: f"max({kelvin}) {over} / -ln({harm} / {time}) - 273.15",
     }
 
 
-_COLUMNS = {"activation_energy": "max(activation_energy)"} | _of_units("air") | _of_units("cargo")
+def aggregates_of_units(over: str = "over frame") -> dict[str, str]:
+    """Return the columns of a longer window as aggregates over its hours or days, each aggregate function followed by
+    ``over``."""
+    energy = {"activation_energy": f"max(activation_energy) {over}"}
+    return energy | _of_units("air", over) | _of_units("cargo", over)
 
-DAYS = sliding(unit=HOUR, count=24, columns=_COLUMNS)
-"""Rows of 24 hours from ``{units}``, the rows of one hour. The mean kinetic temperature of an hour stands for its
-exponentials: weighted by minutes they add up to those of the readings."""
 
-MONTHS = sliding(unit=DAY, count=30, columns=_COLUMNS)
-"""Rows of 30 days from ``{units}``, the rows of whole days."""
+def mkt(readings: DataFrame, activation_energy: float) -> DataFrame:
+    """Compute all rows of the table from all of ``readings``. The activation energy is in kJ/mol."""
+    units = hour_rows(hours(readings, activation_energy), activation_energy)
+    days = day_rows(units)
+    return units.unionByName(days).unionByName(month_rows(days.where("whole_day")))
+
+
+def hour_rows(hours: DataFrame, activation_energy: float) -> DataFrame:
+    """Return the rows of one hour, from rows that ``shore.tables.hours`` makes with this activation energy (kJ/mol)."""
+    fixed = {"window_hours": "1", "whole_day": "false", "activation_energy": f"cast({activation_energy!r} as double)"}
+    return hours.selectExpr(*(f"{fixed[c]} as {c}" if c in fixed else c for c in MKT.plain_schema.names))
+
+
+def day_rows(units: DataFrame) -> DataFrame:
+    """Return the rows of 24 hours, from those of one hour."""
+    whole = "date_trunc('day', window_end) = window_end"
+    return windows(units, MKT, aggregates_of_units(), unit=HOUR, count=24, whole_day=whole)
+
+
+def month_rows(days: DataFrame) -> DataFrame:
+    """Return the rows of 30 days, from those of whole days."""
+    return windows(days, MKT, aggregates_of_units(), unit=DAY, count=30, whole_day="false")

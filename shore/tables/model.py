@@ -1,21 +1,25 @@
-"""What a table is made of: documented columns, and the statements every table owes its readers."""
+"""Describe a table: its documented columns, and the schemas and properties that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+
+if TYPE_CHECKING:  # code that only reads tables needs no Spark
+    from pyspark.sql.types import StructType
 
 _STATISTICS = "delta.dataSkippingStatsColumns"
+CHANGE_FEED = "delta.enableChangeDataFeed"
+CHECKPOINT_INTERVAL = "100"  # commits; a checkpoint costs Spark 3 to 6 CPU-s, reading 100 commits some milliseconds
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column. ``path`` is where its value stands in a record's JSON (``device.deviceDateTime``), if it does."""
+    """One column. ``path`` is its place in a record's JSON (``device.deviceDateTime``); empty if it has none."""
 
     name: str
     type: pa.DataType
@@ -33,14 +37,14 @@ class Table:
     """One Delta table and its promises.
 
     Args:
-        key: Columns that name a row for ever.
+        key: Columns that identify a row permanently.
         grain: What one row stands for.
         late: What happens when a record comes late or out of order, and on a re-run.
         layout: Partitioning or clustering, and why.
         retention: How long rows are kept, and who deletes them.
-        partition_by: Columns by whose values files are kept apart; none for most tables.
-        pruned_by: Columns that each file has statistics of, so that readers can leave it out; none for Delta's usual
-            ones (the first 32). To make them costs a writer as much as some columns do.
+        cluster_by: Columns by which OPTIMIZE clusters rows (liquid clustering), at most four; none for small tables.
+        change_feed: Whether other tables follow its changes (Delta's change data feed).
+        partition_by: Partition columns; none for most tables.
     """
 
     name: str
@@ -51,43 +55,44 @@ class Table:
     late: str
     layout: str
     retention: str = KEPT
+    cluster_by: tuple[str, ...] = ()
+    change_feed: bool = False
     partition_by: tuple[str, ...] = ()
-    pruned_by: tuple[str, ...] = ()
 
     @property
     def schema(self) -> pa.Schema:
-        """Arrow schema; each field's metadata carries its description as ``comment``, which Delta keeps."""
+        """The Arrow schema. Each field's metadata carries its description as ``comment``, which Delta keeps."""
         return pa.schema([pa.field(c.name, c.type, metadata={"comment": c.description}) for c in self.columns])
 
     @property
     def plain_schema(self) -> pa.Schema:
-        """The same without metadata: what record batches are made with."""
+        """The Arrow schema without metadata, for making record batches."""
         return pa.schema([pa.field(c.name, c.type) for c in self.columns])
 
-    def sorted(self, rows: pa.Table) -> pa.Table:
-        """Rows in the order of the key."""
-        return rows.sort_by([(name, "ascending") for name in self.key])
+    @property
+    def pruned_by(self) -> tuple[str, ...]:
+        """The columns whose statistics let readers skip files: keys, clustering columns, box and ship, and all times.
+        Delta's default, statistics on the first 32 columns, costs a writer as much as the rows do."""
+        named = {*self.key, *self.cluster_by, "equipment_reference", "vessel_imo_number"} - {*self.partition_by}
+        return tuple(c.name for c in self.columns if c.name in named or c.type == TIME)
 
-    def create(self, location: str) -> None:
-        """Create the empty table where there is none. An existing one gets the columns that it lacks, at its end and
-        null in the rows that it has, and the list of columns with statistics; otherwise it is left as it is."""
-        if "://" not in location:
-            Path(location).mkdir(parents=True, exist_ok=True)
-        configuration = {"delta.checkpointInterval": "20"}
-        if self.pruned_by:
-            configuration[_STATISTICS] = ",".join(self.pruned_by)
-        there = DeltaTable.create(
-            location,
-            schema=self.schema,
-            mode="ignore",
-            name=self.name,
-            description=f"{self.title}. {self.grain}",
-            partition_by=list(self.partition_by) or None,
-            configuration=configuration,
-        )
-        wanted = configuration.get(_STATISTICS)
-        if wanted is not None and there.metadata().configuration.get(_STATISTICS) != wanted:
-            there.alter.set_table_properties({_STATISTICS: wanted})
-        known = {field.name for field in there.schema().fields}
-        if missing := [field for field in Schema.from_arrow(self.schema).fields if field.name not in known]:
-            there.alter.add_columns(missing)
+    @property
+    def spark_schema(self) -> StructType:
+        """The Spark schema. Each field's metadata carries its description as ``comment``."""
+        from pyspark.sql.pandas.types import from_arrow_schema
+        from pyspark.sql.types import StructField, StructType
+
+        fields = zip(from_arrow_schema(self.plain_schema).fields, self.columns, strict=True)
+        return StructType([StructField(f.name, f.dataType, True, {"comment": c.description}) for f, c in fields])
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """The table's properties by their Delta names."""
+        found = {"delta.checkpointInterval": CHECKPOINT_INTERVAL, _STATISTICS: ",".join(self.pruned_by)}
+        if self.change_feed:
+            found[CHANGE_FEED] = "true"
+        return found
+
+    def sorted(self, rows: pa.Table) -> pa.Table:
+        """Return the rows in the order of the key."""
+        return rows.sort_by([(name, "ascending") for name in self.key])

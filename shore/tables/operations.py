@@ -1,11 +1,9 @@
-"""Tables of what happened around the boxes.
-
-These are ``alerts``, ``events``, ``positions``, ``environment``, ``booking_changes`` and ``custody_entries``.
+"""Tables ``alerts``, ``events``, ``positions``, ``environment``, ``booking_changes`` and ``custody_entries``.
 
 All six are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
-``log_offset``). Late data: appended when read, never dropped or updated; what a record replaces is for the reader to
-resolve (the last state of an alert or booking is the one with the highest offset). Their columns are taken from the
-record's JSON by ``Column.path``; nested lists are kept as JSON text. Volume is small, so they are not partitioned.
+``log_offset``). Late data: appended when read, never dropped or updated; the reader resolves which record replaces
+which (the last state of an alert or booking is the one with the highest offset). ``Column.path`` names the place of a
+column in the record's JSON; nested lists are kept as JSON text. Volume is small, so they are not partitioned.
 """
 
 from __future__ import annotations
@@ -33,9 +31,9 @@ _PLACE = (
 
 @dataclass(frozen=True, slots=True)
 class LogTable:
-    """Which logs fill a table: those of ``stream`` whose key matches ``keys``.
+    """A table and the logs that fill it: those of ``stream`` whose key matches ``keys``.
 
-    Their records are of type ``kind``: a struct, or a union of tagged ones, each of which fills the columns it has.
+    Their records are of type ``kind``: a struct, or a union of tagged structs, each of which fills the columns it has.
     """
 
     table: Table
@@ -45,7 +43,7 @@ class LogTable:
 
     @property
     def pattern(self) -> str:
-        """Regular expression that the whole name of its logs matches."""
+        """Regular expression that matches the whole name of its logs."""
         return rf"{self.stream}\.{self.keys}"
 
     @property
@@ -54,7 +52,7 @@ class LogTable:
 
 
 def _table(name: str, title: str, grain: str, columns: Iterable[Column], added: Iterable[Column] = ()) -> Table:
-    """``added`` are columns of later versions: they come after all others."""
+    """``added`` are columns of later versions. They come after all others."""
     tail = (
         Column("record_date_time", TIME, "Kafka's time of the record"),
         Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),

@@ -1,4 +1,4 @@
-"""Table ``port_calls``: when each ship was at which port. ``shore.sailing`` works it out."""
+"""Table ``port_calls``: when each ship was at which port. ``shore.tables.itineraries`` computes it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,15 @@
-"""Table ``quality``: how well each device reports, day by day of its own clock."""
+"""Table ``quality``: how well each device reports, by day of its own clock; rejected records by day of receipt."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _TEXT, _LONG = pa.string(), pa.int64()
 
@@ -36,13 +41,15 @@ QUALITY = Table(
     key=("equipment_reference", "device_id", "day"),
     grain="One row per device and day with a reading of it, and one per container and day with rejected records.",
     late="Days that new records fall into are made again from readings and readings_rejected, however late.",
-    layout="Not partitioned: a short row a device and day.",
+    layout="Clustered by day and container: a short row a device and day.",
+    cluster_by=("day", "equipment_reference"),
 )
 
-AHEAD_MINUTES, DELAYED_HOURS = 1, 24
+AHEAD_MINUTES: Final = 1
+DELAYED_HOURS: Final = 24
 
-REPORTS = """
-with told as (
+REPORTS: Final = f"""
+with copies as (
     select equipment_reference, device_id, boot_id, sequence, device_date_time, received_date_time, late,
         log, log_offset,
         date_trunc('day', device_date_time) as day,
@@ -50,8 +57,8 @@ with told as (
             partition by equipment_reference, device_id, boot_id, sequence, date_trunc('day', device_date_time)
             order by log, log_offset
         ) as copy
-    from {readings}
-    where device_date_time is not null
+    from {{readings}}
+    where device_date_time is not null and equipment_reference is not null and device_id is not null
 ),
 read as (
     select *,
@@ -68,12 +75,12 @@ read as (
         row_number() over (
             partition by equipment_reference, device_id, day order by device_date_time desc, boot_id desc, sequence desc
         ) as place_from_end
-    from told
+    from copies
     where copy = 1
 ),
 repeated as (
     select equipment_reference, device_id, day, count(*) as repeats
-    from told
+    from copies
     where copy > 1
     group by equipment_reference, device_id, day
 ),
@@ -86,8 +93,8 @@ reported as (
         count(*) filter (where late) as late,
         count(*) filter (where out_of_order) as out_of_order,
         count(distinct boot_id) as boots,
-        count(*) filter (where device_date_time > received_date_time + interval {ahead} minute) as clock_ahead,
-        count(*) filter (where received_date_time > device_date_time + interval {delayed} hour) as delayed,
+        count(*) filter (where device_date_time > received_date_time + interval {AHEAD_MINUTES} minute) as clock_ahead,
+        count(*) filter (where received_date_time > device_date_time + interval {DELAYED_HOURS} hour) as delayed,
         max(boot_id) filter (where place = 1) as first_boot_id,
         max(sequence) filter (where place = 1) as first_sequence,
         max(device_date_time) filter (where place = 1) as first_date_time,
@@ -96,21 +103,32 @@ reported as (
         max(device_date_time) filter (where place_from_end = 1) as last_date_time
     from read
     group by equipment_reference, device_id, day
-),
-refused as (
-    select equipment_reference, date_trunc('day', coalesce(received_date_time, record_date_time)) as day, reason,
-        count(*) as records
-    from {rejected}
-    where equipment_reference is not null and coalesce(received_date_time, record_date_time) is not null
-    group by all
 )
-select r.*, coalesce(p.repeats, 0) as repeats, 0 as rejected, null as rejected_by_reason
+select r.*, coalesce(p.repeats, 0) as repeats, 0 as rejected, cast(null as string) as rejected_by_reason
 from reported r
 left join repeated p using (equipment_reference, device_id, day)
-union all by name
+"""  # noqa: S608  # constants of this module
+
+REFUSED: Final = """
+with refused as (
+    select equipment_reference, date_trunc('day', coalesce(received_date_time, record_date_time)) as day, reason,
+        count(*) as records
+    from {readings_rejected}
+    where equipment_reference is not null and coalesce(received_date_time, record_date_time) is not null
+    group by equipment_reference, day, reason
+)
 select equipment_reference, '' as device_id, day, 0 as readings, 0 as missing, 0 as gaps, 0 as late, 0 as out_of_order,
     0 as boots, 0 as clock_ahead, 0 as delayed, 0 as repeats, sum(records) as rejected,
-    '{{' || string_agg(to_json(reason) || ':' || records, ',' order by reason) || '}}' as rejected_by_reason
+    to_json(map_from_entries(array_sort(collect_list(struct(reason, records))))) as rejected_by_reason
 from refused
 group by equipment_reference, day
 """
+
+
+def quality(readings: DataFrame, readings_rejected: DataFrame) -> DataFrame:
+    """Compute how well each device reported on each day. All rows of a container's day must be there."""
+    session = readings.sparkSession
+    reported = session.sql(REPORTS, readings=readings)
+    refused = session.sql(REFUSED, readings_rejected=readings_rejected)
+    found: DataFrame = reported.unionByName(refused, allowMissingColumns=True)
+    return found

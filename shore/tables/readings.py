@@ -1,11 +1,11 @@
 """Tables ``readings`` and ``readings_rejected``: together every data record of every container's log.
 
-Grain: each data record of a container log is one row in exactly one of the two: in ``readings`` when it can be read, in
-``readings_rejected`` as it stands in the log when not. Markers and fillers are no rows, so that rows and records can be
-counted against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a
-row too; (``device_id``, ``boot_id``, ``sequence``) tells it. Units: degrees Celsius, per cent, g; times in UTC.
-Late data: a row is appended when its record is read, whatever its device time; nothing is dropped and nothing updated.
-Exactly once: every commit carries the query's id and the batch's number. Not partitioned: see ``layout``.
+Grain: each data record of a container log is one row in exactly one of the two: in ``readings`` when it can be parsed,
+else unchanged in ``readings_rejected``. Markers and fillers have no rows, so rows and data records can be counted
+against each other. Key: (``log``, ``log_offset``), the same at every site. A repeat that reached a log is a row too;
+(``device_id``, ``boot_id``, ``sequence``) identifies it. Units: degrees Celsius, per cent, g; times in UTC. Late data:
+a row is appended when its record is read, whatever its device time; nothing is dropped or updated. Exactly once: every
+commit carries the query's id and the batch's number. Not partitioned: see ``layout``.
 """
 
 from __future__ import annotations
@@ -76,8 +76,9 @@ READINGS = Table(
     key=("log", "log_offset"),
     grain="One row per data record of a container log; markers and fillers are no rows.",
     late="Appended when read, whatever its device time; never dropped, never updated.",
-    layout="Not partitioned: files hold what was read together, and their statistics of container and time prune well.",
-    pruned_by=("log", "log_offset", "equipment_reference", "device_date_time", "received_date_time"),
+    layout="Clustered by container and device time: files hold what was read together until OPTIMIZE sorts them, so "
+    "that a question about one container and one about one hour each open few.",
+    cluster_by=("equipment_reference", "device_date_time"),
 )
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -100,5 +101,4 @@ READINGS_REJECTED = Table(
     grain="One row per data record of a container log that cannot be read; those that can are in `readings`.",
     late="Appended when read; never dropped, never updated. What a newer version can read stays here.",
     layout="Not partitioned: there should be none.",
-    pruned_by=("log", "log_offset", "equipment_reference", "received_date_time", "record_date_time"),
 )

@@ -1,7 +1,7 @@
-"""Tables ``sites`` and ``owners``: what the topology says about places, ships and boxes, for joins.
+"""Tables ``sites`` and ``owners``: the topology's places, ships and owner codes, for joins.
 
-Written anew from the topology whenever shore starts and they differ from it (``shore.jobs.reference``). The tables that
-depend on them are then made again as a whole.
+They are made equal to the topology whenever shore starts (``shore.jobs.reference``). The jobs whose tables depend on
+them follow their changes and recompute those tables as a whole.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ SITES = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 OWNERS = Table(
@@ -48,17 +49,18 @@ OWNERS = Table(
     late=_LATE,
     layout="Not partitioned: a few rows.",
     retention=_RETENTION,
+    change_feed=True,
 )
 
 
 def site_rows(topology: Topology, ports: dict[str, PortPlace]) -> pa.Table:
-    """Rows of table ``sites``. ``ports``: the known ports of the world by UN/LOCODE."""
+    """Return the rows of table ``sites``. ``ports``: the known ports of the world by UN/LOCODE."""
     rows = [_site(name, site, ports) for name, site in sorted(topology.sites.items())]
     return pa.Table.from_pylist(rows, schema=SITES.plain_schema)
 
 
 def owner_rows(topology: Topology) -> pa.Table:
-    """Rows of table ``owners``."""
+    """Return the rows of table ``owners``."""
     rows = []
     for name, stream in topology.streams.items():
         if stream.insert_point is not InsertPoint.MOVES:

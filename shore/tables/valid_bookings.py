@@ -1,9 +1,8 @@
-"""When bookings hold: the one rule for cancelled bookings, as SQL over the states of bookings that both engines run.
+"""When bookings hold: the one rule for cancelled bookings, as SQL over the states of bookings, for Spark and DuckDB.
 
-A booking (its reference and container together) holds as its newest state that is not cancelled says, from
-``valid_from`` until ``valid_to``, less the times that later cancellations name: a cancellation takes away its own
-``valid_from`` to ``valid_to``. So one that repeats the booking's times undoes all of it, one from now on leaves what
-was before.
+A booking (its reference and container together) holds as its newest state that is not cancelled says: from
+``valid_from`` until ``valid_to``, minus the times of later cancellations. A cancellation removes its own ``valid_from``
+to ``valid_to``. One that repeats the booking's times undoes all of it; one that begins now keeps the time before.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from typing import Final
 from shore.tables.bookings import BOOKINGS
 
 _BOOKING: Final = "booking_reference, equipment_reference"
-_OF_THE_CUT: Final = ("recorded_to", "is_current", "valid_from", "valid_to")  # of the state alone, or made anew here
+_OF_THE_CUT: Final = ("recorded_to", "is_current", "valid_from", "valid_to")  # of the state alone, or recomputed here
 
 COLUMNS: Final = tuple(column.name for column in BOOKINGS.columns if column.name not in _OF_THE_CUT)
-"""The columns of ``bookings`` that a booking has for each of its times, as its state has them."""
+"""The columns of ``bookings`` that each period of a booking takes from its state."""
 
 VALID_BOOKINGS: Final = f"""
 with numbered as (
@@ -53,11 +52,10 @@ join pieces p on p.booking_reference = b.booking_reference and p.equipment_refer
 where b.number = b.newest and coalesce(p.ended, 0) = 0
     and (p.stops is null or p.stops > greatest(b.valid_from, p.resumed))
 """  # noqa: S608  # constants of this package
-"""A row for each stretch of time for which a booking holds: ``COLUMNS``, ``valid_from``, ``valid_to`` (exclusive; null:
-open). Relation ``bookings`` must have all states of each of its bookings. The stretches of one booking do not overlap.
-"""
+"""One row per period for which a booking holds: ``COLUMNS``, ``valid_from``, ``valid_to`` (exclusive; null: open).
+Relation ``bookings`` must have all states of each of its bookings. The periods of one booking do not overlap."""
 
 
 def covers(period: str, time: str) -> str:
-    """The condition that a time lies in such a stretch."""
+    """Return the SQL condition that a time lies in such a period."""
     return f"{time} >= {period}.valid_from and ({period}.valid_to is null or {time} < {period}.valid_to)"

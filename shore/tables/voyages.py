@@ -1,4 +1,4 @@
-"""Table ``voyages``: the ship's log with its stops, leg by leg. ``shore.sailing`` works it out."""
+"""Table ``voyages``: each ship's voyages leg by leg, with its stops. ``shore.tables.itineraries`` computes it."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Proving that tables equal logs, and derived tables what follows from their inputs.
+"""Prove that log tables equal the logs, and derived tables what their inputs give.
 
-In: the tables and checkpoints of one topology and the Kafka of the site where shore runs; nothing is written, no Spark
-is started, and shore may run meanwhile. Out: ``Verification``, one ``TableCheck`` a table. A table that others are to
-be able to check has a line in ``shore.verify.catalogue``.
+In: a Spark session, the tables and checkpoints of one topology, and the Kafka of the site where shore runs. Nothing is
+written, and shore may run meanwhile. Out: ``Verification``, with one ``TableCheck`` per table.
+``shore.verify.catalogue`` lists the tables that can be verified.
 """
 
 from __future__ import annotations

@@ -1,23 +1,24 @@
-"""The tables that can be verified: what each is made from, and how it is made anew. Add a line for a new one.
+"""List the tables that can be verified: what each is made from, and how to compute it anew.
 
-A table that no line names cannot be proven; a test sees to it that every table that a job keeps has one.
+Log tables are listed here, derived ones in ``shore.tables.graph``. A table in neither cannot be verified; a test checks
+that every table that a job keeps has exactly one way.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
-import pyarrow as pa
+from pyspark.sql import DataFrame
 
-from fairlead.names import parse_log
-from shore.jobs import alerts_now, bookings, containers_now, custody, dock_movements, quality, ships, whole
-from shore.paths import CUSTOMERS, TablePaths
-from shore.tables import TABLES, alerts_ashore
+from shore.delta.lake import Lake
+from shore.paths import CUSTOMERS
+from shore.source.options import parse_options
+from shore.tables import alerts_ashore, graph
 from shore.tables.catalogue import job_of
+from shore.tables.graph import Derived, Settings
 from shore.tables.operations import OPERATIONS, LogTable
-from shore.verify.compare import Shape
 from topologies.model import Topology
 
 
@@ -27,12 +28,10 @@ class FromLogs:
 
     Args:
         tables: Each has the columns log and log_offset.
-        takes: For a topology: whether a topic is one of the logs.
-        operation: Which operation fills the only table; None: they are ``readings`` and ``readings_rejected``.
+        operation: The operation that fills the only table; None: they are ``readings`` and ``readings_rejected``.
     """
 
     tables: tuple[str, ...]
-    takes: Callable[[Topology], Callable[[str], bool]]
     operation: LogTable | None = None
 
     @property
@@ -41,90 +40,48 @@ class FromLogs:
 
     @property
     def job(self) -> str:
-        """Whose checkpoint says how far the logs are read."""
+        """The job whose checkpoint says how far the logs are read."""
         return job_of(self.tables[0])
 
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        """What of its tables is compared: all columns."""
-        return {name: Shape(name, TABLES[name].plain_schema.names) for name in self.tables}
+    def options(self, topology: Topology) -> dict[str, str]:
+        """Return the options of source ``fairlead`` that select its logs; none where the topology has no such logs."""
+        if self.operation is not None:
+            return {"pattern": self.operation.pattern, "rows": "raw"}
+        streams = ",".join(topology.moving_streams)
+        return {"streams": streams, "rows": "readings"} if streams else {}
+
+    def takes(self, topology: Topology) -> Callable[[str], bool]:
+        """Return a function that tells whether a topic is one of the logs."""
+        options = self.options(topology)
+        return parse_options(options).takes if options else lambda topic: False
 
 
-@dataclass(frozen=True, slots=True)
-class Derived:
-    """A table that follows from other tables.
-
-    Args:
-        inputs: The tables it follows from.
-        everything: Makes it anew, from all of its inputs, without Spark.
-        time: The column by which a backfill bounds what it makes again; None: it makes all of it again.
-        tolerance: Relative difference that two floating point numbers may have: sums depend on their order.
-        compared: From the table and ``everything``: the rows that must be the same as which; None: all of both.
-    """
-
-    table: str
-    inputs: tuple[str, ...]
-    everything: Callable[[TablePaths], pa.Table]
-    time: str | None = None
-    tolerance: float = 1e-9
-    compared: Callable[[TablePaths, pa.Table, pa.Table], tuple[pa.Table, pa.Table]] | None = None
-
-    @property
-    def job(self) -> str:
-        """Who keeps it."""
-        return job_of(self.table)
-
-
-def _containers(topology: Topology) -> Callable[[str], bool]:
-    streams = topology.moving_streams
-
-    def takes(topic: str) -> bool:
-        log = parse_log(topic)
-        return log is not None and log.stream in streams
-
-    return takes
-
-
-def _of(operation: LogTable) -> Callable[[Topology], Callable[[str], bool]]:
-    pattern = re.compile(operation.pattern)
-    return lambda topology: lambda topic: pattern.fullmatch(topic) is not None
-
-
-FROM_LOGS: tuple[FromLogs, ...] = (
-    FromLogs(("readings", "readings_rejected"), _containers),
-    *(FromLogs((operation.table.name,), _of(operation), operation) for operation in OPERATIONS),
+FROM_LOGS: Final = (
+    FromLogs(("readings", "readings_rejected")),
+    *(FromLogs((operation.table.name,), operation) for operation in OPERATIONS),
 )
 
-_TOPOLOGY = ("sites", "owners")
+_TOPOLOGY: Final = ("sites", "owners")
 
-DERIVED: tuple[Derived, ...] = (
-    Derived("custody", ("custody_entries", *_TOPOLOGY), custody.everything),
-    Derived("conditions", ("readings",), whole.conditions, "window_end"),
-    Derived("excursions", ("readings",), whole.excursions, "start_date_time"),
-    Derived("excursion_parts", ("readings",), whole.excursion_parts, "part_start"),
-    Derived("mkt", ("readings",), whole.mkt, "window_end"),
-    Derived("alerts_ashore", ("readings",), alerts_ashore.everything, compared=alerts_ashore.comparable),
-    Derived(
-        "alerts_now",
-        ("alerts", "alerts_ashore", "custody_entries", "booking_changes", "sites"),
-        alerts_now.everything,
-    ),
-    Derived("bookings", ("booking_changes",), bookings.everything),
-    Derived("dock_movements", ("events", *_TOPOLOGY), dock_movements.everything, "event_date_time"),
-    Derived("port_calls", ("dock_movements", "positions", "sites"), ships.port_calls, "call_date_time"),
-    Derived("voyages", ("dock_movements", "positions", "sites"), ships.voyages, "leg_date_time"),
-    Derived(
-        "containers_now",
-        ("readings", "custody_entries", "alerts", "alerts_ashore", "bookings", "positions", *_TOPOLOGY),
-        containers_now.everything,
-    ),
-    Derived("quality", ("readings", "readings_rejected"), quality.everything, "day"),
-)
+DERIVED: Final = graph.DERIVED
 
-REFERENCE = _TOPOLOGY
-"""Tables that say what the topology says; ``shore run`` makes them anew when it starts and they differ."""
 
-FEEDS_FOLLOW_FROM = (
+def expected_rows(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int] = {}) -> DataFrame:
+    """Compute the rows that a derived table must hold, from its inputs in these versions, else in their newest."""
+    shore = topology.shore
+    settings = Settings(shore.activation_energy) if shore is not None else Settings()
+    return derived.compute(lake.inputs(derived.inputs, versions), settings)
+
+
+BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"alerts_ashore": alerts_ashore.comparable}
+"""Tables of jobs with a state of their own, which their inputs do not give as a whole. The function takes the table and
+``readings`` and returns the rows that can be compared and the expected ones, told apart by a column ``stored``.
+``backfill`` leaves these tables to ``rebuild``."""
+
+REFERENCE: Final = _TOPOLOGY
+"""Tables made from the topology; ``shore run`` rewrites them at start if they differ."""
+
+FEEDS_FOLLOW_FROM: Final = (
     "readings",
     "alerts",
     "booking_changes",
@@ -136,31 +93,35 @@ FEEDS_FOLLOW_FROM = (
     "sites",
     "owners",
 )
-"""What decides which records a customer is entitled to."""
+"""The tables that decide which records a customer is entitled to."""
 
-OWN_WAY: frozenset[str] = frozenset({"feeds"})
-"""Checked in ways of their own (``shore.verify.feeds``)."""
+OWN_WAY: Final = frozenset({"feeds"})
+"""Tables with checks of their own (``shore.verify.feeds``)."""
+
+
+def derived_table(name: str) -> Derived | None:
+    """Return the entry of a derived table; None for other tables."""
+    return next((each for each in DERIVED if each.table.name == name), None)
 
 
 def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
-    """These tables and all that they follow from, those first that others follow from."""
+    """Return these tables and all that they follow from, inputs first."""
     found: dict[str, None] = {}
     for name in tables:
-        inputs = next((each.inputs for each in DERIVED if each.table == name), ())
-        found |= dict.fromkeys(sources_of(inputs)) | {name: None}
+        derived = derived_table(name)
+        found |= dict.fromkeys(sources_of(derived.inputs if derived else ())) | {name: None}
     return tuple(found)
 
 
 def mended_by(table: str) -> str:
-    """What puts rows right that somebody changed or deleted: of a table, or of tables that hold logs together
-    (``FromLogs.name``)."""
+    """Return the command or action that repairs changed or deleted rows of a table, or of tables that hold logs
+    together (``FromLogs.name``)."""
     if table.startswith(CUSTOMERS):
         return f"remove the folder of {table}"
     if table in REFERENCE:
         return "fairlead shore run --once"
     if table in OWN_WAY:
         return f"fairlead shore rebuild {table} --yes"
-    for each in DERIVED:
-        if each.table == table and each.compared is not None:
-            return f"fairlead shore rebuild {each.job} --yes"
+    if table in BY_STATE:
+        return f"fairlead shore rebuild {job_of(table)} --yes"
     return "fairlead shore backfill --yes (or only the days: --since, --until)"

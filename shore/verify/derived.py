@@ -1,114 +1,113 @@
-"""Derived tables against what their inputs give. They can be compared when their job has read all of its inputs."""
+"""Compare derived tables with what their inputs give. This is possible when their job has read all of its inputs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-import pyarrow.dataset as pads
-from deltalake import DeltaTable
-from deltalake.exceptions import TableNotFoundError
-
+from shore.delta.commit import conform
+from shore.delta.lake import Lake, computed
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
 from shore.paths import TablePaths
 from shore.source.offsets import Positions
 from shore.tables import TABLES
-from shore.verify.catalogue import FROM_LOGS, Derived
-from shore.verify.compare import TableCheck, compare, connection
+from shore.tables.catalogue import job_of
+from shore.tables.graph import Derived
+from shore.verify.catalogue import BY_STATE, FROM_LOGS, expected_rows
+from shore.verify.compare import Compared, TableCheck, compare
+from shore.verify.logs import versions_of
 from topologies.model import Topology
 
 _ATTEMPTS: Final = 3
 
 
-def check_derived(entry: Derived, paths: TablePaths) -> TableCheck:
-    """Compare one derived table with ``everything`` that its inputs give now.
+def check_derived(derived: Derived, lake: Lake, topology: Topology) -> TableCheck:
+    """Compare one derived table with all that its inputs give.
 
-    ``everything`` sees the inputs as they are now, so there is nothing to compare while the job has not read all of
-    them, or while they grow: then ``same`` is None and ``notes`` say why.
+    The table and its inputs are read in versions of one moment at which the job had read all of them, so they may
+    change meanwhile. Where there was no such moment ``same`` is None and ``notes`` say why.
 
     Raises:
         CheckpointDamagedError: it is not known how far the job has read.
+        PySparkException: a table cannot be read.
     """
+    name, paths = derived.table.name, lake.paths
     for _ in range(_ATTEMPTS):
-        before = _versions(entry, paths)
-        if before is None:
-            return _not_compared(entry, 0, "the table or one of its inputs is not there yet")
-        behind, why = _lag(entry, paths)
+        versions = versions_of(paths, (name, *derived.inputs))
+        if versions is None:
+            return _not_compared(name, 0, "the table or one of its inputs is not there yet")
+        behind, why = _lag(derived, paths)
         if why:
-            return _not_compared(entry, behind, why)
-        with connection() as opened:
-            rows = DeltaTable(paths.table(entry.table), version=before[entry.table]).to_pyarrow_dataset()
-            expected = entry.everything(paths)
-            if entry.compared is not None:
-                there, expected = entry.compared(paths, rows.to_table(), expected)
-                rows = pads.dataset(there)
-            key = TABLES[entry.table].key
-            found = compare(opened, entry.table, rows, expected, key, tolerance=entry.tolerance)
-        if _versions(entry, paths) == before:
-            if found.differing and read_checkpoint(paths, entry.job) is None:
-                return _not_compared(entry, None, f"job {entry.job} has not run yet")
-            return TableCheck(
-                table=entry.table,
-                kind="derived",
-                same=not found.differing,
-                rows=found.rows,
-                expected=found.expected,
-                behind=behind,
-                differing=found.differing,
-                differences=found.differences,
-            )
-    return _not_compared(entry, None, "the tables changed while they were compared; try again, or stop shore first")
+            return _not_compared(name, behind, why)
+        if versions_of(paths, versions) == versions:
+            break
+    else:
+        return _not_compared(name, None, "the tables change all the time; try again, or stop shore first")
+    found = compare_derived(derived, lake, topology, versions)
+    if found.differing and read_checkpoint(paths, job_of(name)) is None:
+        return _not_compared(name, None, f"job {job_of(name)} has not run yet")
+    return _checked(name, found, behind)
 
 
-def check_reference(table: str, topology: Topology, paths: TablePaths) -> TableCheck:
-    """Compare a table that says what the topology says (``shore.jobs.reference``)."""
-    try:
-        rows = DeltaTable(paths.table(table)).to_pyarrow_dataset()
-    except TableNotFoundError:
+def compare_derived(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int]) -> Compared:
+    """Compare a table with what its inputs give, all of them in these versions."""
+    table = derived.table
+    stored = lake.read(table.name, versions[table.name])
+    if (comparable := BY_STATE.get(table.name)) is None:
+        expected = expected_rows(derived, lake, topology, versions)
+        return compare(conform(stored, table), conform(expected, table), table.key)
+    (source,) = derived.inputs
+    both = computed(comparable(conform(stored, table), lake.read(source, versions[source])))
+    rows, expected = both.where("stored").drop("stored"), both.where("not stored").drop("stored")
+    return compare(rows, expected, table.key)
+
+
+def check_reference(table: str, lake: Lake, topology: Topology) -> TableCheck:
+    """Compare a table made from the topology with the topology (``shore.jobs.reference``)."""
+    if versions_of(lake.paths, (table,)) is None:
         return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
-    if not rows.count_rows():
-        return TableCheck(table=table, kind="derived", same=None, notes=("job voyages has not run yet",))
-    with connection() as opened:
-        found = compare(opened, table, rows, rows_of_topology(topology)[table], TABLES[table].key, tolerance=0.0)
+    expected = lake.spark.createDataFrame(rows_of_topology(topology)[table])
+    found = compare(conform(lake.read(table), TABLES[table]), expected, TABLES[table].key, tolerance=0.0)
+    if not found.rows:
+        return TableCheck(table=table, kind="derived", same=None, notes=("shore has not run yet",))
+    return _checked(table, found, None)
+
+
+def _checked(table: str, found: Compared, behind: int | None) -> TableCheck:
     return TableCheck(
         table=table,
         kind="derived",
         same=not found.differing,
         rows=found.rows,
         expected=found.expected,
+        behind=behind,
         differing=found.differing,
-        differences=found.differences,
+        differences=found.differences(table),
     )
 
 
-def _not_compared(entry: Derived, behind: int | None, why: str) -> TableCheck:
-    return TableCheck(table=entry.table, kind="derived", same=None, behind=behind, notes=(why,))
+def _not_compared(table: str, behind: int | None, why: str) -> TableCheck:
+    return TableCheck(table=table, kind="derived", same=None, behind=behind, notes=(why,))
 
 
-def _versions(entry: Derived, paths: TablePaths) -> dict[str, int] | None:
-    try:
-        names = (entry.table, *entry.inputs)
-        return {name: DeltaTable(paths.table(name)).version() for name in names}
-    except TableNotFoundError:
-        return None
-
-
-def _lag(entry: Derived, paths: TablePaths) -> tuple[int, str]:
+def _lag(derived: Derived, paths: TablePaths) -> tuple[int, str]:
     """Rows of the inputs that the job has not read, and why the table cannot be compared (empty when it can)."""
-    checkpoint = read_checkpoint(paths, entry.job)
+    job = job_of(derived.table.name)
+    checkpoint = read_checkpoint(paths, job)
     if checkpoint is None:
-        return 0, ""  # there may be nothing for it to do
+        return 0, ""  # the job may have nothing to do
     if checkpoint.under_way:
-        return 0, f"job {entry.job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
+        return 0, f"job {job} works on a batch, or broke off in one; the next 'fairlead shore run' ends it"
     backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
     if backlog.rows:
-        return backlog.rows, f"job {entry.job} has {backlog.rows:,} rows still to read"
-    for source in FROM_LOGS:  # a job that reads the logs itself must have read what its inputs have
-        if source.job != entry.job and checkpoint.positions and not set(source.tables).isdisjoint(entry.inputs):
+        return backlog.rows, f"job {job} has {backlog.rows:,} rows still to read"
+    for source in FROM_LOGS:  # a job that reads logs itself must have read as far as its inputs
+        if source.job != job and checkpoint.positions and not set(source.tables).isdisjoint(derived.inputs):
             other = read_checkpoint(paths, source.job)
             apart = _apart(checkpoint.positions, other.positions if other is not None else {})
             if apart or (other is not None and other.under_way):
-                return 0, f"jobs {entry.job} and {source.job} have not read the same of {apart:,} logs"
+                return 0, f"jobs {job} and {source.job} have not read the same of {apart:,} logs"
     return 0, ""
 
 

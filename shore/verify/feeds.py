@@ -1,8 +1,8 @@
-"""Table ``feeds`` against the customers' feeds, and the feeds against what customers are entitled to.
+"""Compare table ``feeds`` with the customers' feeds, and the feeds with what customers are entitled to.
 
-Three things are proven: the table has exactly the records that stand in the feeds; no record was given to a customer
-twice, or taken back that was not given; with what was taken back left out, a feed has exactly the records that its
-customer is entitled to now.
+Three things are proven. The table has exactly the records that stand in the feeds. No record was delivered to a
+customer twice, or taken back without having been delivered. Without what was taken back, a feed has exactly the records
+that its customer is entitled to now.
 """
 
 from __future__ import annotations
@@ -18,33 +18,34 @@ from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
 
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
 from shore.delta.table_errors import rebuild_hint
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, feed_topic, kept
-from shore.feeds.writer import app_of
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
-from shore.jobs.entitlement import all_touched, entitled
 from shore.paths import CUSTOMERS, TablePaths
+from shore.sink.exactly_once import app_of
 from shore.tables import TABLES
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
-from shore.verify.compare import (
-    Difference,
+from shore.verify.compare import Difference, TableCheck
+from shore.verify.digests import (
     Digest,
     ExpectedDigests,
-    Limits,
+    LogRange,
     LogRows,
     OddRow,
     RowsDigest,
     Shape,
-    TableCheck,
     connection,
+    data_records,
     reader,
     rows_digests,
 )
-from shore.verify.logs import CLIENT_ID, data_records, extents_of, ranges_of
+from shore.verify.entitlement.look import all_touched, entitled
+from shore.verify.logs import CLIENT_ID, Limits, extents_of
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(
@@ -73,28 +74,28 @@ def check_feeds(
     paths: TablePaths,
     wrong_inputs: Callable[[], Sequence[str]] = tuple,
 ) -> TableCheck:
-    """Table ``feeds``, of those whose feed begins at this site.
+    """Check table ``feeds``, for customers whose feed begins at this site.
 
     Args:
-        wrong_inputs: Gives the tables that entitlement follows from and that differ from the logs; asked only where
-            the feeds are not what customers are entitled to. Then the feeds are not accused of it.
+        wrong_inputs: Returns the tables that entitlement follows from and that differ from the logs. Called only where
+            feeds differ from what customers are entitled to; if it names a table, these differences are not reported.
     """
     customers = [reader.customer for reader in readers]
     try:
         feeds = DeltaTable(paths.table("feeds"))
     except TableNotFoundError:
         return TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
-    known = {}
-    for customer in customers:
-        version = feeds.transaction_version(app_of(customer))
-        known[feed_topic(customer)] = 0 if version is None else version + 1
     rows = feeds.to_pyarrow_dataset()
     with connection() as opened:
+        opened.register("given", rows.scanner(columns=["customer", "feed_offset"]).to_reader())
+        last = dict(opened.execute("select customer, max(feed_offset) from given group by 1").fetchall())
+        opened.unregister("given")
+        known = {feed_topic(customer): last.get(customer, -1) + 1 for customer in customers}
         found = asyncio.run(_compare(opened, endpoint, _FEEDS, rows, known, _delivered))
         twice = _twice(opened, rows)
     missing: list[Difference] = []
     notes = ["what customers are entitled to is not compared while the table differs from the feeds"]
-    if not found.differing:  # else the table does not say what customers were given
+    if not found.differing:  # else the table does not show what customers were given
         missing, notes = _missing(paths, readers)
     if missing and (wrong := wrong_inputs()):
         notes.append(
@@ -119,7 +120,7 @@ def check_feeds(
 
 
 def check_customer(endpoint: KafkaEndpoint, paths: TablePaths, customer: str) -> TableCheck:
-    """A customer's own table against its feed: every record of it, once, with the same value."""
+    """Compare a customer's own table with its feed: it must have every record once, with the same value."""
     name, topic = CUSTOMERS + customer, feed_topic(customer)
     try:
         table = DeltaTable(paths.customer(customer))
@@ -147,7 +148,7 @@ def check_customer(endpoint: KafkaEndpoint, paths: TablePaths, customer: str) ->
 
 
 class _Compared(NamedTuple):
-    """A table against the feeds whose records it holds; ``differing`` are the feeds that differ."""
+    """The comparison of a table with the feeds whose records it holds; ``differing`` are the feeds that differ."""
 
     differing: list[str]
     differences: tuple[Difference, ...]
@@ -165,11 +166,11 @@ async def _compare(
     known: Mapping[str, int],
     made: Callable[[str, Sequence[Record]], pa.Table],
 ) -> _Compared:
-    """Compare up to where the table knows the feeds.
+    """Compare a table with the feeds, up to the last offset that the table knows.
 
     Args:
         known: Offsets after the last known record, by feed.
-        made: The rows of a feed's records, as the job makes them.
+        made: Makes the rows of a feed's records as the job does.
     """
     digests = ExpectedDigests(opened)
     async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
@@ -179,7 +180,7 @@ async def _compare(
             else Limits(position, position, position)
             for log, position in known.items()
         }  # fmt: skip
-        async for log, records in data_records(cluster, ranges_of(limits, extents)):
+        async for log, records in data_records(cluster, _ranges(limits, extents)):
             digests.add(shape, made(log, records))
         found = rows_digests(opened, reader(rows, shape), shape, limits)
         differing = [
@@ -189,7 +190,7 @@ async def _compare(
         differences: list[Difference] = []
         for log in differing:
             compared = LogRows(opened, {shape.table: shape})
-            async for _, records in data_records(cluster, ranges_of({log: limits[log]}, extents)):
+            async for _, records in data_records(cluster, _ranges({log: limits[log]}, extents)):
                 compared.add(shape.table, made(log, records))
             odd = compared.odd({shape.table: rows}, log, limits[log], explained=_SHOWN)
             differences += [_row(shape.table, log, each) for each in odd[:_SHOWN]]
@@ -207,8 +208,15 @@ def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
     return delivered(log.removeprefix("feeds."), records)
 
 
+def _ranges(limits: Mapping[str, Limits], extents: Mapping[str, OffsetRange]) -> list[LogRange]:
+    """The offsets to read. A table that somebody changed may name offsets that its feed does not have."""
+    return [
+        LogRange(log, each.start, min(each.stop, extents[log].end)) for log, each in limits.items() if log in extents
+    ]
+
+
 def _row(table: str, log: str, odd: OddRow) -> Difference:
-    """A row of a feed that is not as it stands there; shore's own table has those of all customers."""
+    """A wrong row of a feed. Its key has the customer in shore's own table, which has the feeds of all customers."""
     key: dict[str, Any] = {"feed_offset": odd.log_offset}
     if table == "feeds":
         key = {"customer": log.removeprefix("feeds."), **key}
@@ -229,8 +237,8 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
 
 
 def _missing(paths: TablePaths, readers: Sequence[FeedReader]) -> tuple[list[Difference], list[str]]:
-    """What customers are entitled to and do not have (``missing``), or have and are not entitled to (``extra``), unless
-    the job has not read everything yet."""
+    """Records that customers are entitled to and lack (``missing``), or have and are not entitled to (``extra``). Not
+    compared while the job still has rows to read; the second value says so."""
     checkpoint = read_checkpoint(paths, "feeds")
     if checkpoint is None:
         return [], ["what customers are entitled to was not compared: job feeds has not run yet"]

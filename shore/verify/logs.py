@@ -1,65 +1,86 @@
-"""Log tables against the logs: every column of every row, by digests of each log; and the rows that differ."""
+"""Compare log tables with the logs, by Spark: digests of each log over every column, then the rows that differ.
+
+The source's batch reader reads and parses the expected rows again, up to where the job's checkpoint stands. For each
+log, both sides are counted, and a 64-bit hash over all columns is summed up. A sum does not depend on order, and unlike
+an exclusive or it changes when a row is there twice. Two different sets of rows have the same sum with a chance of 1 in
+2^64, and their counts must also agree. That is enough against crashes, bugs and manual changes; whoever could forge it
+could change the logs too. Only the logs that differ are compared row by row.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from functools import reduce
+from typing import Any, Final, NamedTuple
 
-import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.dataset as pads
 from deltalake import DeltaTable
 from deltalake.exceptions import TableNotFoundError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import OffsetRange, sweep
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
-from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
+from shore.delta.lake import Lake
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
-from shore.source.columns import RawCollector
-from shore.source.offsets import Positions, Range, parse_partition_id, partition_id
-from shore.source.readings import ReadingsCollector, by_table
-from shore.source.task import record_batches
+from shore.source.offsets import Positions, parse_partition_id, partition_id
+from shore.source.operations import rows_of
+from shore.source.options import LATEST
+from shore.tables import TABLES
+from shore.tables.operations import LogTable
 from shore.verify.catalogue import FromLogs
-from shore.verify.compare import (
-    Difference,
-    Digest,
-    ExpectedDigests,
-    Limits,
-    LogRows,
-    OddRow,
-    RowsDigest,
-    TableCheck,
-    connection,
-    reader,
-    rows_digests,
-)
+from shore.verify.compare import DOUBLED, SHOWN, Difference, TableCheck, as_difference, first_rows, odd_rows
 from topologies.model import Topology
 
-CLIENT_ID = "fairlead-verify"
+CLIENT_ID: Final = "fairlead-verify"
+KEY: Final = ("log", "log_offset")
+TABLE: Final = "in_table"
+"""The column that names the table of a row, where several tables are compared together."""
+LOGS_SHOWN: Final = 5  # how many of the logs that differ are compared row by row
+_ATTEMPTS: Final = 3  # retention may overtake the reading
+_NAMED: Final = 100  # logs: at most so many are named in a filter, which lets Delta skip files
+_LIMITS: Final = pa.schema([("log", pa.string()), ("start", pa.int64()), ("stop", pa.int64()), ("ahead", pa.int64())])
 
 
-class LogRange(NamedTuple):
-    """Offsets of one log, by the name that ``shore.source.offsets`` gives it: ``start`` to before ``stop``."""
+class Limits(NamedTuple):
+    """The offsets of one log that are compared: from ``start`` to before ``stop``. The log no longer has any before
+    ``start``. A batch may be under way between ``stop`` and ``ahead``; no row may be at ``ahead`` or beyond."""
 
-    log: str
     start: int
     stop: int
+    ahead: int
+
+
+class LogDigest(NamedTuple):
+    """One log: its rows within the limits, the expected rows, the difference of their hash sums, and the rows before
+    and beyond the limits."""
+
+    rows: int
+    expected: int
+    apart: int
+    before: int
+    beyond: int
+
+    @property
+    def differs(self) -> bool:
+        """Whether the comparable rows differ, or a row is beyond the limits."""
+        return self.rows != self.expected or self.apart != 0 or self.beyond > 0
 
 
 async def extents_of(
     cluster: Cluster, takes: Callable[[str], bool], known: Iterable[str]
 ) -> tuple[dict[str, OffsetRange], dict[str, str]]:
-    """What the logs have now: all that ``takes`` names or that are ``known``, as far as they are there.
+    """Return the offsets that the logs have now: of all logs that ``takes`` names or that are ``known``, if they exist.
 
     Returns:
         The extents, and the logs that could not be asked, with the reason.
@@ -80,48 +101,21 @@ async def extents_of(
     return found, unreadable
 
 
-async def data_records(cluster: Cluster, ranges: Iterable[LogRange]) -> AsyncIterator[tuple[str, list[Record]]]:
-    """The data records of these ranges, each log's in order; raises as ``fairlead.kafka.client.reader``."""
-    wanted: Mapping[TP, OffsetRange] = {
-        TP(*parse_partition_id(log)): OffsetRange(start, stop) for log, start, stop in ranges if start < stop
-    }
-    async for tp, records in sweep(cluster, wanted):
-        data = [record for record in records if is_data(record)]
-        if data:
-            yield partition_id(*tp), data
+def extents_at(
+    endpoint: KafkaEndpoint, takes: Callable[[str], bool], known: Iterable[str] = ()
+) -> tuple[dict[str, OffsetRange], dict[str, str]]:
+    """Call ``extents_of`` at one site."""
 
+    async def ask() -> tuple[dict[str, OffsetRange], dict[str, str]]:
+        async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
+            return await extents_of(cluster, takes, known)
 
-async def rows_of_logs(
-    cluster: Cluster, entry: FromLogs, ranges: Iterable[LogRange]
-) -> AsyncIterator[dict[str, pa.Table]]:
-    """The rows that these ranges give, by table: read and parsed as the job does it.
-
-    Raises:
-        DataLossError: records of a range are gone.
-        ConnectionLost, RequestTimeout, BrokerError, CorruptBatch: the logs cannot be read.
-    """
-    work = [Range(*parse_partition_id(log), start, stop) for log, start, stop in ranges if start < stop]
-    collector = ReadingsCollector() if entry.operation is None else RawCollector("")
-    async for batch in record_batches(cluster, work, collector, fail_on_data_loss=True):
-        rows = pa.Table.from_batches([batch])
-        if entry.operation is not None:
-            yield {entry.operation.table.name: rows_of(entry.operation, rows)}
-        else:
-            yield dict(zip(entry.tables, by_table(rows), strict=True))
-
-
-LOGS_SHOWN: Final = 5  # logs whose rows are looked at one by one, of those that differ
-ROWS_SHOWN: Final = 10  # differences that are told
-_ATTEMPTS: Final = 3  # retention may overtake the reading
-_TWICE: Final = """
-select log, log_offset from rows join limits using (log) where log_offset < start
-group by log, log_offset having count(*) > 1 order by log, log_offset limit 10
-"""
+    return asyncio.run(ask())
 
 
 @dataclass(frozen=True, slots=True)
 class LogScope:
-    """What is to be compared: limits by log, and what cannot or need not be, in words."""
+    """What is compared: limits by log, the number of records not read yet, and notes on what is not compared."""
 
     limits: Mapping[str, Limits]
     behind: int
@@ -131,13 +125,13 @@ class LogScope:
 def scope_of(
     positions: Positions, ahead: Positions, takes: Mapping[str, OffsetRange], unreadable: Mapping[str, str]
 ) -> LogScope:
-    """From where the job stands and what the logs have now. Pure.
+    """Return the scope that follows from the job's positions and the extents of the logs. Pure.
 
     Args:
-        positions: How far the logs are read, by the last batch that is done.
-        ahead: The same by the last one that was begun.
-        takes: The logs that the job reads, as far as they are there.
-        unreadable: Those that could not be asked.
+        positions: How far the logs are read, by the last completed batch.
+        ahead: The same by the last batch that was begun.
+        takes: The extents of the logs that the job reads, if they exist.
+        unreadable: Logs that could not be asked.
     """
     limits: dict[str, Limits] = {}
     vanished, shorter = [], []
@@ -162,161 +156,234 @@ def scope_of(
     return LogScope(limits, behind, tuple(notes))
 
 
-def check_logs(entry: FromLogs, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths) -> TableCheck:
-    """Compare the tables of one line of the catalogue with the logs.
+def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaEndpoint) -> TableCheck:
+    """Compare the tables of one entry of the catalogue with the logs.
+
+    Args:
+        endpoint: Kafka of the site where shore runs, for which the source is registered.
 
     Raises:
         CheckpointDamagedError: it is not known how far the job has read.
         ConnectionLost, RequestTimeout, BrokerError: the logs cannot be read.
+        PySparkException: the tables or the logs cannot be read.
     """
-    checkpoint = read_checkpoint(paths, entry.job)  # before the tables are opened: they hold at least so much then
-    tables = open_tables(entry, paths)
-    if tables is None:
+    checkpoint = read_checkpoint(lake.paths, entry.job)  # read before the tables: they hold at least as much
+    versions = versions_of(lake.paths, entry.tables)
+    if versions is None:
         note = f"job {entry.job} has not run yet"
         return TableCheck(table=entry.name, kind="logs", same=None, notes=(note,))
-    if checkpoint is None and (count := sum(rows.count_rows() for rows in tables.values())):
+    if checkpoint is None and (count := sum(lake.read(*each).count() for each in versions.items())):
         note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
-    checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, nothing is there
-    if (later := read_checkpoint(paths, entry.job)) is not None:  # after them: they hold at most so much
+    checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, the tables are empty
+    if (later := read_checkpoint(lake.paths, entry.job)) is not None:  # read after them: they hold at most as much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)
     for attempt in range(_ATTEMPTS):
         try:
-            return asyncio.run(_check(entry, topology, endpoint, checkpoint, tables))
-        except (BrokerError, DataLossError) as error:
-            passing = isinstance(error, DataLossError) or error.code == OFFSET_OUT_OF_RANGE
+            return _check(entry, lake, topology, endpoint, checkpoint, versions)
+        except (BrokerError, PySparkException) as error:
+            if isinstance(error, BrokerError):
+                passing = error.code == OFFSET_OUT_OF_RANGE
+            else:
+                passing = DataLossError.__name__ in str(error)
             if not passing or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("the loop above returns or raises")
 
 
-def open_tables(entry: FromLogs, paths: TablePaths) -> dict[str, pads.Dataset] | None:
-    """The tables as they are now; None when one of them is not there."""
-    try:
-        return {name: DeltaTable(paths.table(name)).to_pyarrow_dataset() for name in entry.tables}
-    except TableNotFoundError:
-        return None
-
-
-async def _check(
+def _check(
     entry: FromLogs,
+    lake: Lake,
     topology: Topology,
     endpoint: KafkaEndpoint,
     checkpoint: Checkpoint,
-    tables: Mapping[str, pads.Dataset],
+    versions: Mapping[str, int],
 ) -> TableCheck:
     takes = entry.takes(topology)
-    with connection() as opened:
-        async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-            found, unreadable = await extents_of(cluster, takes, ())
-            positions = own_positions(checkpoint.positions, takes)
-            ahead = own_positions(checkpoint.positions_ahead, takes)
-            scope = scope_of(positions, ahead, found, unreadable)
-            expected, rows = await digests_of(cluster, opened, entry, tables, scope.limits, found)
-            differing = [log for log in sorted({*expected, *rows}) if _differs(expected.get(log), rows.get(log))]
-            differences: list[Difference] = []
-            for log in differing[:LOGS_SHOWN]:
-                explained = max(0, ROWS_SHOWN - len(differences))
-                odd = await odd_rows(cluster, opened, entry, tables, log, scope.limits, found, explained=explained)
-                differences += [_told(log, each) for each in odd[:ROWS_SHOWN]]
-        gone = sum(digest.before for digest in rows.values())
-        twice = _twice(opened, tables, scope.limits) if gone else []
+    extents, unreadable = extents_at(endpoint, takes)
+    positions = own_positions(checkpoint.positions, takes)
+    scope = scope_of(positions, own_positions(checkpoint.positions_ahead, takes), extents, unreadable)
+    compared = LogComparison(entry, topology, lake, endpoint.site, versions, scope.limits, extents)
+    digests = compared.digests()
+    differing = sorted((log for log, each in digests.items() if each.differs), key=str)
+    differences = compared.within(differing[:LOGS_SHOWN]).differences() if differing else ()
+    gone = sum(each.before for each in digests.values())
+    twice = compared.doubled_before() if gone else ()
     return TableCheck(
         table=entry.name,
         kind="logs",
         same=not differing and not twice,
-        rows=sum(digest.inside.records for digest in rows.values()),
-        expected=sum(digest.records for digest in expected.values()),
+        rows=sum(each.rows for each in digests.values()),
+        expected=sum(each.expected for each in digests.values()),
         logs=len(scope.limits),
         behind=scope.behind,
         gone=gone,
-        differing=len(differing) + len({each.key["log"] for each in twice} - set(differing)),
-        differences=tuple([*differences, *twice][:ROWS_SHOWN]),
+        differing=len({*differing, *(each.key["log"] for each in twice)}),
+        differences=(*differences, *twice)[:SHOWN],
         notes=scope.notes,
     )
 
 
-async def digests_of(
-    cluster: Cluster,
-    opened: duckdb.DuckDBPyConnection,
-    entry: FromLogs,
-    tables: Mapping[str, pads.Dataset],
-    limits: Mapping[str, Limits],
-    found: Mapping[str, OffsetRange],
-) -> tuple[dict[str, Digest], dict[str, RowsDigest]]:
-    """The digests of the rows that the logs give and of the rows of all tables together, by log and within limits."""
-    digests, shapes = ExpectedDigests(opened), entry.shapes
-    async for given in rows_of_logs(cluster, entry, ranges_of(limits, found)):
-        for name, some in given.items():
-            digests.add(shapes[name], some)
-    rows: dict[str, RowsDigest] = {}
-    for name, dataset in tables.items():
-        for log, digest in rows_digests(opened, reader(dataset, shapes[name]), shapes[name], limits).items():
-            rows[log] = rows.get(log, RowsDigest()) + digest
-    return digests.found, rows
-
-
 def own_positions(positions: Positions, takes: Callable[[str], bool]) -> Positions:
-    """Those of the logs of one line of the catalogue: a job may read the logs of several."""
+    """Return the positions of the logs of one entry of the catalogue; a job may read the logs of several."""
     return {log: position for log, position in positions.items() if takes(parse_partition_id(log)[0])}
 
 
-def ranges_of(limits: Mapping[str, Limits], found: Mapping[str, OffsetRange]) -> list[LogRange]:
-    """What of the logs is to be read: within the limits and still there."""
-    return [LogRange(log, each.start, min(each.stop, found[log].end)) for log, each in limits.items() if log in found]
+def versions_of(paths: TablePaths, tables: Iterable[str]) -> dict[str, int] | None:
+    """Return the tables' newest versions; None when one of them does not exist."""
+    try:
+        return {name: DeltaTable(paths.table(name)).version() for name in tables}
+    except TableNotFoundError:
+        return None
 
 
-async def odd_rows(
-    cluster: Cluster,
-    opened: duckdb.DuckDBPyConnection,
-    entry: FromLogs,
-    tables: Mapping[str, pads.Dataset],
-    log: str,
-    limits: Mapping[str, Limits],
-    found: Mapping[str, OffsetRange],
-    *,
-    explained: int = 0,
-) -> list[OddRow]:
-    """The rows of one log that differ from what it gives; the first few changed ones (``explained``) with values."""
-    own = limits.get(log, Limits(0, 0, 0))
-    compared = LogRows(opened, entry.shapes)
-    async for given in rows_of_logs(cluster, entry, ranges_of({log: own}, found)):
-        for name, rows in given.items():
-            compared.add(name, rows)
-    return compared.odd(tables, log, own, explained=explained)
+@dataclass(frozen=True, slots=True)
+class LogComparison:
+    """The tables of one entry of the catalogue, at one version each, and the logs, within limits.
+
+    Args:
+        site: The site for which the source ``fairlead`` is registered.
+        extents: What the logs have, at least for those with limits.
+    """
+
+    entry: FromLogs
+    topology: Topology
+    lake: Lake
+    site: str
+    versions: Mapping[str, int]
+    limits: Mapping[str, Limits]
+    extents: Mapping[str, OffsetRange]
+
+    @property
+    def stored(self) -> DataFrame:
+        """The rows of all tables together: column ``TABLE``, and the columns that any of them has."""
+        rows = (self._aligned(self.lake.read(name, self.versions[name]), F.lit(name)) for name in self.entry.tables)
+        return reduce(DataFrame.unionAll, rows)
+
+    @property
+    def expected(self) -> DataFrame:
+        """The rows that the logs give within the limits, with the columns of ``stored``, parsed as the job does it.
+
+        Reading it fails with ``DataLossError`` when records are gone.
+        """
+        spark, entry = self.lake.spark, self.entry
+        ranges = {log: each for log, each in self.limits.items() if log in self.extents and each.start < each.stop}
+        if not ranges:
+            return spark.createDataFrame([], _schema(entry.tables).add(TABLE, "string")).select(*self._columns)
+        begin = {log: ranges[log].start if log in ranges else LATEST for log in self.extents}
+        end = {log: each.stop for log, each in ranges.items()}
+        reader = spark.read.format("fairlead").options(**entry.options(self.topology))
+        reader = reader.option("site", self.site).option("failOnDataLoss", "true")
+        reader = reader.option("startingOffsets", json.dumps(begin)).option("endingOffsets", json.dumps(end))
+        rows = reader.option("tasks", str(spark.sparkContext.defaultParallelism)).load()
+        if entry.operation is not None:
+            return self._aligned(parsed(rows, entry.operation), F.lit(entry.tables[0]))
+        good, rejected = entry.tables
+        return self._aligned(rows, F.when(F.col("reason").isNull(), good).otherwise(rejected))
+
+    def within(self, logs: Collection[str]) -> LogComparison:
+        """Return the comparison of only these logs. A log without limits may have no rows."""
+        return replace(self, limits={log: self.limits.get(log, Limits(0, 0, 0)) for log in logs})
+
+    def digests(self) -> dict[str, LogDigest]:
+        """Compute both sides of each log, in one action."""
+        limits = F.broadcast(self._limits())
+        place, inside = F.col("log_offset"), _inside()
+        values = [F.col(name) for name in self._columns]
+        # Spark's hash skips nulls, so which of the values are null is hashed too.
+        digest = F.xxhash64(*values, F.array(*(value.isNull() for value in values))).cast("decimal(20,0)")
+        zero = F.lit(0).cast("decimal(20,0)")
+        one = [
+            inside.cast("long").alias("rows"),
+            F.lit(0).cast("long").alias("expected"),
+            F.when(inside, digest).otherwise(zero).alias("apart"),
+            F.coalesce(place < F.col("start"), F.lit(False)).cast("long").alias("before"),
+            (place >= F.coalesce("ahead", F.lit(0))).cast("long").alias("beyond"),
+        ]
+        other = [F.lit(0), F.lit(1), (-digest), F.lit(0), F.lit(0)]
+        stored = self.stored.join(limits, on="log", how="left").select("log", *one)
+        expected = self.expected.join(limits, on="log").where(inside).select("log", *other)
+        sums = (F.sum(name).alias(name) for name in LogDigest._fields)
+        found = stored.unionAll(expected).groupBy("log").agg(*sums).toArrow().to_pylist()
+        return {row.pop("log"): LogDigest(**{name: int(value) for name, value in row.items()}) for row in found}
+
+    def odd(self) -> DataFrame:
+        """Return the rows that differ (``shore.verify.compare.odd_rows``), of logs that have limits. Numbers have no
+        tolerance. A row in the wrong one of several tables counts as changed."""
+        limits = F.broadcast(self._limits())
+        stored = self.stored
+        if len(self.limits) <= _NAMED:
+            stored = stored.where(F.col("log").isin(list(self.limits)))
+        stored = stored.join(limits, on="log").where(_inside() | (F.col("log_offset") >= F.col("ahead")))
+        expected = self.expected.join(limits, on="log").where(_inside())
+        return odd_rows(stored.select(*self._columns), expected.select(*self._columns), KEY, tolerance=0.0)
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Return the first few of ``odd``, as they are reported."""
+        return tuple(self._difference(row) for row in first_rows(self.odd()))
+
+    def doubled_before(self) -> tuple[Difference, ...]:
+        """Return the first few doubled rows whose records are gone: these cannot be compared, but must be unique."""
+        rows = self.stored.join(F.broadcast(self._limits()), on="log").where("log_offset < start")
+        twice = rows.groupBy(TABLE, *KEY).count().where("count > 1").orderBy(*KEY).limit(SHOWN)
+        return tuple(
+            Difference(table=row[TABLE], what="doubled", key={name: row[name] for name in KEY})
+            for row in twice.collect()
+        )
+
+    def _difference(self, row: Mapping[str, Any]) -> Difference:
+        if row["what"] == DOUBLED:
+            log, offset = row["key"].values()
+            place = self.stored.where((F.col("log") == log) & (F.col("log_offset") == offset)).first()
+            return as_difference(place[TABLE] if place else self.entry.tables[0], row, ())
+        found, expected = row["found"], row["expected"]
+        names = [name for name in row["columns"] if name != TABLE]
+        if found and expected and found[TABLE] != expected[TABLE]:
+            # A column that only one of the two tables has is no difference, except ``reason``.
+            known = [set(TABLES[side[TABLE]].plain_schema.names) for side in (found, expected)]
+            names = [name for name in names if name in known[0] & known[1] or name == "reason"]
+        return as_difference((found or expected)[TABLE], row, names)
+
+    def _aligned(self, rows: DataFrame, table: Column) -> DataFrame:
+        """Rows with the columns of all tables; columns that the row's own table does not have are null."""
+        there, found = set(rows.columns), [table.alias(TABLE)]
+        for field in _schema(self.entry.tables).fields:
+            owners = [name for name in self.entry.tables if field.name in TABLES[name].plain_schema.names]
+            value = F.col(field.name) if field.name in there else F.lit(None)
+            if len(owners) < len(self.entry.tables):
+                value = F.when(table.isin(owners), value)
+            found.append(value.cast(field.dataType).alias(field.name))
+        return rows.select(*found)
+
+    @property
+    def _columns(self) -> list[str]:
+        return [TABLE, *_schema(self.entry.tables).names]
+
+    def _limits(self) -> DataFrame:
+        rows = [{"log": log, **each._asdict()} for log, each in self.limits.items()]
+        return self.lake.spark.createDataFrame(pa.Table.from_pylist(rows, schema=_LIMITS))
 
 
-def _differs(expected: Digest | None, rows: RowsDigest | None) -> bool:
-    found = rows or RowsDigest()
-    return found.inside != (expected or Digest()) or found.beyond > 0
+def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:
+    """Parse the source's raw rows into the rows of one table."""
+
+    def parse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield from rows_of(operation, pa.Table.from_batches([batch])).to_batches()
+
+    columns = raw.select("topic", "offset", "term", "timestamp", "value")
+    return columns.mapInArrow(parse, _schema([operation.table.name]))
 
 
-def _told(log: str, odd: OddRow) -> Difference:
-    return Difference(
-        table=odd.table,
-        what=odd.what,
-        key={"log": log, "log_offset": odd.log_offset},
-        columns=tuple(odd.found),
-        found=dict(odd.found),
-        expected=dict(odd.expected),
-    )
+def _inside() -> Column:
+    place = F.col("log_offset")
+    return F.coalesce((place >= F.col("start")) & (place < F.col("stop")), F.lit(False))
 
 
-def _twice(
-    opened: duckdb.DuckDBPyConnection, tables: Mapping[str, pads.Dataset], limits: Mapping[str, Limits]
-) -> list[Difference]:
-    """Rows whose records are gone cannot be compared, but must not be there twice."""
-    starts = {log: each.start for log, each in limits.items() if each.start}
-    opened.register("limits", pa.table({"log": list(starts), "start": pa.array(list(starts.values()), pa.int64())}))
-    found: list[Difference] = []
-    for name, rows in tables.items():
-        scanner = rows.scanner(columns=["log", "log_offset"], filter=pc.field("log_offset") < max(starts.values()))
-        opened.register("rows", scanner.to_reader())
-        for log, offset in opened.execute(_TWICE).fetchall():
-            found.append(Difference(table=name, what="doubled", key={"log": log, "log_offset": offset}))
-        opened.unregister("rows")
-    opened.unregister("limits")
-    return found
+def _schema(tables: Iterable[str]) -> StructType:
+    """The columns that any of the tables has."""
+    fields = {field.name: field for name in tables for field in TABLES[name].spark_schema.fields}
+    return StructType(list(fields.values()))
 
 
 def _some(names: list[str]) -> str:

@@ -1,19 +1,31 @@
-"""``verify``: every check of the catalogue, one after the other."""
+"""Run every check of the catalogue, two at a time.
+
+Most of a check of a small table is Spark's planning, which uses one core: two at once take half as long on two cores.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
+
+from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.datasource import register
+from shore.delta.lake import Lake
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
 from shore.feeds.readers import customers_tables, kept_tables, readers_here
+from shore.jobs.query import SPARK_ERRORS, raise_cause
 from shore.paths import CUSTOMERS, TablePaths
+from shore.storage import open_paths
 from shore.tables import TABLES
-from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, Derived, FromLogs, sources_of
+from shore.tables.graph import Derived
+from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, derived_table, sources_of
 from shore.verify.compare import TableCheck, Verification
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.feeds import check_customer, check_feeds
@@ -21,9 +33,11 @@ from shore.verify.logs import check_logs
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
+_AT_ONCE: Final = 2
 
 
 def verify(
+    spark: SparkSession,
     topology: Topology,
     endpoint: KafkaEndpoint,
     folder: Path,
@@ -31,101 +45,135 @@ def verify(
     *,
     tell: Tell = lambda what: None,
 ) -> Verification:
-    """Prove that tables equal logs. Writes nothing; shore may run meanwhile.
+    """Prove that tables equal logs. Write nothing; shore may run meanwhile.
 
-    A table that differs is accused of it only where the tables that it is made from are right; else those are, and it
-    is not compared. A table that cannot be read (somebody changed or deleted its files) is one that differs; what is
-    made from it is not compared, the others are.
+    A table that differs is reported only where the tables that it is made from are right; else those are reported, and
+    it is not compared. A table that cannot be read (somebody changed or deleted its files) counts as differing; tables
+    made from it are not compared, the others are.
 
     Args:
+        spark: A session; source ``fairlead`` is registered in it for this endpoint.
         endpoint: Kafka of the site where shore runs.
         folder: The topology's state folder.
-        tables: Only the checks that these tables are part of; all when None.
-        tell: Told what is being compared.
+        tables: Only the checks that cover these tables; all when None.
+        tell: Called with what is being compared.
 
     Raises:
         UnknownNameError: there is no such table.
         CheckpointDamagedError: it is not known how far a job has read.
-        ConnectionLost, RequestTimeout: Kafka does not answer.
+        ConnectionLost, RequestTimeout, UnavailableError: Kafka does not answer.
     """
     check_tables(tables or (), kept_tables(topology))
-    paths = TablePaths.of(folder, topology.shore.storage if topology.shore else None)
+    paths = open_paths(topology.shore, folder)
     began = time.monotonic()
-    verifier = _Verifier(topology, endpoint, paths, tell)
-    checks = tuple(verifier.checks(frozenset(tables) if tables else None))
+    register(spark, endpoint)
+    with _pool(spark) as pool:
+        verifier = _Verifier(Lake(spark, paths), topology, endpoint, tell, pool)
+        checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
 
 
-class _Verifier:
-    """The checks of one run; each is made once, whoever asks for it."""
+@contextlib.contextmanager
+def _pool(spark: SparkSession) -> Iterator[ThreadPoolExecutor]:
+    """Yield the threads of the checks. An error, or Ctrl-C, ends the checks that run."""
+    pool = ThreadPoolExecutor(_AT_ONCE, "verify")
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        spark.sparkContext.cancelAllJobs()
+        raise
+    finally:
+        pool.shutdown()
 
-    def __init__(self, topology: Topology, endpoint: KafkaEndpoint, paths: TablePaths, tell: Tell) -> None:
-        self._topology, self._endpoint, self._paths, self._tell = topology, endpoint, paths, tell
-        self._made: dict[str, TableCheck] = {}
+
+class _Verifier:
+    """The checks of one run. Each check of a table is made once."""
+
+    def __init__(
+        self, lake: Lake, topology: Topology, endpoint: KafkaEndpoint, tell: Tell, pool: ThreadPoolExecutor
+    ) -> None:
+        self._lake, self._topology, self._endpoint, self._tell = lake, topology, endpoint, tell
+        self._paths = lake.paths
+        self._pool = pool
+        self._made: dict[str, Future[TableCheck]] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
-        for entry in FROM_LOGS:
-            if wanted is None or not wanted.isdisjoint(entry.tables):
-                yield self._of_logs(entry)
-        for name in REFERENCE:
-            if wanted is None or name in wanted:
-                yield self._reference(name)
-        for derived in DERIVED:
-            if wanted is None or derived.table in wanted:
-                yield self._derived(derived)
+        started: list[Callable[[], TableCheck]] = [
+            *(self._of_logs(each).result for each in FROM_LOGS if wanted is None or not wanted.isdisjoint(each.tables)),
+            *(self._reference(each).result for each in REFERENCE if wanted is None or each in wanted),
+            *(
+                partial(self._judged, each, self._derived(each))
+                for each in DERIVED
+                if wanted is None or each.table.name in wanted
+            ),
+        ]
+        for check in started:
+            yield check()
         readers = readers_here(self._topology)
         if readers and (wanted is None or "feeds" in wanted):
             self._tell("comparing feeds with the customers' feeds")
             wrong = partial(self._wrong, FEEDS_FOLLOW_FROM)
-            check = partial(check_feeds, readers, self._endpoint, self._paths, wrong)
-            yield _read(self._paths, "feeds", "logs", ("feeds",), tuple(TABLES), check)
+            feeds = partial(check_feeds, readers, self._endpoint, self._paths, wrong)
+            yield _read(self._paths, "feeds", "logs", ("feeds",), tuple(TABLES), feeds)
         for name in customers_tables(self._topology):
             if wanted is None or not wanted.isdisjoint(("feeds", name)):
                 self._tell(f"comparing {name} with the feed")
-                check = partial(check_customer, self._endpoint, self._paths, name.removeprefix(CUSTOMERS))
-                yield _read(self._paths, name, "logs", (), (), check, rebuild_hint(self._paths, name))
+                feed = partial(check_customer, self._endpoint, self._paths, name.removeprefix(CUSTOMERS))
+                yield _read(self._paths, name, "logs", (), (), feed, rebuild_hint(self._paths, name))
 
-    def _of_logs(self, entry: FromLogs) -> TableCheck:
-        if entry.name not in self._made:
-            self._tell(f"comparing {entry.name} with the logs")
-            check = partial(check_logs, entry, self._topology, self._endpoint, self._paths)
-            self._made[entry.name] = _read(self._paths, entry.name, "logs", entry.tables, (), check)
-        return self._made[entry.name]
+    def _of_logs(self, entry: FromLogs) -> Future[TableCheck]:
+        check = partial(check_logs, entry, self._lake, self._topology, self._endpoint)
+        return self._start(
+            entry.name, "the logs", partial(_read, self._paths, entry.name, "logs", entry.tables, (), check)
+        )
 
-    def _reference(self, table: str) -> TableCheck:
-        if table not in self._made:
-            self._tell(f"comparing {table} with the topology")
-            check = partial(check_reference, table, self._topology, self._paths)
-            self._made[table] = _read(self._paths, table, "derived", (table,), (), check)
-        return self._made[table]
+    def _reference(self, table: str) -> Future[TableCheck]:
+        check = partial(check_reference, table, self._lake, self._topology)
+        return self._start(table, "the topology", partial(_read, self._paths, table, "derived", (table,), (), check))
 
-    def _derived(self, entry: Derived) -> TableCheck:
-        if entry.table not in self._made:
-            self._tell(f"comparing {entry.table} with what {' and '.join(entry.inputs)} give")
-            check = partial(check_derived, entry, self._paths)
-            found = _read(self._paths, entry.table, "derived", (entry.table,), entry.inputs, check)
-            if found.differing and (wrong := self._wrong(entry.inputs)):
-                found = _not_accused(found, wrong)
-            self._made[entry.table] = found
-        return self._made[entry.table]
+    def _derived(self, derived: Derived) -> Future[TableCheck]:
+        name, inputs = derived.table.name, derived.inputs
+        check = partial(check_derived, derived, self._lake, self._topology)
+        what = f"what {' and '.join(inputs)} give"
+        return self._start(name, what, partial(_read, self._paths, name, "derived", (name,), inputs, check))
+
+    def _start(self, name: str, other: str, check: Callable[[], TableCheck]) -> Future[TableCheck]:
+        """Start a check, unless it is made already. ``other`` is what the table is compared with."""
+
+        def run() -> TableCheck:
+            self._tell(f"comparing {name} with {other}")
+            return check()
+
+        if name not in self._made:
+            self._made[name] = self._pool.submit(run)
+        return self._made[name]
+
+    def _judged(self, derived: Derived, check: Future[TableCheck]) -> TableCheck:
+        """Wait for a derived table's check; do not accuse the table where its inputs are wrong."""
+        found = check.result()
+        if found.differing and (wrong := self._wrong(derived.inputs)):
+            return _not_accused(found, wrong)
+        return found
 
     def _wrong(self, tables: Collection[str]) -> tuple[str, ...]:
-        """Those of these tables, and of those that they follow from, that are themselves not as they must be."""
+        """Those of these tables, and of those that they follow from, that are wrong themselves."""
         return tuple(name for name in sources_of(tables) if self._is_wrong(name))
 
     def _is_wrong(self, table: str) -> bool:
         for entry in FROM_LOGS:
-            if table in entry.tables:  # it may be one of several that hold logs together
-                check = self._of_logs(entry)
+            if table in entry.tables:  # several tables may hold logs together
+                check = self._of_logs(entry).result()
                 told = {each.table for each in check.differences}
                 return check.same is False and (not told or table in told)
         if table in REFERENCE:
-            return self._reference(table).same is False
-        return any(self._derived(each).same is False for each in DERIVED if each.table == table)
+            return self._reference(table).result().same is False
+        derived = derived_table(table)
+        return derived is not None and self._judged(derived, self._derived(derived)).same is False
 
 
 def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:
-    """A table that differs from what wrong tables give may be right: it is compared when they are put right."""
+    """A table that differs from what wrong tables give may be right. It is compared once they are repaired."""
     note = (
         f"{found.differing:,} rows are not what the tables that it is made from give now, but {', '.join(wrong)} "
         f"{'differs' if len(wrong) == 1 else 'differ'} themselves: put that right first, then verify again"
@@ -142,10 +190,10 @@ def _read(
     check: Callable[[], TableCheck],
     todo: str = "",
 ) -> TableCheck:
-    """One check; ``todo`` is what is to be done when something cannot be read that is no table of shore's own."""
+    """Run one check. ``todo`` is the advice when something unreadable is not a table of shore's own."""
     try:
         return check()
-    except READ_ERRORS as error:
+    except (*READ_ERRORS, *SPARK_ERRORS) as error:
         bad = damaged_tables(paths, dict.fromkeys((*own, *inputs)))
         notes = [
             f"table {each} cannot be read: {bad[each]}; {rebuild_hint(paths, each)}" for each in own if each in bad
@@ -154,6 +202,7 @@ def _read(
             note = f"it is made from {', '.join(bad)}, which cannot be read"
             return TableCheck(table=name, kind=kind, same=None, notes=(note,))
         if not bad:
+            raise_cause(error)
             why = (str(error).splitlines() or [type(error).__name__])[0]
             todo = repair_hint(why) or todo or rebuild_hint(paths, own[0])
             notes = [f"it, or a table that it is made from, cannot be read: {why}; {todo}"]

@@ -1,8 +1,8 @@
-"""What is inside the boxes: how cold it is kept and how it behaves. Pure data.
+"""The kinds of cargo in reefers: set point, thermal properties, humidity, atmosphere. Pure data.
 
-Set points are the usual carriage temperatures of the trades; specific heats are those of the food tables rounded to
-0.1 kJ/(kg K); heat of respiration is for cooled fruit at its set point. They are defaults for a simulation, not advice
-for carriage.
+Set points are the trades' usual carriage temperatures. Specific heats come from food tables, rounded to 0.1 kJ/(kg K).
+Heat of respiration is that of cooled fruit at its set point. All are defaults for a simulation, not advice for
+carriage.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from fairlead.errors import UnknownNameError
 
-FROZEN_BELOW = -10.0  # set points at or below are controlled by return air, on and off (Carrier, notes on reefers)
+FROZEN_BELOW = -10.0  # C; at or below, units switch cooling on and off by return air (Carrier, notes on reefers)
 
 
 class Atmosphere(NamedTuple):
-    """A controlled atmosphere: what the unit keeps, per cent by volume. Such boxes report O2 and CO2."""
+    """A controlled atmosphere: the O2 and CO2 that the unit keeps, per cent by volume. Such boxes report both."""
 
     o2: float
     co2: float
@@ -30,9 +30,9 @@ class Commodity:
         setpoint: Degrees Celsius.
         mass: Tonnes in the box.
         heat: Specific heat, kJ/(kg K).
-        respiration: Watts per tonne that the cargo itself gives off.
-        humidity: Relative humidity, per cent, that the cargo tends to.
-        defrost_hours: Running hours between defrosts; None where the coil stays above freezing.
+        respiration: Heat that the cargo itself gives off, watts per tonne.
+        humidity: Relative humidity, per cent, towards which the cargo brings the air.
+        defrost_hours: Running hours between defrosts; None if the coil stays above freezing.
         vent: Fresh air, m3/h, for cargo that breathes without a controlled atmosphere.
         dried: The unit dries the air down to ``humidity``, which is then a set point.
     """
@@ -55,7 +55,7 @@ class Commodity:
 
 @dataclass(frozen=True, slots=True)
 class ReeferUnit:
-    """One box with its machinery: what never changes on a journey."""
+    """One box, its machinery and its cargo: what does not change on a journey."""
 
     commodity: Commodity
     setpoint: float
@@ -86,10 +86,10 @@ COMMODITIES: dict[str, Commodity] = {c.name: c for c in _ALL}
 
 
 def commodity(name: str) -> Commodity:
-    """A commodity by name.
+    """Return a commodity by name.
 
     Raises:
-        UnknownNameError: there is none of that name; the error lists those there are.
+        UnknownNameError: no commodity has this name; the error lists the names.
     """
     if name not in COMMODITIES:
         raise UnknownNameError("commodity", name, COMMODITIES)

@@ -1,7 +1,7 @@
 """The plan of a voyage: every box with its journey, fixed before anything is published. Pure data.
 
-A box's journey is its moves: GTIN at the port opens its log; the port publishes LOAD and the ship publishes DISC, each
-the holder that gives the box away; GTOT at the port ends the journey.
+A box's journey is its moves. GTIN at the port opens its log. The port publishes LOAD and the ship publishes DISC: the
+holder publishes the event that gives custody to the next one. GTOT at the port ends the journey.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ HOUR = dt.timedelta(hours=1)
 CRANE_CYCLE = 4 * MINUTE  # per box and ship, when there is time; faster when there are more boxes
 SPREAD = 2 * MINUTE  # devices report within this time after the full interval
 BOOKED_BEFORE = HOUR  # bookings are confirmed this long before the first box of a call is loaded
-INSPECTED_AFTER = 45 * MINUTE  # after the gate-in, when it stands in its rack
+INSPECTED_AFTER = 45 * MINUTE  # after the gate-in; the box then stands in its rack
 INSPECTION = 90 * MINUTE
 NEVER = dt.datetime.max.replace(tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedMove:
-    """One event of a box. ``site`` says it and holds the box until then; ``to`` holds it from then on.
+    """One event of a box. ``site`` publishes it and is the holder until then; ``to`` is the holder from then on.
 
-    ``stowage``: of a LOAD, where the box stands aboard (``simulators.fleet.stowage``).
+    ``stowage``: for a LOAD, the slot aboard (``simulators.fleet.stowage``).
     """
 
     time: dt.datetime
@@ -55,21 +55,21 @@ class PlannedBox:
     lot: Lot
     device_id: str
     unit: ReeferUnit
-    phase: dt.timedelta  # after each full interval, when it reports
+    phase: dt.timedelta  # from each full interval to the device's report
     booking_reference: str | None
-    destination: str  # UN/LOCODE where it is meant to go
+    destination: str  # UN/LOCODE
     moves: list[PlannedMove] = field(default_factory=list)
     released: dt.datetime | None = None
     falls: dt.datetime | None = None
     outages: list[Span] = field(default_factory=list)  # the plug is out, or the yard has no power
     failures: list[Span] = field(default_factory=list)  # the machinery does not cool
-    doors: list[Span] = field(default_factory=list)  # they stand open
-    setpoints: list[tuple[Span, float]] = field(default_factory=list)  # somebody set something else
-    silences: list[tuple[Span, bool]] = field(default_factory=list)  # not heard; whether the device keeps its readings
+    doors: list[Span] = field(default_factory=list)  # the doors stand open
+    setpoints: list[tuple[Span, float]] = field(default_factory=list)  # the unit is set to another set point
+    silences: list[tuple[Span, bool]] = field(default_factory=list)  # no radio; whether the device keeps its readings
 
     @property
     def inspected(self) -> Span | None:
-        """Its pre-trip inspection, in the yard of its first port; None when there is no time for it."""
+        """The time of its pre-trip inspection, in the yard of its first port; None if there is no time for it."""
         starts = self.moves[0].time + INSPECTED_AFTER
         loaded = next((move.time for move in self.moves if move.code == "LOAD"), None)
         if loaded is not None and starts + INSPECTION > loaded - HOUR:
@@ -77,7 +77,7 @@ class PlannedBox:
         return starts, starts + INSPECTION
 
     def stowed(self, time: dt.datetime, ship: str) -> str | None:
-        """Its slot aboard a ship; None elsewhere."""
+        """Return its slot aboard this ship at ``time``; None if it is elsewhere."""
         aboard = (move for move in reversed(self.moves) if move.time <= time)
         newest = next(aboard, None)
         return newest.stowage if newest is not None and newest.to == ship else None
@@ -91,12 +91,12 @@ class PlannedBox:
         return next(move for move in self.moves if move.code == "LOAD")
 
     def entitled(self, time: dt.datetime) -> str | None:
-        """The customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
+        """Return the customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
         covered = self.first_load.time <= time and (self.released is None or time < self.released)
         return self.lot.customer if covered else None
 
     def holder(self, time: dt.datetime) -> str | None:
-        """The site that holds the box, None before its gate-in and after its gate-out."""
+        """Return the box's holder at ``time``; None before its gate-in and after its gate-out."""
         held = None
         for move in self.moves:
             if move.time > time:
@@ -107,7 +107,7 @@ class PlannedBox:
 
 @dataclass(frozen=True, slots=True)
 class CallWork:
-    """The work of a call: the boxes that leave the ship and those that come aboard, in order of time."""
+    """The work of a call: the boxes that the port discharges and those that it loads."""
 
     ship: str
     call: CallTimes
@@ -115,7 +115,7 @@ class CallWork:
     loaded: tuple[PlannedBox, ...]
 
     def __contains__(self, move: PlannedMove) -> bool:
-        """Whether a move is part of this call's work."""
+        """Return whether a move is part of this call's work."""
         place = {move.site, move.to} == {self.ship, self.call.port}
         return place and self.call.arrives <= move.time <= self.call.departs
 
@@ -137,7 +137,7 @@ class VoyagePlan:
         return self.scenario.start
 
     def chart_box(self) -> PlannedBox:
-        """The box whose temperatures a report draws: a customer's, the longest under way, not one that falls."""
+        """Return the box for a report's chart: a customer's, not one that falls, with the longest journey."""
 
         def rank(box: PlannedBox) -> tuple[bool, bool, dt.timedelta, int]:
             return box.lot.customer is not None, box.falls is None, box.moves[-1].time - box.moves[0].time, -box.index
@@ -146,8 +146,7 @@ class VoyagePlan:
 
 
 class PowerChange(NamedTuple):
-    """From ``time`` on, box number ``box`` is plugged in or not, its machinery cools or not, its door stands open or
-    not, and its set point is this (None: the unit's own)."""
+    """The state of box number ``box`` from ``time`` on; ``setpoint`` is None for the unit's own set point."""
 
     time: dt.datetime
     box: int
@@ -158,8 +157,7 @@ class PowerChange(NamedTuple):
 
 
 def power_changes(plan: VoyagePlan) -> Iterator[PowerChange]:
-    """Every change at every plug, door and set point: a box is without power while it is handled, and through its
-    faults."""
+    """Yield every change of a box's plug, machinery, door and set point: by its faults, and while it is moved."""
     for box in plan.boxes:
         yield from _changes(box)
 

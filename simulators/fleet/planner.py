@@ -1,7 +1,7 @@
 """Plan a voyage: a function of (scenario, topology, seed) alone, and pure.
 
-``make_plan`` checks that the scenario fits its topology, gives every box a container number (ISO 6346) and a journey,
-every call its work, and then lets the scenario's faults strike.
+``make_plan`` checks that the scenario fits its topology, gives every box a container number (ISO 6346) and a journey
+and every call its work, and then applies the scenario's faults.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _apply(fault: AnyFault, table: Timetable, boxes: Iterable[PlannedBox], rng: 
     departure = table.calls[arrival.number - 1].departs
     time = arrival.comes - fault.by
     aboard = [b for b in boxes if b.lot_name == fault.lot and b.falls is None and b.holder(time) == table.ship]
-    # Two faults for one box would hide each other; those without one yet come first.
+    # Two faults of one box would hide each other: choose boxes without a fault first.
     aboard.sort(key=lambda box: box.troubled)
     if time < departure or len(aboard) < fault.containers:
         raise ConfigurationError(
@@ -84,10 +84,10 @@ def _strike(
     fault: AnyFault, box: PlannedBox, nth: int, time: dt.datetime, arrival: CallTimes, rng: random.Random
 ) -> None:
     last = box.moves[-1].time
-    journey = last if last > time else NEVER  # one that stays aboard has its last move behind it
+    journey = last if last > time else NEVER  # a box that stays aboard has no later move
     match fault:
         case OverboardFault():
-            # The stack goes one box after the other. The boxes stand on deck, where the sea can take them.
+            # The boxes of a stack fall one after the other. Only boxes on deck can fall.
             box.falls = (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0)
             box.unit = replace(box.unit, on_deck=True)
             box.moves = [move for move in box.moves if move.time < box.falls]
@@ -106,7 +106,7 @@ def _strike(
 
 
 def _while_at(box: PlannedBox, site: str, span: Span) -> Iterator[Span]:
-    """The parts of a span in which a box stands at a site."""
+    """Yield the parts of a span in which a site is the box's holder."""
     for move, until in zip(box.moves, [*(m.time for m in box.moves[1:]), NEVER], strict=True):
         if move.to == site and move.time < span[1] and until > span[0]:
             yield max(move.time, span[0]), min(until, span[1])
@@ -135,7 +135,7 @@ def _quiet_plan(scenario: Scenario, topology: Topology, seed: int) -> tuple[Voya
 
 
 def _end_of(plan: VoyagePlan) -> dt.datetime:
-    """When everything that is planned has happened, and all have reported once more."""
+    """Return the end of the voyage: one reading interval after the last move or call."""
     moves = [move.time for box in plan.boxes for move in box.moves]
     calls = [
         call.works_until if call.last else call.departs for table in plan.timetables.values() for call in table.calls
@@ -210,9 +210,9 @@ def _works(
 
 
 def _connections(name: str, lot: Lot, tables: dict[str, Timetable]) -> Iterator[tuple[str, int, int | None]]:
-    """(ship, number of the loading call, number of the discharging call) for each leg, each after the one before.
+    """Yield ``(ship, number of the loading call, number of the discharging call)`` for each leg, in order.
 
-    A box that stays aboard is not discharged from its last leg: None.
+    The last is None for the last leg of a box that stays aboard.
     """
     ready: dt.datetime | None = None
     legs = lot.legs
@@ -233,7 +233,7 @@ def _connections(name: str, lot: Lot, tables: dict[str, Timetable]) -> Iterator[
 
 
 def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) -> list[dt.datetime]:
-    """``count`` moments after ``start`` and before ``end`` while the port works, to the millisecond."""
+    """Return ``count`` times between ``start`` and ``end`` while the port works, to the millisecond."""
     shut = sum((min(b, end) - max(a, start) for a, b in call.closed if a < end and b > start), dt.timedelta(0))
     cycle = min(CRANE_CYCLE, (end - start - shut) / (count + 1))
     times = [worked(call.closed, start, cycle * (k + 1)) for k in range(count)]
@@ -248,7 +248,7 @@ def _ship_move(
 
 
 def _plan_release(box: PlannedBox, call: CallTimes, rng: random.Random) -> None:
-    """Release and gate-out, counted from the end of the discharge and never before the port has taken the box."""
+    """Plan release, gate-out and customs' inspection of a discharged box, counted from the end of the discharge."""
     if box.lot.customer and box.lot.released_after:
         box.released = call.turns + box.lot.released_after
     if box.lot.afterwards == "leave":
@@ -275,18 +275,18 @@ _VALUES = {letter: value for letter, value in zip(_LETTERS, (v for v in range(10
 
 
 def remainder(ten: str) -> int:
-    """The weighted sum of the first ten characters modulo 11 (ISO 6346); 10 is written as check digit 0."""
+    """Return the weighted sum of the first ten characters modulo 11 (ISO 6346); 10 is written as check digit 0."""
     return sum((_VALUES.get(c) or int(c)) << place for place, c in enumerate(ten)) % 11
 
 
 def container_numbers(owner: str, count: int, rng: random.Random) -> list[str]:
-    """``count`` different container numbers of one owner code (``BIGU``), in random order of serial.
+    """Return ``count`` different container numbers of one owner code (``BIGU``), in random order.
 
-    Serials whose remainder is 10 are skipped: they would share check digit 0 with remainder 0, so that one digit
-    misread could go unnoticed.
+    Skips serials with remainder 10. They share check digit 0 with remainder 0, so the check digit would miss some
+    misread digits.
 
     Raises:
-        ConfigurationError: an owner code has fewer than ``count`` usable serials.
+        ConfigurationError: ``count`` is above 900,000; an owner code has about 909,000 usable serials.
     """
     found: list[str] = []
     seen: set[int] = set()
@@ -308,15 +308,14 @@ def container_numbers(owner: str, count: int, rng: random.Random) -> list[str]:
 
 # --- whether a scenario fits its topology
 
-SHIP_TAKES = 20_000  # boxes: more than the largest ships carry
+SHIP_TAKES = 20_000  # boxes; the largest ships carry fewer
 
 
 def check_fit(scenario: Scenario, topology: Topology) -> None:
-    """Compare a scenario with its topology.
+    """Check that a scenario fits its topology.
 
     Raises:
-        ConfigurationError: a name that the topology does not have, or a route that no timetable serves; the message
-            lists all mistakes.
+        ConfigurationError: the topology lacks a name, or no timetable serves a route; the message lists all mistakes.
     """
     mistakes = list(_mistakes(scenario, topology))
     if mistakes:
@@ -328,12 +327,12 @@ def check_fit(scenario: Scenario, topology: Topology) -> None:
 
 
 def _check_ships(scenario: Scenario, tables: dict[str, Timetable]) -> None:
-    """Check that every ship can carry what it has aboard at once, before thousands of boxes are made.
+    """Check that no ship carries too many boxes at once, before thousands of boxes are made.
 
     Raises:
-        ConfigurationError: a ship is too full; names how many boxes the scenario may have.
+        ConfigurationError: a ship does; the hint says how many boxes the scenario may have.
     """
-    changes: Counter[tuple[str, int]] = Counter()  # by ship and number of its call: boxes more when it leaves
+    changes: Counter[tuple[str, int]] = Counter()  # by ship and number of its call: boxes loaded less discharged
     for name, lot in scenario.cargo.items():
         for ship, load, discharge in _connections(name, lot, tables):
             changes[ship, load] += lot.containers

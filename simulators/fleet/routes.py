@@ -1,8 +1,8 @@
-"""Sea routes between ports, and where a ship on one is at a given time.
+"""Sea routes between ports, and the position of a ship on a route at a given time.
 
-Routes come from searoute (its sea-lane network and port table are in the package: no network access). They are good
-for pictures and for plausible passage times, "not for routing purposes", as searoute itself says. Distances are
-nautical miles, speeds knots, angles degrees, longitudes in [-180, 180).
+Routes come from searoute, without network access: its package has the sea lanes and the ports. They are good for
+pictures and plausible passage times, but "not for routing purposes" (searoute). Distances are nautical miles, speeds
+knots, angles degrees, longitudes in [-180, 180).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from fairlead.errors import ConfigurationError, UnknownNameError
 
 EARTH_RADIUS_NM = 3440.065
-APPROACH_NM = 15.0  # harbour, pilotage and channel at either end of a passage
+APPROACH_NM = 15.0  # harbour, pilotage and channel at each end of a passage
 APPROACH_KNOTS = 8.0
 
 
@@ -31,7 +31,7 @@ class Point(NamedTuple):
 
 
 class Fix(NamedTuple):
-    """Where a ship is and how it moves: knots over ground, course in degrees [0, 360)."""
+    """A ship's position, speed over ground in knots, and course in degrees [0, 360)."""
 
     point: Point
     speed: float
@@ -39,7 +39,7 @@ class Fix(NamedTuple):
 
 
 def distance(a: Point, b: Point) -> float:
-    """Great-circle distance in nautical miles (haversine, so that it is exact for short ones too)."""
+    """Return the great-circle distance in nautical miles, by the haversine formula: exact for short distances too."""
     phi_a, phi_b = math.radians(a.latitude), math.radians(b.latitude)
     half_phi, half_lambda = (phi_b - phi_a) / 2, math.radians(b.longitude - a.longitude) / 2
     h = math.sin(half_phi) ** 2 + math.cos(phi_a) * math.cos(phi_b) * math.sin(half_lambda) ** 2
@@ -47,7 +47,7 @@ def distance(a: Point, b: Point) -> float:
 
 
 def bearing(a: Point, b: Point) -> float:
-    """Initial course of the great circle from ``a`` to ``b``."""
+    """Return the initial course of the great circle from ``a`` to ``b``."""
     phi_a, phi_b, delta = math.radians(a.latitude), math.radians(b.latitude), math.radians(b.longitude - a.longitude)
     east = math.sin(delta) * math.cos(phi_b)
     north = math.cos(phi_a) * math.sin(phi_b) - math.sin(phi_a) * math.cos(phi_b) * math.cos(delta)
@@ -55,7 +55,7 @@ def bearing(a: Point, b: Point) -> float:
 
 
 def destination(start: Point, course: float, nautical_miles: float) -> Point:
-    """Where one gets from ``start`` on a great circle."""
+    """Return the point that is so far from ``start`` on the great circle with this initial course."""
     angle, theta, phi = nautical_miles / EARTH_RADIUS_NM, math.radians(course), math.radians(start.latitude)
     sin_phi = math.sin(phi) * math.cos(angle) + math.cos(phi) * math.sin(angle) * math.cos(theta)
     delta = math.atan2(math.sin(theta) * math.sin(angle) * math.cos(phi), math.cos(angle) - math.sin(phi) * sin_phi)
@@ -64,7 +64,7 @@ def destination(start: Point, course: float, nautical_miles: float) -> Point:
 
 
 def normal_longitude(degrees: float) -> float:
-    """The same meridian in [-180, 180)."""
+    """Return the same meridian in [-180, 180)."""
     return (degrees + 180.0) % 360.0 - 180.0
 
 
@@ -82,7 +82,7 @@ class Route:
         return self.along[-1]
 
     def at(self, nautical_miles: float) -> tuple[Point, float]:
-        """Point and course at a distance from the start; the ends hold beyond the ends."""
+        """Return point and course at a distance from the start; before the start or past the end, those of that end."""
         gone = min(max(nautical_miles, 0.0), self.length)
         leg = min(max(bisect.bisect_right(self.along, gone) - 1, 0), len(self.points) - 2)
         a, b = self.points[leg], self.points[leg + 1]
@@ -100,7 +100,7 @@ class Passage:
 
     @property
     def approach(self) -> float:
-        """Length of each approach, less on a passage too short for two."""
+        """The length of each approach: ``APPROACH_NM``, but at most a quarter of the route."""
         return min(APPROACH_NM, self.route.length / 4)
 
     @property
@@ -117,7 +117,7 @@ class Passage:
         return self.departs + self.duration
 
     def at(self, time: dt.datetime) -> Fix:
-        """Where the ship is at ``time``; in port, at speed 0, before the departure and after the arrival."""
+        """Return the ship's fix at ``time``; in port, at speed 0, before the departure and after the arrival."""
         hours = (time - self.departs) / dt.timedelta(hours=1)
         total = self.duration / dt.timedelta(hours=1)
         slow_hours = self.approach / self.approach_speed
@@ -136,16 +136,16 @@ class Passage:
 
 @cache
 def _ports() -> dict[str, Point]:
-    from searoute.searoute import setup_P  # 0.2 s: only when a route is wanted
+    from searoute.searoute import setup_P  # imported late: takes 0.2 s
 
     return {data["port"]: Point(data["y"], data["x"]) for _, data in setup_P().nodes(data=True) if data.get("port")}
 
 
 def port(unlocode: str) -> Point:
-    """Where a port is, by its UN/LOCODE (``JPTYO``).
+    """Return the position of a port by its UN/LOCODE (``JPTYO``).
 
     Raises:
-        UnknownNameError: not in searoute's table of 3,962 ports.
+        UnknownNameError: searoute's table of 3,962 ports does not have it.
     """
     ports = _ports()
     if unlocode not in ports:
@@ -155,10 +155,10 @@ def port(unlocode: str) -> Point:
 
 @cache
 def route(origin: str, destination_: str) -> Route:
-    """The shortest sea route between two ports by UN/LOCODE, from berth to berth.
+    """Return the shortest sea route between two ports by UN/LOCODE, from berth to berth.
 
     Raises:
-        UnknownNameError: a port that searoute does not know.
+        UnknownNameError: searoute does not know a port.
         ConfigurationError: the two are the same, or no sea route joins them.
     """
     from searoute import searoute
@@ -175,18 +175,18 @@ def route(origin: str, destination_: str) -> Route:
         raise ConfigurationError(f"no sea route joins {origin} and {destination_}", hint="choose seaports")
     points = [start]
     for point in (*lanes, end):
-        if distance(points[-1], point) > 1e-6:  # searoute repeats points, at the date line for one
+        if distance(points[-1], point) > 1e-6:  # searoute repeats points, for example at the date line
             points.append(point)
     return _along(origin, destination_, points)
 
 
 def round_trip(unlocode: str, lasts: dt.timedelta, service_speed: float) -> Route:
-    """From a port out to sea and the same way back, as far as a passage at ``service_speed`` gets in that time.
+    """Return a route from a port out to sea and back the same way, whose passage at ``service_speed`` takes ``lasts``.
 
-    The way out is the beginning of the sea lane to a large port far away, so that it keeps to water.
+    The way out is the beginning of the sea lane to a large port far away, so that it stays on water.
 
     Raises:
-        UnknownNameError: a port that searoute does not know.
+        UnknownNameError: searoute does not know the port.
         ConfigurationError: no lane from there is long enough.
     """
     out = miles_in(lasts, service_speed) / 2
@@ -202,14 +202,14 @@ def round_trip(unlocode: str, lasts: dt.timedelta, service_speed: float) -> Rout
     )
 
 
-_FAR_PORTS = ("USLAX", "NLRTM")  # no port is near both
+_FAR_PORTS = ("USLAX", "NLRTM")  # no port is close to both
 
 
 def miles_in(lasts: dt.timedelta, service_speed: float) -> float:
-    """Length of the route whose passage (see there) takes this long."""
+    """Return the length of a route on which a ``Passage`` at ``service_speed`` takes this long."""
     hours = lasts / dt.timedelta(hours=1)
     slow = min(APPROACH_KNOTS, service_speed)
-    shortest = 4 * APPROACH_NM  # with full approaches; a shorter one is half approach
+    shortest = 4 * APPROACH_NM  # with full approaches; half of a shorter route is approach
     if hours < (shortest / 2) * (1 / slow + 1 / service_speed):
         return 2 * hours / (1 / slow + 1 / service_speed)
     return 2 * APPROACH_NM + (hours - 2 * APPROACH_NM / slow) * service_speed

@@ -1,8 +1,8 @@
 """The typed model of a scenario: which ships call where and when, what they carry, and what goes wrong.
 
-A scenario runs on a topology, which names the sites; the scenario names only what moves. Models are frozen and forbid
-unknown keys. Every ``starts`` counts from the scenario's start; every duration is simulated time. Troubles of links are
-in ``simulators.network.weather``; ``scenario_file`` reads YAML, ``planner`` checks a scenario against its topology.
+A scenario runs on a topology, which defines the sites. Models are frozen and forbid unknown keys. Every ``starts``
+counts from the scenario's start; every duration is simulated time. Troubles of links are in
+``simulators.network.weather``; ``scenario_file`` reads YAML, ``planner`` checks a scenario against its topology.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from topologies.values import Duration, PositiveDuration
 
 
 class BoxFault(Model):
-    """Something that happens to boxes of one lot while their ship is at sea, ``by`` before it reaches a port."""
+    """A fault of ``containers`` boxes of one lot at sea, ``by`` before their ship reaches the port ``before``."""
 
     ship: SiteName
     lot: str
@@ -30,7 +30,7 @@ class BoxFault(Model):
 
 
 class OverboardFault(BoxFault):
-    """Boxes slip off the stern: lashings part, they fall, hit the water, drift, and fall silent."""
+    """Boxes slip off the stern: lashings part, the boxes fall, hit the water, drift, and stop reporting."""
 
     kind: Literal["overboard"]
 
@@ -43,7 +43,7 @@ class PowerLossFault(BoxFault):
 
 
 class ReeferFault(BoxFault):
-    """The machinery runs but no longer cools, for ``lasts``; to the end of its journey when that is not given."""
+    """The machinery runs but does not cool for ``lasts``; without it, to the end of the box's journey."""
 
     kind: Literal["reefer-failure"]
     lasts: PositiveDuration | None = None
@@ -57,7 +57,7 @@ class DoorOpenFault(BoxFault):
 
 
 class SetpointFault(BoxFault):
-    """The unit is set to ``setpoint`` instead of the booked one, until ``lasts`` later or for ever."""
+    """The unit is set to ``setpoint`` instead of its own, for ``lasts``; without it, to the end of the journey."""
 
     kind: Literal["wrong-setpoint"]
     setpoint: float = Field(ge=-65, le=30)
@@ -65,8 +65,8 @@ class SetpointFault(BoxFault):
 
 
 class SilenceFault(BoxFault):
-    """The radio is not heard for ``lasts``. A device that ``keeps`` its readings sends them all when it is heard again,
-    in order; one that does not has taken none."""
+    """The radio of a device is not heard for ``lasts``. If it ``keeps`` its readings, it sends them afterwards, in
+    order; if not, it takes none during this time."""
 
     kind: Literal["silence"]
     lasts: PositiveDuration = dt.timedelta(hours=24)
@@ -88,8 +88,8 @@ FAULTS: dict[str, type[BoxFault]] = {
 
 
 class Closure(Model):
-    """A port does not work: no crane moves, no gate opens, a ship that comes waits at anchor. What is not discharged
-    stays in the custody of its ship."""
+    """A port does not work: cranes and gates stop, and a ship that comes waits at anchor. Boxes that are not discharged
+    stay in the custody of their ship."""
 
     port: SiteName
     starts: Duration
@@ -106,8 +106,8 @@ class Blackout(Model):
 
 
 class StormAt(Model):
-    """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``, half as much after ``hours`` and at
-    ``radius`` nautical miles. Every ship in it rolls."""
+    """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``; half as much ``hours`` before and after,
+    and at a distance of ``radius`` nautical miles. Every ship in it rolls."""
 
     near: SiteName
     peak: Duration
@@ -147,7 +147,7 @@ FIGURES = {
     "days_waiting": "days that a ship waits at anchor, the longest wait",
     "links_cut": "pairs of sites that lose their link",
 }
-"""What can be expected of a plan, and what it counts."""
+"""The figures of a plan that a scenario may expect, and what each counts."""
 
 CommodityName = Annotated[str, AfterValidator(_check_commodity)]
 Interval = Annotated[Duration, AfterValidator(_check_interval)]
@@ -160,8 +160,8 @@ class ScenarioCall(Model):
 
     Args:
         stay: The time alongside, in which it discharges and then loads.
-        at_sea: For a ship that comes back to the same port next: how long it is away, out along a sea lane and back.
-            Not allowed between different ports, where distance and speed determine it.
+        at_sea: If the next call is at the same port: how long the ship is away, out along a sea lane and back. Not
+            allowed between different ports, where distance and speed determine it.
     """
 
     port: SiteName
@@ -191,22 +191,22 @@ class ScenarioShip(Model):
 
 
 class Lot(Model):
-    """Containers that have everything in common but their numbers.
+    """Containers that differ only in their numbers.
 
     Args:
         containers: How many, before ``--containers`` rescales the mix.
-        route: Ports and ships by turns, from gate-in to the last discharge: ``[tokyo, duck-star, singapore]``, or
+        route: Alternating ports and ships, from gate-in to the last discharge: ``[tokyo, duck-star, singapore]``, or
             with a transhipment ``[tokyo, duck-star, singapore, blue-marlin, sydney]``. A ship that comes back to its
             port may bring boxes back: ``[tokyo, duck-star, tokyo]``.
         customer: The party that booked them, as the topology names it; without one no booking is published.
-        consignee: Who receives the goods, as the topology names it; part of the booking.
+        consignee: The receiver of the goods, as the topology names it; part of the booking.
         gate_in: They come through the gate up to this long before their ship loads them.
-        afterwards: ``leave`` through the gate of the last port, or ``wait`` in its yard (for a ship that is not in
-            this scenario), or stay ``aboard``: the ship reaches the last port with them, and when the scenario ends
-            they have not been discharged.
-        released_after: The customer's booking ends this long after discharge; what the box carries then is not the
-            customer's business. None: the booking is still running when the scenario ends.
-        gate_out_after: They leave through the gate this long after discharge.
+        afterwards: ``leave`` through the gate of the last port, ``wait`` in its yard (for a ship that is not in this
+            scenario), or stay ``aboard``: the ship takes them to the last port, but the scenario ends before they are
+            discharged.
+        released_after: The customer's booking ends this long after discharge. None: it ends at the gate-out; without
+            a gate-out it still runs when the scenario ends.
+        gate_out_after: They leave through the gate about this long after discharge.
         inspected: Customs keep each box's doors open for this long, two hours after its last discharge.
     """
 
@@ -243,15 +243,15 @@ class Lot(Model):
 
 
 class Devices(Model):
-    """How the sensors misbehave: chances per reading."""
+    """How sensors misbehave: probabilities per reading."""
 
-    repeat: float = Field(default=0.005, ge=0, le=1)  # published again with the same identity (QoS 1)
-    reboot: float = Field(default=0.001, ge=0, le=1)  # boots again: next boot id, sequence from 0
+    repeat: float = Field(default=0.005, ge=0, le=1)  # the reading is published again with the same identity (QoS 1)
+    reboot: float = Field(default=0.001, ge=0, le=1)  # the device boots again: next boot id, sequence from 0
 
 
 class Expectation(Model):
-    """The purpose of a scenario, as a sentence, and the figure of the plan that proves it, if any (see
-    ``simulators.voyage.voyage``)."""
+    """One purpose of a scenario: a sentence and, if any, the figure of the plan that proves it (see
+    ``simulators.voyage.voyage.figures``)."""
 
     says: str
     figure: str | None = None
@@ -274,8 +274,8 @@ class Scenario(Model):
     description: str = ""
     topology: str
     start: AwareDatetime
-    # Real reefers report every 15 to 60 minutes (60 is the common default). A demonstration of weeks on a laptop uses
-    # a longer interval to stay in tens of thousands of readings.
+    # Real reefers report every 15 to 60 minutes (60 is the common default). Demonstrations of weeks on a laptop use a
+    # longer interval, so that there are only tens of thousands of readings.
     reading_interval: Interval = dt.timedelta(hours=1)
     ship_interval: Interval = dt.timedelta(hours=1)  # a ship's position and environment
     booking_office: SiteName
@@ -300,11 +300,11 @@ class Scenario(Model):
         start: dt.datetime | None = None,
         reading_interval: dt.timedelta | None = None,
     ) -> Scenario:
-        """The same scenario with other settings; None keeps the scenario's own.
+        """Return the same scenario with other settings; None keeps the scenario's own.
 
         Args:
             containers: See ``rescaled``.
-            start: Moves everything in time, devices' clocks included.
+            start: The new start; moves everything in time, devices' clocks included.
 
         Raises:
             ConfigurationError: too few containers, a start without time zone, or an interval under a minute.
@@ -324,7 +324,7 @@ class Scenario(Model):
         return scaled.model_copy(update=changed)
 
     def rescaled(self, containers: int) -> Scenario:
-        """The same mix with this many containers in all; every lot keeps at least one.
+        """Return the same mix of lots with this many containers in all; every lot keeps at least one.
 
         Raises:
             ConfigurationError: fewer containers than lots.

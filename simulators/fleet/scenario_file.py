@@ -21,7 +21,7 @@ from simulators.network.weather import LinkTrouble
 
 _SHIPPED = "simulators.scenarios"
 FIRST = ("duck-voyage", "harbour")
-"""What sails when a topology has several scenarios and nobody names one."""
+"""The scenarios to prefer if a topology has several and none is named."""
 
 
 class ScenarioError(ConfigurationError):
@@ -29,23 +29,23 @@ class ScenarioError(ConfigurationError):
 
 
 def shipped() -> list[str]:
-    """Names of the scenarios that come with Fairlead."""
+    """Return the names of the scenarios that ship with Fairlead."""
     return sorted(entry.name[:-5] for entry in resources.files(_SHIPPED).iterdir() if entry.name.endswith(".yaml"))
 
 
 def topology_source(scenario: Scenario) -> str:
-    """What to give ``topologies.loader.load.load`` for a scenario's topology: a name, or the file of one that ships
-    with the scenarios."""
+    """Return the argument with which ``topologies.loader.load.load`` loads a scenario's topology: its name, or the path
+    of a topology that ships with the scenarios."""
     own = resources.files("simulators.topologies").joinpath(f"{scenario.topology}.yaml")
     return str(own) if own.is_file() else scenario.topology
 
 
 def load(path_or_name: str | Path) -> Scenario:
-    """A scenario by its shipped name (``duck-voyage``) or from a file (anything with a suffix or a folder).
+    """Load a scenario by its shipped name (``duck-voyage``) or from a file (anything with a suffix or a folder).
 
     Raises:
-        UnknownNameError: no shipped scenario of that name.
-        ScenarioError: the file cannot be read, is no YAML, or has mistakes; all of them are listed.
+        UnknownNameError: no shipped scenario has this name.
+        ScenarioError: the file cannot be read, is not YAML, or has mistakes; the message lists all of them.
     """
     path = Path(path_or_name)
     if not path.suffix and len(path.parts) == 1:
@@ -64,7 +64,7 @@ def load(path_or_name: str | Path) -> Scenario:
 
 
 def parse(text: str, file: str) -> Scenario:
-    """A scenario from YAML text; ``file`` is its name in messages.
+    """Parse a scenario from YAML text; ``file`` is its name in messages.
 
     Raises:
         ScenarioError: as for ``load``.
@@ -96,7 +96,7 @@ def _failed(file: str, mistakes: list[str]) -> ScenarioError:
 
 
 def _mistake(file: str, root: yaml.Node, data: Any, loc: tuple[int | str, ...], kind: str, message: str) -> str:
-    # pydantic puts the tag of a union between index and field; the file has no such level.
+    # pydantic puts the tag of a fault's union between index and field; the file has no such level.
     path = [part for i, part in enumerate(loc) if not (i == 2 and loc[0] == "faults")]
     line = _line(root, path)
     problem = message.removeprefix("Value error, ")
@@ -109,7 +109,7 @@ def _mistake(file: str, root: yaml.Node, data: Any, loc: tuple[int | str, ...], 
 
 
 def _line(root: yaml.Node, path: list[int | str]) -> int:
-    """The line of the deepest node of the path that the file has."""
+    """Return the line of the deepest node of the path that the file has."""
     node: yaml.Node = root
     line = node.start_mark.line
     for part in path:
@@ -128,7 +128,7 @@ def _line(root: yaml.Node, path: list[int | str]) -> int:
 
 
 def _known_keys(path: list[int | str], data: Any) -> list[str]:
-    """The keys that the model allows where an unknown one was found."""
+    """Return the keys that the model allows where an unknown one was found."""
     by_place: dict[tuple[int, str], type[pydantic.BaseModel]] = {
         (1, ""): models.Scenario,
         (3, "ships"): models.ScenarioShip,
@@ -148,7 +148,7 @@ def _known_keys(path: list[int | str], data: Any) -> list[str]:
 
 
 def described() -> list[dict[str, Any]]:
-    """Each shipped scenario: name, title, topology, containers, ships, description, expectations."""
+    """Return, for each shipped scenario, its name, title, topology, size, description and expectations."""
     return [
         {
             "name": name,

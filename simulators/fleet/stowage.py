@@ -1,11 +1,11 @@
-"""Where boxes stand on board: bay, row and tier as ISO 9711-1 writes them (``0340782``: bay 34, row 07, tier 82). Pure.
+"""Choose slots on board: bay, row and tier as ISO 9711-1 writes them (``0340782``: bay 34, row 07, tier 82). Pure.
 
 Bays count from the bow and are even for 40' boxes (2, 6, 10, ...); rows count from the middle, odd to starboard and
 even to port; tiers below deck begin with 02, those on deck with 82. A ship has as many bays as its cargo needs.
-Sections are filled from the bottom up, from bow to stern; a slot that becomes free is used again. No weights, no
-stability, and no box is moved for one beneath it: this is no loading plan.
+Sections are filled from the bottom up, from bow to stern; a slot that becomes free is used again. This is no loading
+plan: it ignores weights and stability, and never moves a box to reach one beneath it.
 
-Boxes that will go overboard stand where the sea takes them: in the outermost stacks on deck of the last bay.
+Boxes that will fall overboard stand in the outermost stacks on deck of the last bay.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from simulators.fleet.plan import PlannedBox, PlannedMove
 
 FEWEST_BAYS = 6
-_ROWS = 18  # in every bay; the two outermost on deck of the last one are kept for boxes that fall
+_ROWS = 18  # in every bay; boxes that fall stand in further rows outside of these, on deck of the last bay
 _DECK_TIERS = range(82, 99, 2)
 _HOLD_TIERS = range(2, 17, 2)
 SLOTS = {True: _ROWS * len(_DECK_TIERS), False: _ROWS * len(_HOLD_TIERS)}
@@ -28,7 +28,7 @@ SLOTS = {True: _ROWS * len(_DECK_TIERS), False: _ROWS * len(_HOLD_TIERS)}
 
 
 class _Section:
-    """The slots on deck or below, numbered from the bottom up; the lowest that is free is taken first."""
+    """The slots on deck or below, numbered from the bottom up; boxes get the lowest free one."""
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -45,7 +45,7 @@ class _Section:
 
 
 def stow(boxes: Iterable[PlannedBox]) -> None:
-    """Give every LOAD of every box the place where it is stowed, which is free again when the box is discharged."""
+    """Give every LOAD of every box a slot, which is free again when the box is discharged."""
     ships: dict[str, list[tuple[PlannedMove, PlannedBox, int]]] = {}
     for box in boxes:
         for nth, move in enumerate(box.moves):
@@ -81,14 +81,14 @@ def _stow_ship(moves: list[tuple[PlannedMove, PlannedBox, int]]) -> None:
 
 
 def _place(slot: int, bays: int, *, deck: bool) -> str:
-    """A slot's bay, row and tier: bow to stern, then from the middle outwards, then up."""
+    """Return a slot's position; slots count from bow to stern, then from the middle outwards, then up."""
     bay, row = slot % bays, slot // bays % _ROWS
     tier = (_DECK_TIERS if deck else _HOLD_TIERS)[slot // bays // _ROWS]
     return _written(4 * bay + 2, row + 1, tier)
 
 
 def _stern(nth: int, bays: int) -> str:
-    """Stacks outside of all others, starboard first."""
+    """Return the position of the ``nth`` box that falls: in stacks outside of all others, starboard first."""
     stack, tier = divmod(nth, len(_DECK_TIERS))
     return _written(4 * bays - 2, _ROWS + 1 + stack, _DECK_TIERS[tier])
 

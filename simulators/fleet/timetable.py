@@ -1,4 +1,4 @@
-"""When each ship is where: its calls with their working hours, and its passages between them. Pure functions."""
+"""Timetables of ships: their calls with working hours, and the passages between them. Pure functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from simulators.fleet.routes import Fix, Passage
 from simulators.fleet.scenario import Closure, ScenarioShip
 from topologies.model import Topology
 
-MOORING = dt.timedelta(hours=1)  # from all fast to the first box, and from the last box to cast off
+MOORING = dt.timedelta(hours=1)  # between arrival and the first box, and between the last box and departure
 ANCHORAGE_NM = 6.0
 AT_ANCHOR, MOORED, UNDER_WAY = 1, 5, 0  # AIS navigation status
 
@@ -21,7 +21,7 @@ Span = tuple[dt.datetime, dt.datetime]
 
 
 def worked(closed: Sequence[Span], start: dt.datetime, working: dt.timedelta) -> dt.datetime:
-    """When ``working`` has been worked since ``start``, while nothing is done in the ``closed`` spans (in order)."""
+    """Return when ``working`` has been worked from ``start`` on, with no work in the ``closed`` spans (in order)."""
     time, left = start, working
     for begins, ends in closed:
         if ends <= time:
@@ -37,7 +37,7 @@ def worked(closed: Sequence[Span], start: dt.datetime, working: dt.timedelta) ->
 class CallTimes:
     """One call. Boxes are discharged from ``works_from`` to ``turns`` and loaded from ``turns`` to ``works_until``.
 
-    A ship that ``comes`` to a port that is closed waits at anchor and ``arrives`` at the berth when it opens.
+    If the port is closed when the ship ``comes``, the ship waits at anchor and ``arrives`` at the berth when it opens.
     """
 
     number: int  # 0 is the ship's first call in the scenario
@@ -47,7 +47,7 @@ class CallTimes:
     arrives: dt.datetime
     stay: dt.timedelta  # without the time in which the port is closed
     departs: dt.datetime
-    last: bool  # the ship stays; nobody knows its next port
+    last: bool  # the ship stays in port
     closed: tuple[Span, ...] = ()
 
     @property
@@ -63,13 +63,13 @@ class CallTimes:
         return worked(self.closed, self.arrives, self.stay - min(MOORING, self.stay / 8))
 
     def closed_at(self, time: dt.datetime) -> Span | None:
-        """The closure of the port that a time is in."""
+        """Return the closure of the port at ``time``; None if the port is open."""
         return next((span for span in self.closed if span[0] <= time < span[1]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Timetable:
-    """A ship's whole time in a scenario. ``passages[i]`` leads from ``calls[i]`` to ``calls[i + 1]``."""
+    """A ship's calls and passages in a scenario. ``passages[i]`` leads from ``calls[i]`` to ``calls[i + 1]``."""
 
     ship: str
     imo: str
@@ -77,7 +77,7 @@ class Timetable:
     passages: tuple[Passage, ...]
 
     def at(self, time: dt.datetime) -> tuple[Fix, int]:
-        """Where the ship is, and its AIS navigation status: at anchor before its first call, moored after its last."""
+        """Return the ship's fix and AIS navigation status: at anchor before its first call, moored after its last."""
         for call, passage in zip(self.calls, (*self.passages, None), strict=True):
             if time < call.arrives:  # before its first call, or the port is closed
                 return Fix(self._anchorage(call), 0.0, 0.0), AT_ANCHOR
@@ -96,14 +96,13 @@ class Timetable:
         return routes.port(call.unlocode)
 
     def berthed_at(self, time: dt.datetime) -> str | None:
-        """The port site alongside which the ship lies, or None at sea. A ship that waits to sail does so at the time of
-        its departure, at the berth."""
+        """Return the port site at whose berth the ship lies, its time of departure included; None at sea."""
         last = self.calls[-1].number
         return next((c.port for c in self.calls if c.arrives <= time and (time <= c.departs or c.number == last)), None)
 
 
 def closed_spans(closures: Iterable[Closure], port: str, start: dt.datetime) -> tuple[Span, ...]:
-    """When a port is closed, in order; spans that touch are one."""
+    """Return the spans in which a port is closed, in order; spans that touch are merged."""
     spans: list[Span] = []
     for closure in sorted((c for c in closures if c.port == port), key=lambda c: c.starts):
         begins = start + closure.starts
@@ -118,7 +117,7 @@ def closed_spans(closures: Iterable[Closure], port: str, start: dt.datetime) -> 
 def timetable(
     name: str, ship: ScenarioShip, topology: Topology, start: dt.datetime, closures: Iterable[Closure] = ()
 ) -> Timetable:
-    """Work out a ship's times from its first arrival, the sea routes, its speed, and the ports' closures."""
+    """Return a ship's timetable from its first arrival, the sea routes, its speed, and the ports' closures."""
     closures = tuple(closures)
     unlocodes = [str(topology.sites[call.port].unlocode) for call in ship.calls]
     comes = start + ship.first_arrival

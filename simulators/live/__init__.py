@@ -1,1 +1,1 @@
-"""A voyage in the terminal while it runs: ``gather`` collects what happens, ``screen`` draws, ``chart`` is the map."""
+"""Show a running voyage in the terminal: ``gather`` collects its state, ``screen`` draws it, ``chart`` is the map."""

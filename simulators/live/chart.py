@@ -1,7 +1,7 @@
 """Draw a small sea chart in characters: coasts as Braille dots, names at the positions of ships and ports. Pure.
 
-Plate carrée: a degree of latitude is as long as one of longitude, as eight dots fill a character of two by four. What
-lies west and east of the date line stays together.
+The projection is plate carrée: a degree of latitude is as long as one of longitude. A character has two by four dots.
+The chart is not cut at the date line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.text import Text
 
 _STEP = 0.5  # degrees; tools/land.py makes the file
 _DOTS = np.array([[0x01, 0x08], [0x02, 0x10], [0x04, 0x20], [0x40, 0x80]], dtype=np.int64)
-_MARGIN = 8.0  # degrees around what is shown
+_MARGIN = 8.0  # degrees around the places
 _LAND = "bright_black"
 
 

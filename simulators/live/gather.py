@@ -1,4 +1,4 @@
-"""The state of the live view: a fold of a voyage's messages, progress and alerts. No I/O."""
+"""The state of the live view, updated from a voyage's messages, progress and alerts. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[float, float]  # latitude, longitude
 
 @dataclass(frozen=True, slots=True)
 class BoxHolder:
-    """A ship or a port, and how many boxes it has; ``lost``: how many fell from it. ``place``: None when not known."""
+    """A ship or a port, and how many boxes it has. ``lost``: how many fell from it. ``place``: None if not known."""
 
     name: str
     place: Place | None
@@ -33,7 +33,7 @@ class BoxHolder:
 
 @dataclass(frozen=True, slots=True)
 class LinkLine:
-    """State and lag in records (None: not known), from the status file of the target's replicator."""
+    """A link's state and lag in records (None: not known), from the status file of the target's replicator."""
 
     name: str
     state: str
@@ -42,7 +42,7 @@ class LinkLine:
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """The newest state of one alert."""
+    """The newest revision of one alert."""
 
     time: dt.datetime
     severity: str
@@ -60,8 +60,8 @@ class VoyageView:
         clock: Simulated time.
         phase: As in ``simulators.voyage.player.Progress``.
         speed: Simulated seconds per second, None for as fast as possible.
-        per_second: Readings published per second, lately.
-        open_alerts: How many are open, by severity.
+        per_second: Readings published per second, over the last ten seconds.
+        open_alerts: How many alerts are open, by severity.
         alerts: Newest first.
     """
 
@@ -82,7 +82,7 @@ class VoyageView:
     keys: bool = True
 
 
-_NEWEST = 60  # alerts that are kept; a terminal has no more lines
+_NEWEST = 60  # alerts in a view; a terminal hardly has more lines
 _WINDOW = 10.0  # seconds over which readings per second are counted
 _event = decoder(Event)
 
@@ -185,7 +185,7 @@ class Gathering:
 
 
 def links_of(snapshots: Iterable[Mapping[str, Any] | None]) -> list[LinkLine]:
-    """Links of replicators' status files; None stands for a site that has none."""
+    """Return the links of replicators' status files; None stands for a site without one."""
     return [
         LinkLine(link["name"], link["state"], link["lag"])
         for snapshot in snapshots

@@ -22,14 +22,14 @@ from simulators.voyage.player import Player
 from topologies.model import Topology
 
 SMALLEST = (60, 16)
-"""Columns and lines below which only the head and what fits of the rest is shown."""
+"""Columns and lines below which chart and links are left out."""
 _SEVERITIES = {"CRITICAL": "bold red", "ALARM": "red", "WARNING": "yellow"}
 _QUIET = frozenset({"mirroring", "closed"})
 _SIDE = 28  # columns of the boxes beside the chart
 
 
 def frame(view: VoyageView, columns: int, lines: int) -> Text:
-    """The whole screen, at most ``lines`` lines of ``columns`` characters."""
+    """Return the whole screen, at most ``lines`` lines of ``columns`` characters."""
     head, foot = _head(view), _foot(view)
     room = max(0, lines - len(head) - len(foot))
     if columns < SMALLEST[0] or lines < SMALLEST[1]:

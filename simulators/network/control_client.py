@@ -31,10 +31,10 @@ class ControlClient:
         self._answers = self._socket.makefile("rb")
 
     def send(self, order: Order) -> Answer:
-        """Have an order carried out.
+        """Send an order to the server; return its answer once the order is carried out.
 
         Raises:
-            UnavailableError: no server is there, or it refused the order.
+            UnavailableError: no server answers, or it refused the order.
         """
         try:
             self._socket.sendall(msgspec.json.encode(order) + b"\n")
@@ -69,7 +69,7 @@ class ControlClient:
 
 
 def send_orders(at: Path) -> None:
-    """Carry out orders until the input ends."""
+    """Send orders from standard input, and write the answers to standard output, until the input ends."""
     with ControlClient(at) as client:
         for order in sys.stdin.buffer:
             answer = client.send(msgspec.json.decode(order, type=Order))

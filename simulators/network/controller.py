@@ -64,7 +64,7 @@ class NetworkController:
         return {site for pair in self._down for site in pair}
 
     def seconds_missing(self, sim_time: dt.datetime, least: float) -> float:
-        """Wall seconds until each link that ``sim_time`` mends has been cut for ``least`` seconds."""
+        """Return the wall seconds until each link that ``sim_time`` mends has been cut for ``least`` seconds."""
         if sim_time < self._next:
             return 0.0
         began = [
@@ -76,11 +76,11 @@ class NetworkController:
 
     @property
     def cuts(self) -> tuple[Cut, ...]:
-        """The cuts that have ended, by their beginning."""
+        """The cuts that have ended, in order of their beginning."""
         return tuple(sorted(self._cuts, key=lambda cut: (cut.starts, cut.between)))
 
     def apply_weather(self, sim_time: dt.datetime) -> None:
-        """Set every link's conditions at ``sim_time``. Cheap while nothing can have changed."""
+        """Set every link's conditions at ``sim_time``. Returns at once if nothing can have changed."""
         if sim_time < self._next:
             return
         self._next = min((sim_time + SAMPLE, *(edge for edge in self._edges if edge > sim_time)))
@@ -95,7 +95,7 @@ class NetworkController:
             self._change(changed, sim_time)
 
     def mend_links(self, sim_time: dt.datetime) -> None:
-        """End every cut at ``sim_time``, when the voyage is over, so that missing records can follow."""
+        """End every cut at ``sim_time``, when the voyage is over, so that replicators can copy the missing records."""
         mended = {each: replace(now, up=True) for each, now in self._now.items() if not now.up}
         self._next = dt.datetime.max.replace(tzinfo=dt.UTC)
         self._now |= mended
@@ -137,7 +137,7 @@ _START_SECONDS: Final = 30.0
 
 
 async def brokers_of(clusters: Clusters, sites: Iterable[str]) -> dict[str, tuple[Address, ...]]:
-    """Each site's brokers: the bootstrap addresses and the advertised ones."""
+    """Return the addresses of each site's brokers: the bootstrap addresses and the advertised ones."""
     found = {}
     for site in sites:
         cluster = await clusters.at(site)
@@ -149,8 +149,8 @@ class Network(NetworkController):
     """A controller with its proxies in a thread of this process, while it is entered.
 
     Args:
-        brokers: Of every site that others pull from.
-        seed: The same seed gives the same chances of loss, though not at the same bytes.
+        brokers: The brokers of every site from which others pull.
+        seed: The same seed gives the same random numbers for losses, though not at the same bytes.
     """
 
     def __init__(

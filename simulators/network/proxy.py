@@ -30,11 +30,11 @@ _AHEAD: Final = 0.05  # seconds of data that are read before the sender has to w
 
 @dataclass(slots=True)
 class ProxyDirection:
-    """One direction of a link: computes when what is sent arrives. No sockets.
+    """One direction of a link: computes when sent bytes arrive. No sockets.
 
-    Every field may be changed at any time; bytes under way keep the conditions under which they were sent. What is read
-    from a connection at once counts as a packet of as many segments as it fills. TCP repairs a loss, so a lost segment
-    only delays everything behind it on the same connection.
+    Every field may be changed at any time; bytes under way keep the conditions under which they were sent. The bytes of
+    one read count as a packet of as many segments as they fill. TCP repairs a loss, so a lost segment only delays
+    everything behind it on the same connection.
     """
 
     rate: float = 0.0  # bits per second; 0 means no limit
@@ -54,7 +54,7 @@ class ProxyDirection:
 
     @property
     def read_size(self) -> int:
-        """Bytes to read at once."""
+        """How many bytes to read at once."""
         wanted = int(self.rate / 8 * _CHUNK_SECONDS) if self.rate else 1 << 16
         return min(max(wanted, _CHUNK_BYTES[0]), _CHUNK_BYTES[1])
 
@@ -64,7 +64,7 @@ class ProxyDirection:
         return max(LEAST_RETRANSMISSION, 4 * self.delay)
 
     def busy_for(self, now: float) -> float:
-        """Seconds until more may be sent."""
+        """Return the seconds until more may be sent."""
         return max(0.0, self._free_at - now - _AHEAD)
 
     def send(self, size: int, now: float) -> float:
@@ -81,7 +81,7 @@ class ProxyDirection:
         if self.loss and size:
             segments = -(-size // SEGMENT)
             again, wait = 1 - (1 - self.loss) ** segments, self.retransmission
-            while self.chance.random() < again:  # the repeat may be lost as well; TCP then waits twice as long
+            while self.chance.random() < again:  # if a repeat is lost as well, TCP waits twice as long
                 late += wait
                 again, wait = self.loss, min(2 * wait, _MOST_RETRANSMISSION)
                 self.lost += 1
@@ -90,7 +90,7 @@ class ProxyDirection:
 
 HOST: Final = "127.0.0.1"
 _QUEUED: Final = 256  # reads under way in one direction of one connection
-_SLOW: Final = 10e6  # bits per second below which the kernel's buffers would hide how slow the link is
+_SLOW: Final = 10e6  # bits per second; below it, use small socket buffers, which else hide how slow the link is
 
 
 class TcpProxy:
@@ -128,7 +128,7 @@ class TcpProxy:
 
     @property
     def address_overrides(self) -> tuple[tuple[Address, Address], ...]:
-        """``addresses`` for ``KafkaEndpoint.address_overrides``."""
+        """``addresses`` in the form of ``KafkaEndpoint.address_overrides``."""
         return tuple(self.addresses.items())
 
     def shape(
@@ -139,7 +139,7 @@ class TcpProxy:
         jitter: float | None = None,
         loss: float | None = None,
     ) -> None:
-        """Change both directions; None keeps the value. Jitter is in seconds, loss a share of segments."""
+        """Change both directions; None keeps a value. Times are seconds, ``rate`` bits per second, ``loss`` a share."""
         for way in (self.up, self.down):
             way.delay = way.delay if rtt is None else rtt / 2
             way.rate = way.rate if rate is None else rate
@@ -147,7 +147,7 @@ class TcpProxy:
             way.loss = way.loss if loss is None else loss
 
     def cut(self) -> None:
-        """Reset every connection, and every new one, until ``mend``."""
+        """Reset every open connection, and every new one until ``mend``."""
         self._cut = True
         self.reset()
 
@@ -163,15 +163,15 @@ class TcpProxy:
             pair.break_off()
 
     def reset_after(self, size: int, way: ProxyDirection) -> None:
-        """Let ``size`` more bytes through in this direction, then reset the connection that carries them.
+        """Let ``size`` more bytes through in this direction, then reset the connection that carries the last of them.
 
-        ``way.resets`` counts it when it has happened.
+        ``way.resets`` counts the reset.
         """
         way.fuse = size
 
     def freeze(self, *ways: ProxyDirection) -> None:
-        """Hold back everything in these directions (default: both) until ``mend``, even that a side has closed.
-        Connections stay, and new ones are accepted."""
+        """Hold back everything in these directions (default: both) until ``mend``, also the end of a connection.
+        Connections stay open, and new ones are accepted."""
         for way in ways or (self.up, self.down):
             way.open.clear()
 

@@ -1,7 +1,7 @@
 """All proxies of a topology, and the orders that change them.
 
-Two linked sites share one ``ProxyDirection`` each way; each of the two that pulls from the other has a ``TcpProxy``. A
-direction is ``(from, to)``, where data goes. ``Order`` and ``Answer`` are one line of JSON each between processes.
+Two linked sites share one ``ProxyDirection`` each way; each site that pulls from the other has a ``TcpProxy``. A
+direction is ``(from, to)``, as the data goes. Between processes, ``Order`` and ``Answer`` are one line of JSON each.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
         shape: New delay, jitter, loss and rate; ``up`` is ignored.
         close: Nothing comes through in these directions; connections stand still.
         reset: Every connection between these two sites is reset.
-        open: Data comes through again, with what was held back.
-        fuse: After so many more bytes the connection that carries them is reset.
+        open: Data comes through again, first the data that was held back.
+        fuse: After so many more bytes the connection that carries the last of them is reset.
     """
 
     shape: tuple[tuple[Direction, Conditions], ...] = ()
@@ -49,7 +49,7 @@ class Carried(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The answer to every order, an empty one too: each direction as ``from>to``, or why nothing was done."""
+    """The answer to every order, an empty one too: each direction as ``from>to``, or the reason for refusing."""
 
     ways: dict[str, Carried] = msgspec.field(default_factory=dict)
     refused: str = ""
@@ -61,7 +61,7 @@ class ProxyRegistry:
     Args:
         brokers: By ``(target, source)``, the brokers of the source.
         at: Where each proxy listens for each of them; by default a free port of loopback.
-        seed: The same seed gives the same chances of loss, though not at the same bytes.
+        seed: The same seed gives the same random numbers for losses, though not at the same bytes.
     """
 
     def __init__(
@@ -86,10 +86,10 @@ class ProxyRegistry:
         self._open = contextlib.AsyncExitStack()
 
     def carry_out(self, order: Order) -> Answer:
-        """Make the changes now.
+        """Make the changes of an order now; return every direction's counters.
 
         Raises:
-            KeyError: no link connects two of the sites named; nothing has been changed.
+            KeyError: a direction is between sites without a link; nothing has been changed.
         """
         named = [*order.close, *order.reset, *order.open, *(each for each, _ in (*order.shape, *order.fuse))]
         for each in named:
@@ -115,7 +115,7 @@ class ProxyRegistry:
             way.fuse = None
 
     def status(self) -> Answer:
-        """Every direction's counters."""
+        """Return every direction's counters."""
         return Answer(
             {
                 f"{source}>{target}": Carried(way.bytes, way.lost, way.resets, way.open.is_set())

@@ -1,9 +1,9 @@
 """``python -m simulators.network.server DETOURS SOCKET``: a process of proxies, controlled over a socket.
 
-DETOURS is a file as of ``fairlead replicate --detours``: an address for each target, source and broker. The proxies
+DETOURS is a file for ``fairlead replicate --detours``: an address for each target, source and broker. The proxies
 listen at those ports. A client of the Unix socket SOCKET writes one ``Order`` a line and reads one ``Answer`` for each.
-The first client that gives an order controls the proxies until its connection ends; then the weather ends as well, so
-that no link stays cut because a voyage was killed.
+The first client that gives an order controls the proxies until its connection ends. Then the weather ends as well, so
+that no link stays cut after a voyage was killed.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from simulators.network.registry import Answer, Order, ProxyRegistry
 from topologies.endpoints import AddressOverrides, read_address_overrides
 
 _log = logging.getLogger(__name__)
-_EVERYWHERE = "0.0.0.0"  # noqa: S104 - of its own container
+_EVERYWHERE = "0.0.0.0"  # noqa: S104 - all addresses of its own container
 _LONGEST = 1 << 20  # bytes of an order
 _TAKEN = "another client controls these proxies: one voyage at a time"
 
 
 def registry_of(address_overrides: AddressOverrides) -> ProxyRegistry:
-    """The proxies behind these addresses."""
+    """Return the proxies behind these addresses."""
     ways = {(target, source): pairs for target, of in address_overrides.items() for source, pairs in of.items()}
     return ProxyRegistry(
         {each: tuple(broker for broker, _ in pairs) for each, pairs in ways.items()},
@@ -76,7 +76,7 @@ class ControlServer:
 
 
 async def run(address_overrides: Path, at: Path, stop: asyncio.Event) -> None:
-    """Serve until ``stop``.
+    """Serve until ``stop`` is set.
 
     Raises:
         ConfigurationError: the address overrides cannot be used, or a port is taken.
@@ -102,10 +102,10 @@ async def _until_stopped(address_overrides: Path, at: Path) -> None:
 
 
 def main(address_overrides: Path, at: Path) -> None:
-    """Serve until SIGTERM."""
+    """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     private_folder(at.parent)
-    at.unlink(missing_ok=True)  # of one that was killed
+    at.unlink(missing_ok=True)  # a killed server left its socket
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_stopped(address_overrides, at))

@@ -1,10 +1,10 @@
 """The conditions of links at a time: up or down, latency, jitter, loss, bandwidth. Models and pure functions.
 
 A scenario lists deviations from the usual conditions; ``LinkWeather`` computes the conditions of any link at any time,
-for proxies and for size tables. The usual conditions depend on the link's carrier: a satellite if a ship is always
-linked, the port's radio if it is linked at the berth, a cable between sites ashore. A satellite link has the delay of a
-geostationary hop (477 ms for a round trip, some 600 ms in use); its bandwidth is the link's own ``rate``. A storm over
-the ship costs it bandwidth and packets (rain fade); those numbers are plausible, not measured.
+for proxies and for size tables. The usual conditions depend on the link's carrier: a satellite for a ship's link that
+is always open, the port's radio for one that is open at the berth, a cable between sites ashore. A satellite link has
+the delay of a geostationary hop (477 ms for a round trip, some 600 ms in use); its bandwidth is the link's own
+``rate``. In a storm the ship loses bandwidth and packets (rain fade); those numbers are plausible, not measured.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Milliseconds = Annotated[float, Field(ge=0, le=60_000)]
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """A link at a time, in each direction. Latency is one way, milliseconds; ``rate`` bytes per second, None for as
-    much as there is; ``loss`` the share of packets that have to be sent again."""
+    """The conditions of a link at a time, in each direction. Latency (one way) and jitter are milliseconds, ``rate`` is
+    bytes per second (None: no limit), ``loss`` the share of packets that are lost and sent again."""
 
     up: bool = True
     latency: float = 0.0
@@ -40,8 +40,8 @@ USUAL: dict[Carrier, Conditions] = {
     "berth": Conditions(latency=25.0, jitter=10.0, loss=0.001),
     "cable": Conditions(latency=60.0, jitter=2.0, loss=0.0),
 }
-_FADE_WIND = 15.0  # m/s above the usual from which rain fades a satellite link
-_FADE = 0.5  # of the bandwidth is left then
+_FADE_WIND = 15.0  # m/s above the usual wind, from which rain fades a satellite link
+_FADE = 0.5  # share of the bandwidth that is left then
 _FADE_LOSS = 0.03
 
 
@@ -52,8 +52,8 @@ class LinkTrouble(Model):
         between: Two linked sites.
         site: Every link of this site, in place of ``between``.
         starts: After the scenario's start.
-        carrier: Only links that this carries: a ship that loses its ``satellite`` keeps its berth.
-        latency: One way, milliseconds; with jitter, loss or rate it makes the link worse instead of cutting it.
+        carrier: Only links with this carrier: a ship that loses its ``satellite`` keeps its link at the berth.
+        latency: One way, milliseconds. Latency, jitter, loss or rate make the link worse instead of cutting it.
     """
 
     between: tuple[SiteName, SiteName] | None = None
@@ -90,7 +90,7 @@ def carrier_of(link: Link, topology: Topology) -> Carrier:
 
 
 def links_between(topology: Topology) -> dict[frozenset[str], tuple[Link, ...]]:
-    """Every pair of linked sites with its links, in both directions."""
+    """Return every pair of linked sites with its links, in both directions."""
     found: dict[frozenset[str], tuple[Link, ...]] = {}
     for link in topology.directed_links():
         pair = frozenset((link.from_, link.to))
@@ -102,8 +102,8 @@ class LinkWeather:
     """The conditions of every link of a topology through a scenario.
 
     Args:
-        storm: Wind in m/s above the usual at a ship and time; none without it.
-        berth: The port where a ship lies at a time, if any; without it, berths count as if ships were always there.
+        storm: Returns the wind in m/s that storms add at a ship and time; without it, there are no storms.
+        berth: Returns the port where a ship lies at a time, if any; without it, links at berths are always usable.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class LinkWeather:
         self._pairs = links_between(topology)
 
     def at(self, link: Link, time: dt.datetime) -> Conditions:
-        """The conditions of one link; a berthed link's are those it has while the ship is at the berth."""
+        """Return the conditions of one link; those of a berthed link as if the ship were at the berth."""
         carrier = carrier_of(link, self._topology)
         now = replace(USUAL[carrier], rate=link.rate)
         if carrier == "satellite":
@@ -139,8 +139,8 @@ class LinkWeather:
         return now
 
     def between(self, source: str, target: str, time: dt.datetime) -> Conditions:
-        """What lies between two sites for a target that pulls from a source: of their links the best that can be used
-        then. A ship at the berth is linked by the port's radio, at sea by its satellite."""
+        """Return the conditions under which a target pulls from a source: those of the best link that is usable then. A
+        ship uses the port's radio at the berth, and its satellite at sea."""
         links = [link for link in self._pairs[frozenset((source, target))] if (link.from_, link.to) == (source, target)]
         usable = [link for link in links if self._is_usable(link, time)]
         return min((self.at(link, time) for link in usable or links), key=lambda now: (not now.up, now.latency))
@@ -154,13 +154,13 @@ class LinkWeather:
         return self._berth(ship, time) == port
 
     def edges(self) -> set[dt.datetime]:
-        """When a trouble begins or ends. Between two of these only storms change, and ships come and go."""
+        """Return the times when a trouble begins or ends. Between two of them only storms and berths change."""
         return {self._start + since for one in self._troubles for since in (one.starts, one.starts + one.lasts)}
 
     def outages(self) -> Iterator[tuple[tuple[str, str], dt.datetime, dt.datetime]]:
-        """Every span in which two sites have no link at all: ``(sites, from, until)``; spans of a pair never touch.
+        """Yield every span in which two sites have no link at all: ``(sites, from, until)``; a pair's never touch.
 
-        Where a pair has links of several carriers, losing one of them leaves the others.
+        If a pair has links of several carriers, a trouble of one carrier leaves the others.
         """
         for pair, links in sorted(self._pairs.items(), key=lambda item: sorted(item[0])):
             carriers = {carrier_of(link, self._topology) for link in links}

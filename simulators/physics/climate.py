@@ -1,7 +1,7 @@
-"""Air, sun, sea and storms where a ship or a yard is: plausible, seasonal, and smooth in time. Pure functions.
+"""Air, sun, sea and storms at a place and time: plausible, seasonal, and smooth in time. Pure functions.
 
 The formulas are rough fits to common knowledge about the seas, not a climatology: a box on deck in the tropics
-is hot at noon, one in a Japanese yard in January is cold, and a storm shows in the ship's readings. Temperatures in
+is hot at noon, one in a Japanese yard in January is cold, and a storm shows in the ship's readings. Temperatures are in
 degrees Celsius, wind in m/s, waves in metres, pressure in hPa. ``storms_of`` and ``link_weather`` read a plan.
 """
 
@@ -20,9 +20,9 @@ from simulators.network.weather import LinkWeather
 
 
 class Storm(NamedTuple):
-    """Bad weather around one moment: a bell curve of ``hours`` half width, adding ``wind`` m/s at its height.
+    """Bad weather around one moment: it adds ``wind`` m/s at its ``peak``, 1/e of that ``hours`` before and after.
 
-    With a ``centre`` it is as strong only there, half as strong ``radius`` nautical miles away.
+    With a ``centre`` it has this strength only there, and half of it ``radius`` nautical miles away.
     """
 
     peak: dt.datetime
@@ -32,7 +32,7 @@ class Storm(NamedTuple):
     radius: float = 250.0
 
     def at(self, place: Point, time: dt.datetime) -> float:
-        """What it adds to the wind, m/s."""
+        """Return the wind that it adds, m/s."""
         wind = self.wind * math.exp(-(((time - self.peak) / dt.timedelta(hours=self.hours)) ** 2))
         if self.centre is None or wind < 0.1:
             return wind
@@ -40,12 +40,12 @@ class Storm(NamedTuple):
 
 
 def solar_hour(place: Point, time: dt.datetime) -> float:
-    """Local solar time in hours [0, 24)."""
+    """Return the local solar time in hours [0, 24)."""
     return (time.hour + time.minute / 60 + time.second / 3600 + place.longitude / 15) % 24
 
 
 def air_temperature(place: Point, time: dt.datetime, *, ashore: bool) -> float:
-    """Air near the ground. Over land the day swings more than over water."""
+    """Return the temperature of the air near the ground. It changes more in a day over land than over water."""
     latitude = place.latitude
     mean = 27.5 - 0.0085 * latitude * latitude
     warmest = 205 if latitude >= 0 else 22  # day of the year; the sea lags the sun by a month
@@ -55,18 +55,18 @@ def air_temperature(place: Point, time: dt.datetime, *, ashore: bool) -> float:
 
 
 def hold_temperature(place: Point, time: dt.datetime) -> float:
-    """Air below deck: ventilated, but warmed by the reefers that stand there."""
+    """Return the temperature of the air below deck: ventilated, but warmed by the reefers that stand there."""
     return air_temperature(place, time, ashore=False) + 4.0
 
 
 def sea_temperature(place: Point, time: dt.datetime) -> float:
-    """Surface water: the air's mean over some weeks, never below freezing sea water."""
+    """Return the temperature of surface water: the air's at noon 20 days before, not below freezing sea water."""
     noon = time.replace(hour=12, minute=0, second=0, microsecond=0) - dt.timedelta(days=20)
     return max(-1.8, air_temperature(place, noon, ashore=False) + 0.3)
 
 
 def solar_gain(place: Point, time: dt.datetime) -> float:
-    """Kelvin by which the sun heats the skin of a box on deck above the air, 0 at night."""
+    """Return by how many kelvin the sun heats the skin of a box on deck above the air; 0 at night."""
     declination = math.radians(-23.44) * math.cos(2 * math.pi * (time.timetuple().tm_yday + 10) / 365.25)
     latitude = math.radians(place.latitude)
     angle = 2 * math.pi * (solar_hour(place, time) - 12) / 24
@@ -77,7 +77,7 @@ def solar_gain(place: Point, time: dt.datetime) -> float:
 
 
 def wind_speed(place: Point, time: dt.datetime, storms: tuple[Storm, ...] = ()) -> float:
-    """Trades and westerlies with slow beats of a few days, and the given storms on top."""
+    """Return the wind: trades and westerlies that vary over some days, and the given storms on top."""
     days = time.timestamp() / 86400
     belt = 5.5 + 3.0 * abs(math.sin(math.radians(2 * place.latitude)))
     beats = 1.6 * math.sin(2 * math.pi * days / 4.7) + 0.9 * math.sin(2 * math.pi * days / 1.3)
@@ -86,12 +86,12 @@ def wind_speed(place: Point, time: dt.datetime, storms: tuple[Storm, ...] = ()) 
 
 
 def wave_height(wind: float) -> float:
-    """Significant height of a fully developed wind sea, 0.21 U²/g, and a little swell."""
+    """Return the significant height of a fully developed wind sea, 0.21 U²/g, with a little swell."""
     return 0.6 + 0.21 * wind * wind / 9.81
 
 
 def air_pressure(wind: float) -> float:
-    """Falls with the wind; a fresh gale of 20 m/s stands near 990 hPa."""
+    """Return the air pressure, which falls with the wind: about 990 hPa in a fresh gale of 20 m/s."""
     return 1019.0 - 0.075 * wind * wind
 
 
@@ -99,7 +99,7 @@ _STORM_WIND, _STORM_HOURS = 16.0, 11.0  # the gale in which boxes are lost, m/s 
 
 
 def storms_of(plan: VoyagePlan, ship: str) -> tuple[Storm, ...]:
-    """The gales in which this ship loses boxes, and the scenario's storms."""
+    """Return the gales in which this ship loses boxes, and the scenario's storms."""
     return tuple((*_gales(plan, ship), *_storms(plan)))
 
 
@@ -114,12 +114,12 @@ def _gales(plan: VoyagePlan, ship: str) -> Iterator[Storm]:
 def _storms(plan: VoyagePlan) -> Iterator[Storm]:
     for storm in plan.scenario.storms:
         centre = routes.port(str(plan.topology.sites[storm.near].unlocode))
-        # A bell of exp(-x^2) has half its height at 0.83 of its width.
+        # The scenario's ``hours`` is where half of the wind is left; exp(-x^2) is 1/2 at x = 0.83.
         yield Storm(plan.starts + storm.peak, storm.wind, storm.hours / 0.83, centre, storm.radius)
 
 
 def link_weather(plan: VoyagePlan) -> LinkWeather:
-    """The links of a plan: its scenario's troubles, and rain where a ship's satellite dish is in a storm."""
+    """Return the weather of a plan's links: its scenario's troubles, and rain fade while a ship is in a storm."""
     storms = {ship: storms_of(plan, ship) for ship in plan.timetables}
 
     def wind(ship: str, time: dt.datetime) -> float:

@@ -1,17 +1,17 @@
-"""A thermal model of many reefers at once, in steps of five minutes. Pure but for the random numbers it is given.
+"""A thermal model of many reefers at once, in steps of five minutes. Pure, but draws from a given random generator.
 
-Each box is two lumps, the air with what it touches (``air``) and the cargo (``cargo``), between an ambient and an
-evaporator:
+Each box has two lumps, the air with what it touches (``air``) and the cargo (``cargo``), between the ambient air and
+an evaporator:
 
     C_air   d air/dt   = UA (ambient + sun - air) + hA (cargo - air) + fans + defrost heat - cooling
     C_cargo d cargo/dt = hA (air - cargo) + respiration
 
-The air lump is stepped with its exact exponential, so that no step is too long for it. Return air is ``air``; supply
-air follows from the cooling and the fans' flow. Control is as on real units (notes on reefer control): chilled cargo
-has its **supply** air modulated to the set point, frozen cargo its **return** air switched on and off within a band.
-Defrosting stops cooling and fans while a heater melts the coil, and the return probe above it reads high. An open
-door lets the air outside in. Fruit makes CO2 of the O2 around it, in proportion to its heat; vents or the machinery of
-a controlled atmosphere work against that while there is power.
+The air lump is solved exactly within a step, so that no step is too long for it. Return air is ``air``; supply air
+follows from the cooling and the fans' flow. Control is as on real units (notes on reefer control): for chilled cargo
+the unit modulates its cooling to keep the **supply** air at the set point, for frozen cargo it switches cooling on and
+off to keep the **return** air within a band. Defrosting stops cooling and fans while a heater melts the coil's ice, and
+the return probe above it reads high. An open door lets ambient air in. Fruit turns O2 into CO2 in proportion to its
+heat; vents, or the machinery of a controlled atmosphere while it has power, work against that.
 
 Sizes are those of a 40' high-cube unit: UA about 44 W/K, 1.8 kW/K of air flow (half of it for frozen cargo, with the
 fans at low speed), 6 kW of cooling at -20 and 11 kW at +5 degrees. docs/simulators-physics.md compares with published
@@ -42,20 +42,20 @@ FLOW = 1800.0  # W/K: about 5,400 m3/h of air
 FAN_HEAT = 800.0  # W, evaporator fans, all of it inside the box
 LOW_FLOW = 900.0  # fans at half speed move half the air
 LOW_FAN_HEAT = 100.0  # and need an eighth of the power (Container Handbook, 7.2.7.1)
-DOOR_LEAK = 1200.0  # W/K through open doors, a stow of pallets behind them
-DOOR_AIR = 600.0  # m3/h, the same
+DOOR_LEAK = 1200.0  # W/K through open doors with pallets behind them
+DOOR_AIR = 600.0  # m3/h through them
 HEATER = 4000.0  # W, evaporator heaters: heating in cold weather, and defrost
 CONTROLS, CONDENSER_FAN = 150.0, 750.0  # W
 COP = 1.25  # watts moved for each watt of the compressor, controls and fans not counted
-DEFROST_LEAK = 900.0  # W of the defrost heat that reaches the cargo space
-STILL_AIR = 0.6  # share of the heat transfer to the cargo that is left without fans
+DEFROST_LEAK = 900.0  # W of the defrost heat that reach the cargo space
+STILL_AIR = 0.6  # share of the heat transfer to the cargo that remains without fans
 FROZEN_BAND = 0.25  # K either side of the set point
 PROBE_NOISE = 0.04  # K
 FREE_AIR = 38.0  # m3 around the cargo
 TIGHTNESS = 0.1  # m3/h that any box leaks
 CO2_PER_WATT = 1 / (2.96 * 1960)  # m3/h: 1 mg/(kg h) of CO2 goes with 2.96 W/t of heat (USDA); 1.96 kg/m3
 OUTSIDE_O2, OUTSIDE_CO2 = 20.9, 0.04  # per cent
-ATMOSPHERE_RATE = 0.5  # per cent in a step of five minutes that a controlled atmosphere is corrected by at most
+ATMOSPHERE_RATE = 0.5  # per cent; the most by which a controlled atmosphere is corrected in a step of five minutes
 
 
 class Sample(NamedTuple):
@@ -76,7 +76,7 @@ class ReeferFleet:
     Args:
         units: The boxes.
         start: Time of the initial state: cargo and air at the set point (pre-cooled), plugged in.
-        changes: All changes of power, in any order; one takes effect at the first step not before it.
+        changes: All changes of the boxes, in any order; each takes effect at the first step not before its time.
         rng: Source of probe noise.
     """
 
@@ -111,7 +111,7 @@ class ReeferFleet:
         first = [u.first_defrost_hours * 3600 if u.commodity.defrost_hours else never for u in units]
         self._until_defrost: Floats = np.array(first, dtype=np.float64)
         self._defrost_left: Floats = np.zeros(n)
-        # The exponentials of both states of the fans, once: numpy's may differ in the last bit between processors.
+        # math.exp and not numpy's, which may differ in the last bit between processors; computed once for speed.
         self._decay_fans = self._decay(self._leak + self._transfer)
         self._decay_still = self._decay(self._leak + STILL_AIR * self._transfer)
         self._decay_door_fans = self._decay(self._leak + DOOR_LEAK + self._transfer)
@@ -144,7 +144,7 @@ class ReeferFleet:
 
         Args:
             ambient: Air temperature around each box during this time.
-            sun: Kelvin that the sun adds for a box on deck, there.
+            sun: Kelvin that the sun adds there for a box on deck.
         """
         self._outside = ambient
         warm = ambient + np.where(self.on_deck, sun, 0.0)
@@ -168,7 +168,7 @@ class ReeferFleet:
             self._rearrange()
 
     def _rearrange(self) -> None:
-        """Compute what changes only with plugs, doors and set points. Saves most of the time of a small fleet."""
+        """Compute what only a ``PowerChange`` changes; saves most of the time that a small fleet takes."""
         self._fan_heat = np.where(self._chilled, FAN_HEAT, LOW_FAN_HEAT)
         self._flow = np.where(self._chilled, FLOW, LOW_FLOW)
         self._defrost_time = np.where(self._chilled, 1800.0, 2400.0)  # colder coils carry more ice
@@ -194,7 +194,7 @@ class ReeferFleet:
         before = self.air
         self.air = goal + (before - goal) * decay
         mean_air = (before + self.air) / 2
-        # Fruit that warms breathes faster, about 10 % more for each kelvin; fruit without oxygen hardly at all.
+        # Fruit breathes about 10 % faster for each kelvin of warming, and hardly at all without oxygen.
         eager = np.minimum(5.0, np.maximum(0.3, 1.0 + 0.1 * (self.cargo - self._booked)))
         breath = self._respiration * eager * self.o2 / (self.o2 + 0.5)
         heat = transfer * (mean_air - self.cargo) + breath
@@ -217,7 +217,7 @@ class ReeferFleet:
             self._until_defrost = np.where(begins, self._defrost_every, self._until_defrost)
 
     def _cooling(self, fan_heat: Floats) -> Floats:
-        """Watts taken out of the air by boxes that run; negative where a chilled box heats."""
+        """Return the watts that running units take out of the air; negative if a chilled box heats."""
         capacity = np.where(self.works, self._strength * (9800.0 + 190.0 * self.air), 0.0)
         wanted = self._flow * (self.air - self.setpoint) + fan_heat
         modulated = np.minimum(np.maximum(wanted, -self._heater), capacity)
@@ -226,8 +226,8 @@ class ReeferFleet:
         return np.where(self._chilled, modulated, np.where(self._compressor, capacity, 0.0))
 
     def _dry(self, fans: Flags) -> None:
-        # Near saturation relative humidity falls by about 5 % for each kelvin between air and dew point (Lawrence,
-        # 2005); the coil's surface is about as cold as the supply air.
+        # Near saturation, relative humidity falls by about 5 % for each kelvin between air and dew point (Lawrence,
+        # 2005). The coil's surface is about as cold as the supply air.
         drop = np.where(fans & ~self._dried, 5.0 * np.maximum(0.0, self.air - self.supply), 0.0)
         goal = np.minimum(98.0, np.maximum(25.0, self._moisture - drop + np.where(fans, 0.0, 4.0)))
         if self._any_door:
@@ -235,7 +235,7 @@ class ReeferFleet:
         self.humidity = self.humidity + np.where(self.door, 0.0, 0.08) * (goal - self.humidity)
 
     def _breathe(self, breath: Floats) -> None:
-        # Implicit, so that no exchange of air is too fast for a step.
+        # An implicit step, so that it stays stable for any exchange of air.
         made = 100.0 * _SECONDS / 3600 * CO2_PER_WATT / FREE_AIR * breath
         swept = self._swept
         co2 = (self.co2 + made + swept * OUTSIDE_CO2) / (1.0 + swept)
@@ -247,7 +247,7 @@ class ReeferFleet:
         self.o2 = o2
 
     def sample(self) -> Sample:
-        """Read all probes. Draws the same count of random numbers every time, whatever the state."""
+        """Read all probes. Draws the same number of random numbers every time, whatever the state."""
         noise = self._rng.normal(0.0, 1.0, size=(7, len(self.air)))
         melting = np.where(self.defrosting, 3.5 + 1.5 * np.minimum(1.0, self._defrost_left / 1800.0), 0.0)
         return Sample(

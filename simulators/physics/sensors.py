@@ -1,11 +1,11 @@
 """The sensors of all boxes: their identity, what they measure, and the readings that they publish. No I/O.
 
-Random numbers are drawn for all boxes at every interval, whether a box reports or not, so that one box never changes
-what another one reports. Work that can be done for all boxes at once is done once per interval.
+Each interval draws random numbers for all boxes, whether a box reports or not, so that one box never changes what
+another one reports. What can be computed for all boxes at once is computed once per interval.
 
 ``STAGES`` are the last readings of a box that slips off the stern: motion, tilt, immersion, a position that leaves the
-ship, lost power, as the notes on lost containers describe them (no operational record is published). The device
-reports at once when something happens; its radio reaches the ship until the ship is some miles away.
+ship, lost power. They follow the notes on lost containers; no operational record is published. The device reports at
+once when something happens; its radio reaches the ship until the ship is some miles away.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ DRIFT_COURSE = 40.0
 
 
 class FallStage(NamedTuple):
-    """One reading of a fall: ``after`` the lashings part; ``decides`` where its evidence leaves no doubt."""
+    """One reading of a fall, so long ``after`` the lashings part. ``decides``: it must raise the overboard alert."""
 
     after: dt.timedelta
     motion: Motion
@@ -46,7 +46,7 @@ STAGES: tuple[FallStage, ...] = (
     _stage(0, Motion(tilt_degrees=31.0, peak_g=2.1), adrift=False),
     # 14 m of free fall take 1.7 s; the water stops the box hard, on its side.
     _stage(4, Motion(tilt_degrees=97.0, peak_g=15.5, free_fall_seconds=1.7, immersed=True), decides=True),
-    # It bobs up and floats low, while the ship steams away at 500 m a minute.
+    # The box comes up and floats low, while the ship steams away at 500 m a minute.
     _stage(45, Motion(tilt_degrees=64.0, peak_g=1.6, immersed=True)),
     _stage(110, Motion(tilt_degrees=52.0, peak_g=1.4, immersed=True)),
     _stage(230, Motion(tilt_degrees=58.0, peak_g=1.4, immersed=True)),
@@ -54,7 +54,7 @@ STAGES: tuple[FallStage, ...] = (
 
 
 def drifted(fell_at: Point, since: dt.timedelta) -> Point:
-    """Where a box floats some time after it hit the water."""
+    """Return where a box floats some time after it hit the water."""
     return destination(fell_at, DRIFT_COURSE, LEEWAY_KNOTS * max(0.0, since / dt.timedelta(hours=1)))
 
 
@@ -62,13 +62,13 @@ _MINUTE = dt.timedelta(minutes=1)
 _COOLING, _DEFROSTING = ReeferSettings(), ReeferSettings(is_defrosting=True)
 _INSPECTED = ReeferSettings(is_pre_trip_inspection=True)
 _INSPECTED_MELTING = ReeferSettings(is_defrosting=True, is_pre_trip_inspection=True)
-_TESTED_K, _MELTED_K = 1.2, 6.0  # kelvins that the air is off while an inspection tests control, and while it defrosts
+_TESTED_K, _MELTED_K = 1.2, 6.0  # kelvin by which the air is warmer while an inspection tests control, and defrosting
 
 
 class Surroundings(NamedTuple):
-    """Where a site is at an interval and one minute later, its weather, and how far it rolls (degrees, 0 ashore).
+    """A site's place at an interval and one minute later, its weather, and how far it rolls (degrees, 0 ashore).
 
-    ``hold`` is the air below deck, None ashore.
+    ``hold`` is the temperature of the air below deck, None ashore.
     """
 
     place: Point
@@ -83,7 +83,7 @@ class Surroundings(NamedTuple):
 def surroundings(
     place: Point, next_place: Point, time: dt.datetime, wind: float, *, at_sea: bool, ship: bool = False
 ) -> Surroundings:
-    """The surroundings at one time; a ship rolls with the waves that the wind makes."""
+    """Return the surroundings at one time; at sea a ship rolls with the waves that the wind makes."""
     return Surroundings(
         place=place,
         next_place=next_place,
@@ -96,7 +96,7 @@ def surroundings(
 
 
 class SensorIdentity(NamedTuple):
-    """What never changes of a sensor."""
+    """The properties of a sensor that never change."""
 
     box: PlannedBox
     number: str
@@ -105,7 +105,7 @@ class SensorIdentity(NamedTuple):
     topic: str
     gases: bool  # has sensors for O2 and CO2
     humidity: float | None  # set point of a unit that dries
-    entitled_from: dt.datetime  # by the box's booking; never for one without
+    entitled_from: dt.datetime  # by the box's booking; ``NEVER`` without one
     entitled_until: dt.datetime
 
 
@@ -132,14 +132,14 @@ SensorSample = tuple[
     bool,  # boots again
     bool,  # its pre-trip inspection runs
 ]
-"""What one sensor sees at one interval: a plain tuple, because as a named one it would take twice the time to make."""
+"""What one sensor sees at one interval. A plain tuple, because a named one takes twice the time to make."""
 
 
 class Sensors:
     """All sensors of a plan.
 
     Args:
-        seeds: Two independent seeds: for the probes' noise, and for everything else.
+        seeds: Two independent seeds: one for the probes' noise, one for everything else.
     """
 
     def __init__(self, plan: VoyagePlan, seeds: Sequence[np.random.SeedSequence]) -> None:
@@ -149,12 +149,12 @@ class Sensors:
         self._rng = chances
         self._fleet = ReeferFleet([b.unit for b in boxes], plan.starts, list(power_changes(plan)), probes)
         self._on_deck = self._fleet.on_deck
-        # Lists that are read one by one are in the order of reports: neighbours in memory are read one after the other.
+        # Lists that are read one by one are in the order of reports, so that each read is near the last one in memory.
         self.order = sorted(boxes, key=lambda box: (box.phase, box.index))
         self._order = np.array([b.index for b in self.order], dtype=np.intp)
         self._rank = {box.index: rank for rank, box in enumerate(self.order)}
         self._identities = [_identity(box) for box in self.order]
-        self._boot = [1 + b.index % 3 for b in self.order]  # not every device is at its first boot
+        self._boot = [1 + b.index % 3 for b in self.order]  # devices have booted one to three times
         self._sequence = [0] * len(boxes)
         self._setpoints: dict[tuple[float, float | None], Setpoints] = {}
         # Rows and bays: neighbours in the yard or on deck are metres apart.
@@ -164,7 +164,7 @@ class Sensors:
         spans = [box.inspected or (NEVER, NEVER) for box in boxes]
         self._inspected = np.array([[when.timestamp() for when in span] for span in spans], dtype=np.float64).T
         self._aboard: list[str | None] = [None] * len(boxes)  # the site of the newest reading, by rank
-        self._stowage: list[str | None] = [None] * len(boxes)  # and where the box stands there
+        self._stowage: list[str | None] = [None] * len(boxes)  # and the box's slot there
         self._columns: list[Sequence[Any]] = []
         self._repeats: list[bool] = []
         self._delays: list[float] = []  # seconds after which a repeat comes
@@ -173,7 +173,8 @@ class Sensors:
         """Advance all boxes to ``time`` and read every probe.
 
         Args:
-            where: The site of each box; one that is nowhere has only its own air around it.
+            sites: The surroundings of each site.
+            where: The site of each box; None if it is at no site, so that its own air is around it.
         """
         fleet, n = self._fleet, len(self._order)
         around = list(sites.values())
@@ -195,7 +196,7 @@ class Sensors:
         latitude = of_box([s.place.latitude for s in around]) + self._minutes * north + self._row + 4e-5 * noise[0]
         longitude = of_box([s.place.longitude for s in around]) + self._minutes * east + self._bay + 4e-5 * noise[1]
         tilt = np.minimum(30.0, np.abs(noise[2]) * of_box([s.roll for s in around]) / 2)
-        # An inspection tests how the unit keeps its set point, and then its heaters. The cargo does not notice.
+        # An inspection tests how the unit keeps its set point, and then its heaters. The cargo stays as it is.
         since, until = self._inspected - time.timestamp()
         inspected = (since <= 0) & (until > 0) & fleet.plugged
         melted = inspected & (until < 1800)
@@ -226,16 +227,16 @@ class Sensors:
         self._delays = (1.0 + 45.0 * chance[2])[self._order].tolist()
 
     def reefer_power(self, where: Sequence[str | None], site: str) -> float:
-        """Kilowatts that the reefers at a site draw."""
+        """Return the power that the reefers at a site draw, in kilowatts."""
         power: list[float] = self._fleet.power.tolist()
         return sum(power[i] for i, at in enumerate(where) if at == site) / 1000
 
     def seen(self) -> Iterator[tuple[PlannedBox, bool, SensorSample]]:
-        """Every box in the order of reports, whether its reading is repeated, and what its sensor sees."""
+        """Yield every box in the order of reports, whether its reading is repeated, and what its sensor sees."""
         return zip(self.order, self._repeats, zip(*self._columns, strict=True), strict=True)
 
     def reading(self, seen: SensorSample, time: dt.datetime, site: str) -> Publish:
-        """The ordinary reading of a box at this interval; ``time`` is the interval's time and the device's delay."""
+        """Return the ordinary reading of a box at this interval; ``time`` is the interval's plus the device's phase."""
         (
             _,
             _,
@@ -272,7 +273,7 @@ class Sensors:
         return self._publish(seen, time, site, geo, motion, plugged)
 
     def falling(self, box: PlannedBox, time: dt.datetime, site: str, place: Point, stage: FallStage) -> Publish:
-        """A reading of a box that goes overboard."""
+        """Return one reading of a box that goes overboard. ``measure`` must have been called before."""
         geo = GeoLocation(latitude=round(place.latitude, 5), longitude=round(place.longitude, 5))
         if not self._columns:
             raise AssertionError("measure() comes before the first reading")
@@ -281,7 +282,7 @@ class Sensors:
         return self._publish(seen, time, site, geo, stage.motion, plugged=False, decides=stage.decides)
 
     def repeat_after(self, seen: SensorSample) -> dt.timedelta:
-        """How long after a reading its repeat is published."""
+        """Return how long after a reading its repeat is published."""
         return dt.timedelta(seconds=round(self._delays[seen[0]], 3))
 
     def _wanted(self, key: tuple[float, float | None]) -> Setpoints:

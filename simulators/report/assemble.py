@@ -6,8 +6,9 @@ import asyncio
 import importlib.metadata
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow.compute as pc
 
@@ -18,7 +19,6 @@ from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from replication.audit import compare
 from shore.read import table
-from shore.verify import TableCheck, verify
 from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
 from simulators.steps import ReadingId
@@ -27,6 +27,9 @@ from simulators.voyage.waiting import container_logs, reported_links
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 from topologies.users import ADMIN
+
+if TYPE_CHECKING:
+    from shore.verify import TableCheck
 
 Tell = Callable[[str], None]
 
@@ -37,6 +40,7 @@ async def assemble(
     resolver: EndpointResolver,
     folder: Path,
     *,
+    checks: Sequence[TableCheck],
     seconds: dict[str, float],
     tell: Tell,
 ) -> Report:
@@ -44,6 +48,7 @@ async def assemble(
 
     Args:
         folder: The topology's state folder, with the Delta tables and the replicators' counters.
+        checks: What ``fairlead shore verify`` found in the tables.
         seconds: Wall time by phase so far; the report's own phases are added.
         tell: Called with each step, in words.
     """
@@ -65,10 +70,6 @@ async def assemble(
     tell("asking the customers")
     customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed)
     overboard = {loss.container for loss in truth.losses}
-    checks: tuple[TableCheck, ...] = ()
-    if topology.shore:
-        tell("comparing the tables with the logs")
-        checks = (await asyncio.to_thread(verify, topology, resolver.kafka(shore, ADMIN), folder)).tables
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,

@@ -102,7 +102,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return all(line.ok for line in self.lines())
 
     def lines(self) -> tuple[ReportLine, ...]:
-        """The report's lines in order. The voyage fails if one is false."""
+        """Return the report's lines in order. The voyage fails if one is false."""
         out = [
             ReportLine("readings published", f"{self.readings_published:,}", self.readings_published > 0),
             ReportLine(

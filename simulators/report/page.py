@@ -25,7 +25,7 @@ from topologies.model import Topology
 
 @dataclass(frozen=True, slots=True)
 class TrackPoint:
-    """A ship's position, from its own log."""
+    """A position that a ship published."""
 
     ship: str
     time: dt.datetime

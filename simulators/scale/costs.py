@@ -1,7 +1,7 @@
-"""What one record costs, and where each number comes from. The encoders are the real ones; nothing is sent.
+"""The cost of one record in bytes and CPU, and the origin of each number. Uses the product's encoders; sends nothing.
 
-``measured here`` is computed in this run from the bytes of the model's messages, ``measured`` is a benchmark's figure
-at the place named, ``assumed`` is neither.
+The origin ``measured here`` is computed in this run from the bytes of the model's messages, ``measured`` is a
+benchmark's figure at the place named, ``assumed`` is neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Origin = Literal["measured here", "measured", "assumed"]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A number with its unit, how it is known, and where."""
+    """A number with its unit, its origin, and where that is."""
 
     name: str
     value: float
@@ -55,19 +55,19 @@ BENCHMARKED = (DATA_SHARE, BRIDGE_CPU, REPLICATOR_CPU)
 
 
 def stored_bytes(record: NewRecord) -> int:
-    """Bytes of a record in a log, alone in its batch: a box's readings come one by one. Index files not counted."""
+    """Return the bytes of a record in a log, without index files; it has its own batch, as a box's readings do."""
     return len(term_batch([record], term=3, offset=1_000, marker=900))
 
 
 def overhead(message: Publish) -> int:
-    """Bytes that a message takes in a log beyond its payload: batch, key, time and header."""
+    """Return the bytes that a message takes in a log beyond its payload: batch, key, time and header."""
     at = int(message.sim_time.timestamp() * 1000)
     record = published(message.payload, key=message.key, at_ms=at, received_ms=at)
     return stored_bytes(record) - len(message.payload)
 
 
 def custody_bytes(log: str, site: str, event_id: str, time: dt.datetime) -> tuple[int, int]:
-    """Bytes of the marker in a container's log and of the entry in the site's ledger that one move makes."""
+    """Return the bytes of the marker in a container's log, and of the ledger's entry, that one move makes."""
     opening = Marker(
         log=log,
         term=3,

@@ -1,13 +1,13 @@
 """Count a whole voyage without brokers: records, bytes over each link, storage at each site, day by day. Pure.
 
-A fleet of more than ``MODELLED`` boxes is modelled with ``MODELLED`` of the same mix, and what the boxes cause is
-multiplied; the result says so. Per day is the average over the voyage, the peak is the fullest day. Bytes over a link
-are those on the wire, bytes at a site those in its logs.
+A fleet of more than ``MODELLED`` boxes is modelled by ``MODELLED`` boxes of the same mix; counts that boxes cause are
+multiplied, and the result says so. Per day is the average over the voyage, the peak is the fullest day. Bytes over a
+link are those on the wire, bytes at a site those in its logs.
 
 A site fetches a record over the link that has it first: by cable rather than by satellite, by satellite rather than at
-the next berth. Logs that are ``aboard`` a link follow custody and are counted when a box is loaded. Not counted: empty
-fetch requests, strays, dead letters, alerts, the customers' feeds and tables, and records that travel again after a
-failure.
+the next berth. If a link carries a stream ``aboard``, its logs follow custody and are counted when a box is loaded. Not
+counted: empty fetch requests, strays, dead letters, alerts, the customers' feeds and tables, and records that are sent
+again after a failure.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class LinkSize:
     bytes_per_day: float
     bytes_peak_day: float
     rate: int | None  # bytes per second
-    share_of_rate: float | None  # of what the rate carries, on the fullest day
+    share_of_rate: float | None  # share of a day's capacity at this rate, on the fullest day
 
 
 @dataclass(frozen=True, slots=True)
 class SiteSize:
-    """Storage of a site. ``kept_bytes``: at the end of the voyage, after retention."""
+    """Storage and CPU of a site. ``kept_bytes``: in its logs at the end of the voyage, after retention."""
 
     name: str
     published_per_day: float
@@ -91,10 +91,10 @@ class Hop:
 
 
 def hops(topology: Topology, log: str, origin: str, berth: str | None) -> tuple[Hop, ...]:
-    """The links that carry a record of ``log`` from ``origin`` to all who take it, each after the one before it.
+    """Return the links that carry a record of ``log`` from ``origin`` to all sites that take it, nearest site first.
 
     Args:
-        berth: For a ship, the port at which it lies or calls next; its other berths come too late to count.
+        berth: For a ship, the port at which it lies or calls next; its links at other berths do not count.
     """
     name = parse_log(log)
     if name is None:
@@ -121,7 +121,7 @@ def hops(topology: Topology, log: str, origin: str, berth: str | None) -> tuple[
     return tuple(found)
 
 
-MODELLED = 5_000  # boxes: some ten seconds of model for a voyage of weeks
+MODELLED = 5_000  # boxes; modelling a voyage of weeks takes some ten seconds
 _DAY = dt.timedelta(days=1)
 _event = decoder(Event)
 
@@ -150,7 +150,7 @@ class _Days:
 
 
 class Sizer:
-    """Counts the messages of one plan; ``result`` when all are counted.
+    """Counts the messages of one plan; call ``result`` when all are counted.
 
     Args:
         containers: How many boxes the fleet has; the plan may have fewer.
@@ -244,7 +244,7 @@ class Sizer:
         return (time - self._plan.starts) // _DAY
 
     def _berth(self, site: str, time: dt.datetime) -> tuple[str | None, int]:
-        """The port at which a ship lies or calls next, and the day from which it is there."""
+        """Return the port at which a ship lies or calls next, and the day from which it is there."""
         departures = self._departures.get(site)
         if departures is None:
             return None, 0
@@ -314,7 +314,7 @@ class Sizer:
         )
 
     def _most_aboard(self) -> dict[str, float]:
-        """The most boxes that each ship carries at any time."""
+        """Return the most boxes that each ship carries at any time."""
         changes: dict[str, list[tuple[dt.datetime, int]]] = {name: [] for name in self._plan.timetables}
         for box in self._plan.boxes:
             for move in box.moves:
@@ -353,15 +353,15 @@ class Sizer:
 
 
 def modelled(containers: int, lots: int) -> int:
-    """How many boxes to model for a fleet of so many."""
+    """Return how many boxes to model for a fleet of ``containers`` in ``lots``."""
     return max(lots, min(containers, MODELLED))
 
 
 def size(voyage: Voyage, containers: int, on_progress: Callable[[int], None] = lambda _: None) -> Size:
-    """Run the model of a voyage to its end and count.
+    """Run the model of a voyage to its end, count its messages, and return the fleet's size.
 
     Args:
-        on_progress: Called now and then with how many messages are counted.
+        on_progress: Called after every 5,000 messages with the number counted so far.
     """
     sizer = Sizer(voyage.plan, containers)
     done = 0

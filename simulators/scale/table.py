@@ -13,8 +13,8 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def as_tables(size: Size) -> Group:
-    """Links, sites, what a record costs, and what is extrapolated. Figures of traffic are marked ``~`` where boxes
-    that were not modelled are in them."""
+    """Return links, sites, costs of a record and notes as tables. Figures that are extrapolated from the modelled boxes
+    are marked ``~``."""
     mark = "~" if size.factor > 1 else ""
     head = Text(
         f"{size.containers:,} containers, scenario {size.scenario} on {size.topology}, seed {size.seed}: "
@@ -68,7 +68,7 @@ def as_tables(size: Size) -> Group:
 
 
 def human(count: float) -> str:
-    """Bytes in decimal units: ``1.2 MB``."""
+    """Return bytes in decimal units: ``1.2 MB``."""
     for unit in _UNITS:
         if count < 1000 or unit == _UNITS[-1]:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"

@@ -1,4 +1,4 @@
-"""When each site first had each overboard alert, in wall time."""
+"""Watch the alert logs at several sites, and note when each site first had each overboard alert, in wall time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class AlertWatch:
             await self._news.wait()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Watch all sites until ``stop`` is set. An unreachable site is tried again."""
+        """Watch all sites until ``stop`` is set. Try unreachable sites again."""
         async with asyncio.TaskGroup() as group:
             for site in self._sites:
                 group.create_task(self._watch(site, stop))

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """The position of a voyage. ``phase`` as in ``simulators.voyage.player.Progress``."""
+    """The content of ``run/voyage.json``. ``phase`` is as in ``simulators.voyage.player.Progress``."""
 
     pid: int
     scenario: str
@@ -51,7 +51,7 @@ class VoyageControl:
 
     Args:
         folder: The topology's state folder.
-        scenario: Its name.
+        scenario: The scenario's name.
     """
 
     def __init__(self, folder: Path, scenario: str) -> None:
@@ -69,34 +69,34 @@ class VoyageControl:
         return self._player
 
     def attach(self, player: Player) -> None:
-        """Control this player."""
+        """Control this player from now on."""
         self._player = player
 
     def pause(self) -> None:
-        """Pause until ``resume``."""
+        """Pause the voyage until ``resume``."""
         if self._player is not None:
             self._player.pause()
             self._write_state(self._last)
 
     def resume(self) -> None:
-        """Resume."""
+        """Resume the voyage."""
         if self._player is not None:
             self._player.resume()
             self._write_state(self._last)
 
     def toggle(self) -> None:
-        """Pause or resume."""
+        """Pause the voyage, or resume it if it is paused."""
         if self._player is not None:
             (self.resume if self._player.paused else self.pause)()
 
     def quit(self) -> None:
-        """End the voyage after every published message is acknowledged."""
+        """End the voyage; it first waits some seconds for outstanding acknowledgements (see ``Player.play``)."""
         self.has_quit = True
         if self._task is not None:
             self._task.cancel()
 
     def on_progress(self, now: Progress) -> None:
-        """Write the state file, once a second and when the voyage pauses or resumes."""
+        """Write the state file if a second has passed, or if the voyage is paused or resumes."""
         before, self._last = self._last, now
         standing = now.phase == "paused" or before.phase == "paused"
         if standing or time.monotonic() - self._told >= _EVERY:
@@ -150,17 +150,17 @@ class VoyageControl:
         )
         new = self._state_file.with_name(f".{self._state_file.name}.new")
         private_folder(new.parent)
-        new.write_bytes(msgspec.json.encode(state))  # not synced: it means nothing after a crash
+        new.write_bytes(msgspec.json.encode(state))  # not synced: nobody needs it after a crash
         new.replace(self._state_file)
 
 
 def control_files(folder: Path) -> tuple[Path, Path]:
-    """The pid file and the state file of a topology's voyage."""
+    """Return the paths of the pid file and the state file of a topology's voyage."""
     return folder / "run" / "voyage.pid", folder / "run" / "voyage.json"
 
 
 def read_underway(folder: Path) -> Underway | None:
-    """Return the running voyage; None if there is none."""
+    """Return the state of the running voyage; None if there is none."""
     pid_file, state_file = control_files(folder)
     if processes.find(pid_file) is None:
         return None
@@ -170,10 +170,10 @@ def read_underway(folder: Path) -> Underway | None:
 
 
 def steer(folder: Path, *, paused: bool, patience: float) -> Underway:
-    """Pause or resume the voyage of a topology, and wait until it has.
+    """Pause or resume the voyage of a topology, wait until it has done so, and return its state.
 
     Raises:
-        UnavailableError: no voyage is under way, it ended meanwhile, or it has not paused within ``patience`` seconds.
+        UnavailableError: no voyage is under way, it ended meanwhile, or it has not done so within ``patience`` seconds.
     """
     pid_file, _ = control_files(folder)
     if not processes.send(pid_file, PAUSE if paused else RESUME):

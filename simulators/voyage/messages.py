@@ -1,8 +1,8 @@
-"""Payloads of everything that a voyage publishes. Pure functions.
+"""Make the payloads that a voyage publishes, apart from readings. Pure functions.
 
-Most are in the shapes of ``fairlead.records``. ``bad_message`` makes messages that no bridge can use, each with the
-reason code that its dead letter must carry. They name devices of their own (``bad-...``), so that none is mistaken for
-the reading of a real device.
+Most are records of ``fairlead.records``. ``bad_message`` makes messages that no bridge can use, each with the reason
+code that its dead letter must carry. They name devices of their own (``bad-...``), so that none is mistaken for the
+reading of a real device.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _EVENT_IDS = uuid.UUID("6f0f3c52-0d5c-5a55-9a3c-3a0c8e6a8f10")
 
 
 def event_id(voyage: str, what: str) -> str:
-    """The same id for the same event of the same voyage, whichever site publishes it."""
+    """Return the id of an event; the same ``voyage`` and ``what`` always give the same id."""
     return str(uuid.uuid5(_EVENT_IDS, f"{voyage}/{what}"))
 
 
 def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
-    """A GTIN, LOAD, DISC or GTOT, published by the holder."""
+    """Return a GTIN, LOAD, DISC or GTOT, published by the holder."""
     return encode(
         Event(
             metadata=EventMetadata(
@@ -60,7 +60,7 @@ def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
 def transport_event(
     identity: str, site: str, code: TransportEventType, time: dt.datetime, unlocode: str, imo: str, voyage: str
 ) -> bytes:
-    """An ARRI or DEPA, published by ``site``."""
+    """Return an ARRI or DEPA, published by ``site``."""
     return encode(
         Event(
             metadata=EventMetadata(
@@ -78,7 +78,7 @@ def transport_event(
 
 
 def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:
-    """The booking of a box for its customer. It begins when the box is loaded; only a completed one has an end."""
+    """Return the booking of a box for its customer, from its first LOAD on; only a completed booking has an end."""
     loaded = box.first_load
     return encode(
         Booking(
@@ -98,7 +98,7 @@ def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes
 
 
 def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, noise: Sequence[float]) -> bytes:
-    """A ship's position as its AIS sends it: steps of 0.1 knots and degrees, headings whole, all with noise.
+    """Return a ship's position as its AIS sends it, with noise: steps of 0.1 knots and degrees, whole headings.
 
     Args:
         noise: Five independent standard normal numbers: north and east (5 m of GPS; a ship at anchor swings 60 m),
@@ -126,7 +126,7 @@ def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, 
 def environment(
     imo: str, sequence: int, time: dt.datetime, fix: Fix, storms: tuple[Storm, ...], reefer_power: float
 ) -> bytes:
-    """Readings of the ship's weather station and switchboard; ``reefer_power`` in kW."""
+    """Return the readings of the ship's weather station and switchboard; ``reefer_power`` is in kW."""
     wind = climate.wind_speed(fix.point, time, storms)
     return encode(
         Environment(
@@ -142,7 +142,7 @@ def environment(
     )
 
 
-_TOO_LARGE = 300 * 1024  # bytes, more than the bridge takes (edge.ingest.classifier.MAX_PAYLOAD_BYTES)
+_TOO_LARGE = 300 * 1024  # bytes; more than the bridge accepts (edge.ingest.classifier.MAX_PAYLOAD_BYTES)
 
 
 class BadMessage(NamedTuple):
@@ -154,9 +154,9 @@ class BadMessage(NamedTuple):
 
 
 def bad_message(nth: int, number: str, time: dt.datetime) -> BadMessage:
-    """The ``nth`` bad message, each kind in turn; some concern container ``number``.
+    """Return the ``nth`` bad message, each kind in turn; some concern container ``number``.
 
-    A large one is too large for the bridge only: a broker that refuses a packet closes the connection.
+    A message that is too large for the bridge is small enough for the broker, which would else close the connection.
     """
     reading = Reading(
         equipment_reference=number,
@@ -188,7 +188,7 @@ def bad_message(nth: int, number: str, time: dt.datetime) -> BadMessage:
         case 5:
             return BadMessage(f"fairlead/v1/containers/{number}/weather", good, "unknown-topic")
         case 6:
-            other = "CSQU3054383"  # the standard's own example, nobody's here
+            other = "CSQU3054383"  # the example in the standard; no stream here has its owner
             return BadMessage(readings_topic(other), good, "unknown-owner")
         case 7:
             return BadMessage(readings_topic(number), good[:-1] + b" " * _TOO_LARGE + b"}", "too-large")

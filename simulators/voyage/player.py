@@ -1,8 +1,8 @@
-"""Play a voyage: publish each message to its site's MQTT broker when its time has come, and wait at barriers.
+"""Play a voyage: publish each message to its site's MQTT broker when it is due, and wait at barriers.
 
-``VoyageClock`` maps simulated time to the wall clock: a speed, pauses, and no catching up after a wait. ``Player`` has
-one ``Sender`` per site, opened when the site first publishes. While a broker is away, the messages for it wait and none
-is dropped; the other sites go on until the next barrier, before which every broker has acknowledged everything.
+``VoyageClock`` maps simulated time to the wall clock: it has a speed and pauses, and does not catch up after a wait.
+``Player`` has one ``Sender`` per site, opened when the site first publishes. While a broker is away, its messages wait
+and none is dropped. The other sites go on until the next barrier, where every broker must have acknowledged everything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fairlead.kafka.endpoint import MqttEndpoint
 from simulators.steps import LinkChange, Publish, Step, VoyageBarrier
 from simulators.voyage.sender import Sender
 
-_SLICE = 0.25  # seconds within which a pause takes effect, even if the next step is an hour away
+_SLICE = 0.25  # seconds; the longest sleep, so that a pause takes effect within them
 
 
 class VoyageClock:
@@ -38,7 +38,7 @@ class VoyageClock:
         self._origin_sim = start
         self._origin_wall: float | None = None
         self._speed = speed
-        self._reached = self._next = start  # the step before, and the one that is awaited
+        self._reached = self._next = start  # times of the last step that was due, and of the next one
         self._looked = 0.0  # wall time of the last look at the clock
         self._running = asyncio.Event()
         self._running.set()
@@ -49,7 +49,7 @@ class VoyageClock:
 
     @property
     def now(self) -> dt.datetime:
-        """Simulated time, between the last step that was due and the next one."""
+        """Simulated time now, not before the last step that was due and not after the next one."""
         if self._speed is None or self._origin_wall is None:
             return self._reached
         elapsed = dt.timedelta(seconds=(time.monotonic() - self._origin_wall) * self._speed)
@@ -62,7 +62,7 @@ class VoyageClock:
             self._running.clear()
 
     def resume(self) -> None:
-        """Continue after a pause."""
+        """Continue simulated time after a pause."""
         self._running.set()
 
     def hold(self, at: dt.datetime) -> None:
@@ -71,7 +71,7 @@ class VoyageClock:
         self._reached = max(self._reached, at)
 
     def continued(self) -> None:
-        """Call after the process was stopped (Ctrl-Z): the time of the stop does not count."""
+        """Leave out the time during which the process was stopped (Ctrl-Z); call this when it runs again."""
         if self._origin_wall is not None:
             self._origin_wall += max(0.0, time.monotonic() - self._looked - _SLICE)
             self._looked = time.monotonic()
@@ -101,14 +101,14 @@ class VoyageClock:
             await self.resumed()
 
     def _delay(self, sim_time: dt.datetime) -> float:
-        """Wall seconds until a simulated time."""
+        """Return the wall seconds until a simulated time."""
         if self._speed is None or self._origin_wall is None:
             return 0.0
         due = self._origin_wall + (sim_time - self._origin_sim).total_seconds() / self._speed
         return due - time.monotonic()
 
 
-_YIELD_EVERY = 64  # messages between two chances for the rest of the event loop
+_YIELD_EVERY = 64  # messages; then other tasks of the event loop run
 _REPORT = 0.1  # seconds between two reports of progress
 _FLUSH_SECONDS = 5.0  # seconds for acknowledgements when the voyage is interrupted
 
@@ -148,24 +148,24 @@ class Played:
 
     @property
     def unacknowledged(self) -> dict[str, int]:
-        """Messages that an interrupted voyage handed over and no broker has confirmed."""
+        """By site, how many messages of an interrupted voyage no broker has acknowledged."""
         return dict(self.published - self.acknowledged)
 
 
 async def no_wait(barrier: VoyageBarrier) -> None:
-    """For brokers with nothing behind them: every barrier is open."""
+    """Return at once, as a player's ``wait``: for MQTT brokers without bridges, where no barrier could open."""
 
 
 class Player:
     """Plays one voyage.
 
     Args:
-        endpoint: The MQTT broker of a site, for its devices.
+        endpoint: Returns the MQTT endpoint of a site for its devices.
         wait: Returns when a barrier's condition holds in the real system.
         on_progress: Called with the progress, at most ten times a second and whenever the phase changes.
-        on_published: Called with each message when it goes to its broker, and the wall clock's time in UTC.
+        on_published: Called with each message just before it is queued for its broker, and the wall time in UTC.
         on_step: Awaited before each step. It switches the links of a ``LinkChange``, and may delay the voyage, for
-            faults at a certain step.
+            example to inject a fault at a certain step.
         patience: Seconds without any acknowledgement after which a voyage that waits for its brokers fails; None waits
             for ever. Pauses and ``wait`` do not count.
     """
@@ -203,27 +203,27 @@ class Player:
         return self._clock.now if self._clock else None
 
     def pause(self) -> None:
-        """Stop simulated time. Brokers still get what was published before; when all is acknowledged, the phase is
-        ``paused``. What is published does not depend on pauses."""
+        """Stop simulated time. Brokers still get the messages published before; when all are acknowledged, the phase is
+        ``paused``. Pauses do not change what is published."""
         self._paused = True
         if self._clock:
             self._clock.pause()
 
     def resume(self) -> None:
-        """Continue after a pause; no effect otherwise."""
+        """Continue after a pause; do nothing otherwise."""
         self._paused = False
         if self._clock:
             self._clock.resume()
 
     def continued(self) -> None:
-        """Call after the process was stopped (SIGTSTP, SIGSTOP): the time of the stop does not count."""
+        """Leave out the time during which the process was stopped (SIGTSTP, SIGSTOP); call this when it runs again."""
         if self._clock:
             self._clock.continued()
 
     async def play(self, steps: Iterable[Step], *, speed: float | None = None) -> Played:
         """Play all steps; on return every message is acknowledged.
 
-        When cancelled (Ctrl-C), it waits a few seconds for outstanding acknowledgements and closes all connections;
+        When cancelled (Ctrl-C), wait up to 5 seconds for outstanding acknowledgements and close all connections;
         ``played`` then has the progress so far.
 
         Args:
@@ -300,7 +300,7 @@ class Player:
         try:
             await asyncio.wait({resumed, settled}, return_when=asyncio.FIRST_COMPLETED)
             if settled.done():
-                settled.result()  # a broker that refuses ends the voyage, paused or not
+                settled.result()  # a broker's refusal ends the voyage, paused or not
                 if pace.paused:
                     self._report(phase="paused")
                 await resumed
@@ -314,11 +314,7 @@ class Player:
         await asyncio.gather(*(sender.flush() for sender in self._senders.values()))
 
     async def _acknowledged(self, waiting: Coroutine[Any, Any, None], what: str) -> None:
-        """Wait for all acknowledgements; fail when none arrives for ``patience`` seconds.
-
-        Raises:
-            BarrierTimeout: no broker has acknowledged anything for ``patience`` seconds.
-        """
+        """Await ``waiting``; raise ``BarrierTimeout`` if no broker acknowledges anything for ``patience`` seconds."""
         task = asyncio.create_task(waiting)
         try:
             before = -1

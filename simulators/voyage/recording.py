@@ -41,11 +41,11 @@ class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The voyage that was recorded, and the sites that it needs.
 
     Args:
-        scenario: The scenario as sailed: rescaled, moved, with its interval. Durations have a scenario file's form.
-        sites: Name to kind.
-        customers: The topology's customers.
+        scenario: The scenario as sailed: rescaled, moved, with its interval; in the form of a scenario file.
+        sites: The kind of each site, by name.
+        customers: The names of the topology's customers.
         boxes: Digest of the plan's container numbers, devices and moves.
-        made_by: Version of Fairlead.
+        made_by: The version of Fairlead that recorded it.
     """
 
     format: str = FORMAT
@@ -210,8 +210,8 @@ class RecordingVoyage:
 
 @contextmanager
 def recording(voyage: VoyageSource, path: Path, *, with_bad: bool) -> Iterator[RecordingVoyage]:
-    """Record a voyage into ``path``. The file appears when all steps were read and the block ends; else an earlier file
-    stays.
+    """Record a voyage into ``path``. The file appears at the end of the block if all steps were read; else an earlier
+    file stays.
 
     Raises:
         UnavailableError, RefusedError: the disk is full, or the folder cannot be written.
@@ -285,13 +285,13 @@ class BadRecording(ConfigurationError):
 
 
 class ReplayedVoyage:
-    """A recording that has been read to its end once and is complete.
+    """A recording to replay. Creating the object reads the file to its end, to check that it is complete.
 
     Args:
         calm: Leave out the switching of links.
 
     Raises:
-        BadRecording: it is incomplete, or another version or topology made it.
+        BadRecording: the file is no complete recording, or does not fit this topology or this version of Fairlead.
     """
 
     def __init__(self, path: Path, topology: Topology, *, calm: bool = False) -> None:

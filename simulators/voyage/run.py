@@ -1,4 +1,4 @@
-"""Run one voyage against real sites: play it, steer links, wait at barriers, watch alerts, and keep the truth."""
+"""Run one voyage against real sites: play it, switch links, wait at barriers, watch alerts, and record the truth."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OnStep = Callable[[Step], Awaitable[None]]
 
 
 def steered(network: NetworkController, then: OnStep | None = None, *, least: float = LEAST_CUT) -> OnStep:
-    """Return the player's ``on_step``: it sets links' conditions at the step's time, and mends them at the end.
+    """Return an ``on_step`` for the player: it sets links' conditions at the step's time, and mends them at the end.
 
     Args:
         least: Wall seconds that a cut lasts at least, so that a fast voyage does not skip it.
@@ -87,20 +87,21 @@ async def sail(
     on_published: Callable[[Publish], None] = lambda _: None,
     on_alert: Callable[[Alert], None] = lambda _: None,
 ) -> Sailed:
-    """Play the whole voyage and return when every message is in a log and every alert at every port.
+    """Play the whole voyage. Return when every message is in a log, and the overboard alerts are at every port and
+    headquarters or ``ALERT_PATIENCE`` seconds have passed.
 
     Args:
         on_step: Awaited before each step of the voyage (see ``Player``).
-        check: Called while the voyage waits; raises when a worker it needs has ended.
+        check: Called while the voyage waits; raises if a worker that the voyage needs has ended.
         on_player: Called with the player before it begins.
-        on_published: Called with every message when it goes to its broker.
+        on_published: Called with every message just before it is queued for its broker.
         on_alert: Called with every state of every alert, at each site.
         network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
 
     Raises:
         ConfigurationError: the sites have containers' logs from an earlier voyage.
-        BarrierTimeout: the sites made no progress at a barrier.
+        BarrierTimeout: the sites made no progress for ``barrier_timeout`` seconds.
     """
     truth = Truth(voyage.plan)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
@@ -147,7 +148,7 @@ async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, A
 
 
 async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None:
-    """Wait until every site has each lost box's alert, at most ``ALERT_PATIENCE`` seconds."""
+    """Wait at most ``ALERT_PATIENCE`` seconds until every site has each lost box's alert."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ALERT_PATIENCE):
             await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
@@ -185,11 +186,11 @@ def alert_seconds(sailed: Sailed, topology: Topology) -> dict[str, float | None]
 
 
 def check_clock(starts: dt.datetime, ends: dt.datetime, now: dt.datetime, speed: float | None) -> None:
-    """Refuse a voyage into the future: bridges refuse readings more than a day ahead of their own clock. Any time in
-    the past is possible, because retention counts from a log's own newest record.
+    """Refuse a voyage into the future: bridges refuse readings more than ``MAX_AHEAD`` ahead of their own clock. Any
+    time in the past is possible, because retention counts from a log's own newest record.
 
     Args:
-        speed: Simulated seconds per second, None for as fast as possible.
+        speed: Simulated seconds per second; None is as fast as possible.
 
     Raises:
         ConfigurationError: bridges would refuse its last readings because of their time.

@@ -3,12 +3,12 @@
 ``DeviceConnection`` is one MQTT connection (paho, QoS 1, publishing only); paho's thread reports to the event loop.
 ``Sender`` opens connections one after the other. Messages wait in order from ``send`` until their PUBACK. When a
 connection ends, a new client connects and sends everything unacknowledged again, in order and before anything newer.
-So a broker may get a message twice, but never a newer message of a box before an older one. (paho resends by itself,
-but a message published between its TCP connection and its CONNACK would overtake older ones.)
+So a broker may get a message twice, but never a newer message of a box before an older one. (paho could resend by
+itself, but a message published between its TCP connection and its CONNACK would overtake older ones.)
 
-A broker that is killed forgets messages that it acknowledged and had not yet saved. So where the site's profile is
-``durable``, a device keeps a message for ``MqttEndpoint.keep_seconds`` after its PUBACK, and sends these again first
-when its connection ends. The bridge drops the ones that it already has.
+A broker that is killed forgets messages that it acknowledged and had not yet saved. So if the site's profile is
+``durable``, a device keeps a message for ``MqttEndpoint.keep_seconds`` after its PUBACK. When its connection ends, it
+sends the kept messages again first. The bridge drops the ones that it already has.
 
 Limits: ``WINDOW`` messages in flight to the broker, ``BACKLOG`` unacknowledged in all; ``room`` waits while the
 backlog is full.
@@ -71,7 +71,7 @@ class DeviceConnection:
             reconnect_on_failure=False,
         )
         client.connect_timeout = _TIMEOUT
-        client.max_inflight_messages_set(0)  # no limit here: the sender keeps the window
+        client.max_inflight_messages_set(0)  # no limit here: ``Sender`` limits messages in flight to ``WINDOW``
         identify(client, endpoint)
         client.on_connect = self._connected
         client.on_disconnect = self._disconnected
@@ -99,7 +99,7 @@ class DeviceConnection:
         await asyncio.to_thread(self._client.loop_stop)
 
     async def open(self) -> str | None:
-        """Connect and log in. Return None, or the problem in a few words.
+        """Connect and log in. Return None on success, else the problem in a few words.
 
         Raises:
             UntrustedError: the broker's certificate is not trusted; trying again cannot help.
@@ -184,8 +184,8 @@ class Sender:
     """Publishes to one broker. Use it inside ``async with``; all calls from the same event loop.
 
     Args:
-        client_id: MQTT client id, different for each connection to a broker at the same time.
-        on_trouble: Called once per outage with its cause, and with None when it is over.
+        client_id: MQTT client id; no two connections to a broker at the same time may share one.
+        on_trouble: Called with the cause of an outage whenever it changes, and with None when the outage is over.
         clock: Returns seconds, to measure how long messages are kept.
     """
 
@@ -203,13 +203,13 @@ class Sender:
         self._clock = clock
         self._kept: deque[_Message] = deque()  # unacknowledged and unsent, oldest first
         self._sent = 0  # how many of them are under way on this connection
-        self._unsaved: deque[tuple[float, _Message]] = deque()  # acknowledged lately, and when
+        self._unsaved: deque[tuple[float, _Message]] = deque()  # time of the PUBACK, and the message that is kept
         self._connection: DeviceConnection | None = None
         self._changed = asyncio.Event()
         self._failure: RefusedError | None = None
         self._task: asyncio.Task[None] | None = None
         self.acknowledged = 0
-        self.sent_again = 0  # of those that were acknowledged already
+        self.sent_again = 0  # messages that were queued again after their acknowledgement
         self.trouble: str | None = None
 
     @property
@@ -326,7 +326,7 @@ class Sender:
             self._unsaved.popleft()
 
     def _requeue_unsaved(self) -> None:
-        """After a connection has ended, queue again the messages that the broker may not have saved."""
+        """Queue again the messages that the broker may not have saved when the connection ended."""
         self._drop_saved()
         again = len(self._unsaved)
         self.sent_again += again

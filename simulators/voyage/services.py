@@ -1,8 +1,8 @@
-"""What runs beside a voyage: bridges and replicators, the proxies under the links, and shore's jobs.
+"""Start what a voyage needs beside its sites: bridges and replicators, proxies for the links, and shore's jobs.
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
-own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it needs
-a minute before the first row of each table.
+own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it takes
+a minute until each table has its first row.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ from topologies.users import ADMIN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-READY_TIMEOUT = 120.0  # seconds for bridges and replicators that others start
-FRESH = 15.0  # seconds; they write their files each second
-NICE: Final = 10
-"""How much lower the priority of Spark is than that of the sites, while a voyage sails and afterwards."""
+    from shore.verify import Verification
+
+READY_TIMEOUT = 120.0  # seconds to wait for bridges and replicators that others start
+FRESH = 15.0  # seconds for which a status file counts; workers write theirs each second
+NICE: Final = 5
+"""How much higher the nice value of Spark is than that of the sites, while a voyage sails and afterwards. With a higher
+one, on a busy machine, its Python workers do not start within Spark's ten seconds."""
 
 Phases = dict[str, float]
 """Seconds that each phase of a run took."""
@@ -48,13 +51,13 @@ Phases = dict[str, float]
 
 @dataclass(frozen=True, slots=True)
 class SailSettings:
-    """How a voyage is sailed.
+    """How to sail a voyage.
 
     Args:
         speed: Simulated seconds per second; None is as fast as possible.
         patience: Seconds without progress after which a barrier fails.
         calm: Links have no outages and delays.
-        elsewhere: Others run the bridges and replicators, in containers for example, with this state folder.
+        elsewhere: Bridges and replicators run elsewhere, in containers for example, with this state folder.
     """
 
     speed: float | None
@@ -65,17 +68,18 @@ class SailSettings:
 
 @dataclass(frozen=True, slots=True)
 class VoyageServices:
-    """What runs beside a voyage.
+    """The services that run beside a voyage.
 
     Args:
-        network: The proxies under the links; None without weather.
-        check: Call it while the voyage waits; it raises when a worker is gone for good.
-        fill: Fill the tables and feeds with everything that is in the logs now.
+        network: Controls the proxies of the links; None without weather.
+        check: Call it while the voyage waits; it raises if a worker was given up.
+        shore: Runs shore's jobs; None if the topology has no shore.
+        phases: The seconds of each phase so far.
     """
 
     network: NetworkController | None
     check: Callable[[], None]
-    fill: Callable[[], None]
+    shore: ShoreJobs | None
     phases: Phases
 
 
@@ -96,19 +100,19 @@ def voyage_services(
     with (
         link_network(context, trip, settings, tell) as network,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
-        shore_jobs(context, early=settings.speed is None, tell=tell) as fill,
+        shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
     ):
-        yield VoyageServices(network, check, fill, phases)
+        yield VoyageServices(network, check, shore, phases)
 
 
 @contextmanager
 def link_network(
     context: Context, trip: VoyageSource, settings: SailSettings, tell: Tell = silent
 ) -> Iterator[NetworkController | None]:
-    """Return the controller of the proxies between replicators and their sources; None without weather.
+    """Yield the controller of the proxies between replicators and their sources; None without weather.
 
-    The proxies are in this process, and ``background_workers`` starts replicators that use them. Where replicators run
-    elsewhere, the proxies are in a process of their own.
+    The proxies are in this process, and ``background_workers`` starts replicators that use them. If replicators run
+    elsewhere, the proxies are in a process of their own. Raises the ``ConfigurationError`` of ``voyage_services``.
     """
     if settings.calm:
         yield None
@@ -145,7 +149,7 @@ def _address_overrides(context: Context) -> Path:
 
 @contextmanager
 def timed(phases: Phases, name: str) -> Iterator[None]:
-    """Note the seconds that the block takes under its name."""
+    """Store in ``phases`` the seconds that the block takes."""
     began = time.monotonic()
     yield
     phases[name] = round(time.monotonic() - began, 1)
@@ -155,15 +159,15 @@ def timed(phases: Phases, name: str) -> Iterator[None]:
 def background_workers(
     context: Context, settings: SailSettings, phases: Phases, *, proxied: bool, tell: Tell = silent
 ) -> Iterator[Callable[[], None]]:
-    """One bridge and one replicator process for all sites, unless they run already; stopped at the end.
+    """Start one bridge and one replicator process for all sites, unless they run already, and stop them at the end.
 
-    A worker that ends early is started again. Yields ``VoyageServices.check``.
+    Start a worker again if it ends early. Yield ``VoyageServices.check``.
 
     Args:
-        proxied: Replicators go over the proxies of ``link_network``.
+        proxied: Replicators use the proxies of ``link_network``.
 
     Raises:
-        UnavailableError: they run elsewhere, and one of them is not ready within ``READY_TIMEOUT`` seconds.
+        UnavailableError: a worker does not start; or they run elsewhere, and one is not ready in ``READY_TIMEOUT``.
     """
     background = Workers(context.folder)
     if settings.elsewhere:
@@ -186,7 +190,7 @@ def background_workers(
                     continue
                 wanted = [run_folder(context.folder, site) / files.format(site) for site in _sites_of(context, command)]
                 for file in wanted:
-                    file.unlink(missing_ok=True)  # of an earlier run, so its "ready" does not count
+                    file.unlink(missing_ok=True)  # an earlier run may have left it, and its "ready" does not count
                 name = f"{command}.all"
                 supervisor.start(name, [command, "--all", "--topology", context.source, *options[command]])
                 started[name] = wanted
@@ -214,7 +218,7 @@ def _await_ready(context: Context) -> None:
                 hint="--no-workers uses those that run elsewhere with this state folder; are they up?",
                 late=[file.stem for file in late],
             )
-        time.sleep(0.2)  # files of other machines tell of no events
+        time.sleep(0.2)  # there are no file events for other machines
 
 
 def _running(context: Context, command: str) -> bool:
@@ -232,28 +236,28 @@ def _sites_of(context: Context, command: str) -> list[str]:
 
 
 @contextmanager
-def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[Callable[[], None]]:
-    """Yield ``VoyageServices.fill``, which does nothing if the topology has no shore.
+def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[ShoreJobs | None]:
+    """Yield ``VoyageServices.shore``.
 
     Args:
-        early: Start Spark now, in a thread, and fill the tables with what is there already.
+        early: Start Spark now, in a thread, and fill the tables with the records that the logs have already.
     """
     where = context.topology.shore
     if where is None:
-        yield lambda: None
+        yield None
         return
     with ExitStack() as stack:
-        shore = _ShoreJobs(context, where, stack, tell)
+        shore = ShoreJobs(context, where, stack, tell)
         if early:
             shore.begin()
         try:
-            yield shore.finish
+            yield shore
         finally:
             shore.end()
 
 
-class _ShoreJobs:
-    """Runs of shore's jobs in one Spark session, the first of them in a thread."""
+class ShoreJobs:
+    """Runs shore's jobs in one Spark session, the first time in a thread."""
 
     def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
         self._context = context
@@ -267,11 +271,11 @@ class _ShoreJobs:
         self._failure: Exception | None = None
 
     def begin(self) -> None:
-        """Start Spark and the first run in a thread."""
+        """Start Spark and the first run of the jobs in a thread."""
         self._thread = threading.Thread(target=self._first, name="shore", daemon=True)
         self._thread.start()
 
-    def finish(self) -> None:
+    def fill(self) -> None:
         """Fill the tables and feeds with everything that is in the logs now.
 
         Raises:
@@ -282,9 +286,20 @@ class _ShoreJobs:
             if not (isinstance(self._failure, FairleadError) and self._failure.retriable):
                 raise self._failure
             self._tell(f"the tables will be filled later: {self._failure.what}")
-            self._stack.close()  # a session whose query was broken off may be left with a broken connection to Python
+            self._stack.close()  # after a query that failed, the session's connection to Python may be broken
             self._session = None
         self._run(threading.Event())
+
+    def verify(self) -> Verification:
+        """Compare the tables with the logs and with each other.
+
+        Raises:
+            FairleadError: Spark does not start, or the logs cannot be read.
+        """
+        from shore.verify import verify
+
+        endpoint = self._context.resolver.kafka(self._where.at, ADMIN)
+        return verify(self._begin_session(), self._context.topology, endpoint, self._context.folder)
 
     def end(self) -> None:
         """Stop the first run if the voyage ends early."""
@@ -293,12 +308,17 @@ class _ShoreJobs:
 
     def _first(self) -> None:
         try:
-            with ThreadPoolExecutor(1, "spark") as starter:
-                self._session = starter.submit(self._open_session).result()
+            self._begin_session()
             if not self._stop.is_set():
                 self._run(self._stop)
         except Exception as error:
             self._failure = error
+
+    def _begin_session(self) -> SparkSession:
+        if self._session is None:
+            with ThreadPoolExecutor(1, "spark") as starter:
+                self._session = starter.submit(self._open_session).result()
+        return self._session
 
     def _open_session(self) -> SparkSession:
         """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
@@ -316,8 +336,7 @@ class _ShoreJobs:
             endpoint,
             self._context.folder,
             once=True,
-            session=self._session,
-            settings=self._settings,
+            session=self._begin_session(),
             stop=stop,
         )
 

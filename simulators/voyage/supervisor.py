@@ -1,7 +1,7 @@
-"""Start workers again when they end, for voyages and for tests that kill them.
+"""Restart workers that end, for voyages and for tests that kill them.
 
-The supervisor gives up a worker that repeatedly ends right after its start, so that the error becomes visible, and one
-that another command has stopped.
+The supervisor gives up a worker that repeatedly ends right after its start, so that the error becomes visible, and a
+worker that another command has stopped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class WorkerEnd(NamedTuple):
-    """A worker that ended without having been stopped. ``code``: negative is a signal, None is not known."""
+    """A worker that ended by itself. ``code``: its exit code, or minus the signal's number; None if not known."""
 
     name: str
     code: int | None
@@ -54,13 +54,13 @@ class _Watched:
 class Supervisor:
     """Starts workers, and restarts them from a thread when they end, while the context is open.
 
-    Leaving it stops its workers. To kill one on purpose, send a signal to its process: ``Workers.kill`` and
+    Leaving the context stops its workers. To kill one on purpose, send a signal to its process: ``Workers.kill`` and
     ``Workers.stop`` mean that it should not run.
 
     Args:
-        workers: Where they are started.
+        workers: Starts and stops the processes.
         tries: Failures in a row after which a worker is given up.
-        on_end: Called from the thread with every worker that ended, before it is started again.
+        on_end: Called from the thread for every worker that ended, before it is restarted.
     """
 
     def __init__(
@@ -82,8 +82,7 @@ class Supervisor:
         return self._watched.keys()
 
     def start(self, name: str, arguments: Sequence[str], *, ready: Callable[[], bool] | None = None) -> None:
-        """Start a worker that must not end, and wait until it is ``ready`` (see ``Workers.start``). Nothing waits for
-        one that is started again."""
+        """Start and watch a worker, and wait until it is ``ready`` (see ``Workers.start``). A restart does not wait."""
         with self._lock:
             self._workers.start(name, arguments, ready=ready)
             self._watched[name] = _Watched(tuple(arguments), time.monotonic())
@@ -98,7 +97,7 @@ class Supervisor:
             raise self._failure
 
     def restart_ended(self) -> None:
-        """Start ended workers again; the supervisor's thread calls this every ``EVERY`` seconds."""
+        """Restart ended workers, every ``EVERY`` seconds; raise ``UnavailableError`` for one that is given up."""
         with self._lock:
             running = {worker.name: worker for worker in self._workers.all()}
             for name, watched in self._watched.items():
@@ -109,7 +108,7 @@ class Supervisor:
                     watched.missing = False
                     continue
                 if worker.code is None and not watched.missing:
-                    watched.missing = True  # another thread may be reading it now
+                    watched.missing = True  # another thread may be collecting its exit code now: check once more
                     continue
                 watched.missing = False
                 lived = time.monotonic() - watched.began

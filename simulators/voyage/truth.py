@@ -1,7 +1,7 @@
 """The expected content of logs and tables after a voyage, computed from everything published. No I/O.
 
-The player records each message when it goes to a broker, so an interrupted voyage has its truth too.
-Identities of readings are kept as runs of sequence numbers, so that millions of readings need little memory.
+``Truth.record`` gets each message when it goes to its broker, so an interrupted voyage has its truth too. Identities of
+readings are stored as runs of sequence numbers, so that millions of readings need little memory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _event = decoder(Event)
 
 
 class SequenceRun(msgspec.Struct):
-    """Readings of one device between two boots, ``first`` to ``last`` inclusive."""
+    """Consecutive readings of one device and boot, sequence numbers ``first`` to ``last`` inclusive."""
 
     container: str
     device_id: str
@@ -64,7 +64,7 @@ class ReadingSet:
 
 
 class OverboardLoss(msgspec.Struct, frozen=True):
-    """A box that went overboard. Times: simulated, and the wall's when the deciding reading was published."""
+    """A box that went overboard. ``published_at`` is the wall time at which the deciding reading was published."""
 
     container: str
     ship: str
@@ -118,7 +118,7 @@ class Truth:
         self.repeats = 0
         self.bad: Counter[tuple[str, str]] = Counter()  # (site, reason)
         self.fixed: Counter[str] = Counter()  # messages by log of sites and ships: events, bookings, positions
-        self.events: dict[str, set[str]] = defaultdict(set)  # what happened at a port (UN/LOCODE), by the events' ids
+        self.events: dict[str, set[str]] = defaultdict(set)  # ids of the events at a port (UN/LOCODE)
         self.losses: list[OverboardLoss] = []
         self.entitled: dict[str, ReadingSet] = {
             name: ReadingSet() for name, customer in sorted(plan.topology.customers.items()) if customer.feed_at
@@ -176,7 +176,7 @@ class Truth:
             self.chart.append(ChartPoint(message.sim_time, *message.probes))
 
     def to_json(self) -> dict[str, Any]:
-        """Everything as plain JSON values, for a report; identities as runs."""
+        """Return the truth as plain JSON values; identities of readings as runs."""
         plan = self._plan
         calls = [call for table in plan.timetables.values() for call in table.calls]
         body = {

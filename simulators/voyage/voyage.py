@@ -3,12 +3,12 @@
 The same scenario, topology and seed give the same steps, byte for byte. Steps that were yielded are not kept, so a
 long voyage needs no more memory than a short one.
 
-Simulated time never goes back. Each message is published at the site where the box is at that time: a port's yard, a
-ship, and for the short rest of its life the sea behind the ship.
+Simulated time never goes back. Each message is published at the site where the box is at that time, a port or a ship; a
+box that fell overboard publishes at its ship until it is out of range.
 
 ``Unfolding`` makes the steps. Its actions wait in a heap ordered by (simulated time, order at that time, number); each
-is called once with its time and yields steps. Once per reading interval one action walks through all boxes and runs
-what is due in between.
+is called once with its time and yields steps. Once per reading interval one action goes through all boxes, and runs the
+actions that are due in between.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Voyage:
     """All steps of one scenario.
 
     Args:
-        seed: Everything random follows from it.
-        with_bad: Mixes in messages that no bridge can use (``simulators.voyage.messages``).
+        seed: Determines everything random.
+        with_bad: Mix in messages that no bridge can use (``simulators.voyage.messages``).
 
     Raises:
         ConfigurationError: the scenario does not fit the topology, or cannot be planned.
@@ -87,7 +87,7 @@ class Voyage:
         return self.plan.ends
 
     def expected_messages(self) -> int:
-        """About how many messages will be published (within some per cent), for a progress bar."""
+        """Return about how many messages will be published (within some per cent), for a progress bar."""
         scenario, ends = self.plan.scenario, self.plan.ends
         total = 0.0
         for box in self.plan.boxes:
@@ -119,8 +119,8 @@ class Unfolding:
         self.name = f"{self.scenario.name}/{self.scenario.start.isoformat()}/{plan.seed}"
         self._heap: list[tuple[dt.datetime, int, int, Action]] = []
         self._number = 0
-        self._ends: Counter[str] = Counter()  # of each log: markers and distinct messages so far
-        # Where each box's air is (its first port before the gate-in), and whether it reports from there.
+        self._ends: Counter[str] = Counter()  # by log: how many markers and distinct messages it must have so far
+        # The site of each box (its first port before the gate-in), and whether the box reports there.
         self._site: list[str | None] = [box.moves[0].site for box in plan.boxes]
         self._reports = [False] * len(plan.boxes)
         probes, chances, ships = np.random.SeedSequence(plan.seed).spawn(3)
@@ -144,7 +144,7 @@ class Unfolding:
         self._number += 1
 
     def _until(self, time: dt.datetime) -> Iterator[Step]:
-        """Everything due before ``time``."""
+        """Yield the steps of every action that is due before ``time``."""
         while self._heap and self._heap[0][0] < time:
             due, _, _, action = heapq.heappop(self._heap)
             yield from action(due)
@@ -179,7 +179,7 @@ class Unfolding:
         self._at(plan.starts + self.scenario.reading_interval, _REPORT, self._interval)
 
     def _no_backlog(self, between: tuple[str, str], time: dt.datetime) -> None:
-        """A ship at sea stores its readings before its link changes: see ``_up_to_date``."""
+        """Let a ship at sea store its readings before its link changes: see ``_backlog_barrier``."""
         for ship in between:
             if ship in self.plan.timetables and self.plan.timetables[ship].berthed_at(time) is None:
                 self._wait_at(time, self._up_to_date(ship))
@@ -198,7 +198,7 @@ class Unfolding:
             self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
 
     def _wait_at(self, time: dt.datetime, barrier: BarrierMaker) -> None:
-        """Before anything else at ``time``, wait at the barrier that ``barrier`` makes from the logs' ends then."""
+        """Schedule a barrier before everything else at ``time``; ``barrier`` makes it from the logs' ends then."""
 
         def wait(now: dt.datetime) -> Iterator[Step]:
             yield barrier(now, self._ends)
@@ -215,11 +215,11 @@ class Unfolding:
         return lambda time, ends: _backlog_barrier(ship, self._aboard(ship), time, ends)
 
     def _aboard(self, site: str) -> list[PlannedBox]:
-        """The boxes that report at a site."""
+        """Return the boxes that report at a site."""
         return [box for box in self.plan.boxes if self._reports[box.index] and self._site[box.index] == site]
 
     def _schedule_releases(self) -> None:
-        """A record before the end of a booking announces the end, so that no customer reads beyond it."""
+        """Publish the end of each booking an hour before it, so that no customer reads beyond the end."""
         releases: dict[dt.datetime, list[PlannedBox]] = {}
         for box in self.plan.boxes:
             if box.released:
@@ -234,7 +234,7 @@ class Unfolding:
     def _message(
         self, time: dt.datetime, site: str, topic: str, payload: bytes, kind: MessageKind, *, log: str, **facts: Any
     ) -> Publish:
-        """A message that becomes one record of a log whose holder never changes."""
+        """Return a message that becomes one record of a log whose holder never changes."""
         self._ends[log] += 1 if log in self._ends else 2  # the first record comes after the log's opening marker
         return Publish(time, site, topic, payload, kind, log=log, **facts)
 
@@ -257,7 +257,7 @@ class Unfolding:
         )
 
     def _falling(self, box: PlannedBox, stage: FallStage, time: dt.datetime) -> Iterator[Step]:
-        """The box's radio still reaches the ship; its ordinary reports end."""
+        """Publish one reading of a fall at the ship, which the box's radio still reaches; end its ordinary reports."""
         self._reports[box.index] = False
         ship = self._site[box.index]
         if ship is None:
@@ -275,7 +275,7 @@ class Unfolding:
         yield from ()
 
     def _is_heard(self, box: PlannedBox, time: dt.datetime) -> Iterator[Step]:
-        """Publish what the device kept, oldest first, each reading with the time at which it was taken."""
+        """Publish the readings that the device kept, oldest first; each still says when it was taken."""
         self._silent.discard(box.index)
         for reading in self._kept.pop(box.index, ()):
             if self._reports[box.index]:
@@ -287,9 +287,9 @@ class Unfolding:
         return reading
 
     def _interval(self, time: dt.datetime) -> Iterator[Step]:
-        """All boxes that can be heard report, each at its own moment after the full interval."""
+        """Let all boxes that can be heard report, each at its own time after the full interval."""
         if time + SPREAD > self.plan.ends:
-            return  # the last readings are those that all boxes can still give
+            return  # the last interval is the last one in which all boxes can still report
         self._at(time + self.scenario.reading_interval, _REPORT, self._interval)
         around = {name: self._ship_surroundings(name, time) for name in self.plan.timetables}
         around |= {name: surroundings(p, p, time, 0.0, at_sea=False) for name, p in self._ports.items()}
@@ -318,7 +318,7 @@ class Unfolding:
                 yield Publish(moment, site, bad.topic, bad.payload, MessageKind.BAD, detail=bad.reason)
 
     def _repeat(self, box: PlannedBox, reading: Publish, time: dt.datetime) -> Iterator[Step]:
-        """Let the device send a reading again, as without an acknowledgement, unless the box has moved since."""
+        """Publish a reading again, as a device without an acknowledgement does, unless the box has moved since."""
         if self._site[box.index] == reading.site and self._reports[box.index]:
             yield dataclasses.replace(reading, sim_time=time, kind=MessageKind.REPEAT, decides=False)
 
@@ -402,13 +402,13 @@ def _ends_of(boxes: Iterable[PlannedBox], ends: Mapping[str, int]) -> dict[str, 
 
 
 def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
-    """The booking office has stored the bookings; readings that depend on them come after."""
+    """Return a barrier: the booking office has stored the bookings. Readings that depend on them come after."""
     log = f"bookings.{office}"
     return VoyageBarrier(time, BarrierKind.RECORDED, f"{what} at {office}", site=office, log_ends={log: ends[log]})
 
 
 def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
-    """The port has custody of the boxes, so that it may grant it to others."""
+    """Return a barrier: the port has custody of the discharged boxes, so that it may grant it to others."""
     here = [box for box in work.discharged if box.falls is None]
     return VoyageBarrier(
         time,
@@ -425,7 +425,7 @@ def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int
 def _departure_barrier(
     work: CallWork, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
 ) -> VoyageBarrier:
-    """The ship has custody of what it loaded, and ship and port have all logs of the cargo."""
+    """Return a barrier: the ship has custody of the boxes it loaded, and ship and port have all logs of the cargo."""
     port = work.call.port
     return VoyageBarrier(
         time,
@@ -442,17 +442,17 @@ def _departure_barrier(
 def _backlog_barrier(
     ship: str, aboard: Iterable[PlannedBox], time: dt.datetime, ends: Mapping[str, int]
 ) -> VoyageBarrier:
-    """The ship has stored all its readings.
+    """Return a barrier: the ship has stored all its readings.
 
-    A voyage may run thousands of times faster than real time. Then a ship is weeks of readings behind, and an alert
-    would wait behind them.
+    A voyage may run thousands of times faster than real time. A ship's bridge may then be weeks of readings behind, and
+    an alert would come only after them.
     """
     what = f"{ship} has recorded all readings so far"
     return VoyageBarrier(time, BarrierKind.RECORDED, what, site=ship, log_ends=_ends_of(aboard, ends), gives_way=True)
 
 
 def _final_barrier(time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
-    """The voyage is over."""
+    """Return a barrier: the voyage is over, and the logs have everything."""
     return VoyageBarrier(
         time, BarrierKind.FINISHED, "all that was published is in the logs", log_ends=dict(sorted(ends.items()))
     )
@@ -462,7 +462,7 @@ _DAY = dt.timedelta(days=1)
 
 
 def figures(plan: VoyagePlan) -> dict[str, float]:
-    """Each of ``simulators.fleet.scenario.FIGURES``, counted in a plan."""
+    """Return each of ``simulators.fleet.scenario.FIGURES``, counted in a plan."""
     calls = [call for table in plan.timetables.values() for call in table.calls]
     outages = list(link_weather(plan).outages())
     at_sea = {fault.lot for fault in plan.scenario.faults if isinstance(fault, PowerLossFault)}
@@ -485,7 +485,7 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
 
 
 def unmet(plan: VoyagePlan) -> list[str]:
-    """The expectations whose figure the plan does not reach, each with what it has."""
+    """Return the expectations whose figure the plan does not reach, each with the figure that it has."""
     found = figures(plan)
     return [
         f"{expected.says}: {expected.figure} is {found[expected.figure]:g}, expected at least {expected.at_least:g}"

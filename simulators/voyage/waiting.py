@@ -38,12 +38,12 @@ log = logging.getLogger(__name__)
 
 
 class Waiter:
-    """Waits until a barrier's condition holds at the sites, and for silent sites to answer. The player calls ``wait``.
+    """Waits until a barrier's condition holds at the sites; while a site does not answer, it asks again.
 
     Args:
         timeout: Seconds without any progress after which a barrier fails.
-        check: Called at every poll; raises when something that the voyage needs has ended.
-        cut: The sites with a link that the scenario cuts now.
+        check: Called at every poll; raises if a worker that the voyage needs has ended.
+        cut: Returns the sites with a link that the scenario cuts now.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Waiter:
         """Wait until the barrier's condition holds, or until it gives way to a link that the scenario cuts.
 
         Raises:
-            BarrierTimeout: no progress for ``timeout`` seconds; names what is missing.
+            BarrierTimeout: no progress for ``timeout`` seconds; the message names what is missing.
         """
         moved_at = time.monotonic()
         before: list[str] = []
@@ -125,7 +125,7 @@ class Waiter:
         return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
 
     async def _missing_custody(self, site: str, containers: Collection[str]) -> list[str]:
-        """Return the containers whose log ``site`` does not hold by its ledgers, or has only in part."""
+        """Return the logs of which ``site`` is not the holder by its ledgers, or whose newest marker it lacks."""
         if not containers:
             return []
         view = await self.custody(site)
@@ -134,7 +134,7 @@ class Waiter:
         return foreign or await self._missing_records(site, {log: (view.marker(log) or 0) + 1 for log in logs})
 
     async def custody(self, site: str) -> CustodyView:
-        """The custody view of this site's ledgers now."""
+        """Return the custody view of this site's ledgers now."""
         cluster = await self._clusters.at(site)
         view = CustodyView()
         for entry in sifted(self._topology, await read_ledgers(cluster, site)).entries:
@@ -172,10 +172,10 @@ async def wait_until_settled(
     Args:
         folder: State folder; the replicators' status files there name the closed links.
         patience: Seconds without any progress after which this fails.
-        check: Called at each poll; raises when a replicator is gone for good.
+        check: Called at each poll; raises if a replicator was given up.
 
     Raises:
-        NotSettled: names a log that is still behind.
+        NotSettled: a log is still behind; the message names one.
     """
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         before: dict[str, int] = {}
@@ -209,7 +209,7 @@ async def wait_for_status(topology: Topology, folder: Path, patience: float = ST
 
 
 async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
-    """Records missing per link and log."""
+    """Return the number of missing records by log and link, without closed links."""
     ends = {site: await _all_ends(await clusters.at(site)) for site in topology.sites}
     closed = _closed(topology, folder)
     out = {}
@@ -224,7 +224,7 @@ async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dic
 
 
 def _carries(topology: Topology, link: Link, topic: str) -> bool:
-    """Whether the target must have the log. Logs of ``aboard`` links depend on custody and are left out."""
+    """Return whether the target must have the log; False for a stream ``aboard`` the link, which follows custody."""
     log = parse_log(topic)
     if log is None or not topology.takes(link, log) or topology.fixed_holder(topic) == link.to:
         return False
@@ -236,7 +236,7 @@ def _closed(topology: Topology, folder: Path) -> set[str]:
 
 
 def reported_links(topology: Topology, folder: Path) -> Iterator[dict[str, Any]]:
-    """Every link in the replicators' status files."""
+    """Yield every link in the replicators' status files."""
     for site in topology.sites:
         file = run_folder(folder, site) / f"replicator.{site}.json"
         if file.exists():
@@ -250,7 +250,7 @@ async def _all_ends(cluster: Cluster) -> dict[str, int]:
 
 
 async def container_logs(cluster: Cluster, topology: Topology) -> list[str]:
-    """This cluster's logs of streams whose insert point moves with the container."""
+    """Return this cluster's logs of streams whose insert point moves with the container."""
     names = []
     for topic in await cluster.topics():
         log = parse_log(topic)

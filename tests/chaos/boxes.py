@@ -1,10 +1,10 @@
-"""Simulate boxes that move at random between ports and ships and publish it; record what they publish.
+"""Move simulated boxes at random between ports and ships, publish their readings and events, and record the readings.
 
 A box is at one place at a time. Some of its messages reach the wrong site, it moves on before custody has followed it,
 it leaves through one port's gate and comes in at another's, and operators grant and seize custody by hand.
 
-A lorry may be faster than the news that its box has left, but no box is new at two ports: nobody can prevent two ports
-from opening a log when neither knows that the other has, and the ledgers then report it (``SplitCustodyError``).
+A box comes in at another port only when that port knows the box's log. Two ports that do not know of each other's log
+would both open one. Nothing can prevent that; the ledgers then report it (``SplitCustodyError``).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from topologies.model import SiteKind, Topology
 EVENTS: Final = "fairlead/v1/events"
 WRONG_SITE: Final = 0.08
 SENT_TWICE: Final = 0.1
-SEIZED: Final = 0.4  # share of the orders by hand
+SEIZED: Final = 0.4  # share of the operators' orders
 MOST_BOOTS: Final = MAX_BOOTS - 2  # a log remembers MAX_BOOTS boots of a device and recognises no repeats of older ones
-_PATIENCE: Final = 30  # seconds that a lorry waits at a gate
+_PATIENCE: Final = 30  # seconds to wait until the next port knows the log of a box
 _serials = itertools.count(100_000)
 _events = itertools.count()
 
@@ -96,7 +96,7 @@ class Harbour:
         self.done["readings at the wrong site" if at != box.at else "readings"] += 1
 
     async def move(self, box: Box, chance: random.Random) -> None:
-        """Move the box to a ship, a port, or through the gate."""
+        """Load the box onto a ship, discharge it, or send it out through one gate and in through another."""
         if box.at in self.ships:
             to = chance.choice(self.ports)
             self.say("DISC", box, at=box.at, UNLocationCode=self._topology.sites[to].unlocode)
@@ -120,7 +120,7 @@ class Harbour:
         return False
 
     def say(self, code: str, box: Box, *, at: str, **more: Any) -> str:
-        """Publish an event at its site; return its id."""
+        """Publish an event of a box at site ``at``; return its id."""
         name = f"{box.number}-{next(_events)}"
         self._senders[at].send(EVENTS, event(code, number=box.number, event_id=name, at=now(), **more))
         self.done[code] += 1
@@ -128,14 +128,14 @@ class Harbour:
 
     async def give(self, log: str, *, at: str, to: str, term: int) -> None:
         """Order the holder of a log to give it to a ship."""
-        with contextlib.suppress(FairleadError):  # the site is away: another time
+        with contextlib.suppress(FairleadError):  # the site is away; the caller orders again later
             await self._operators.grant(log, at=at, to=to, term=term)
             self.done["orders to give a log to a ship that never had it"] += 1
 
     async def order(self, box: Box, chance: random.Random) -> None:
-        """Order a custody change by hand: to the place of the box if custody is elsewhere, else to any site.
+        """Order a seizure at a random port, or a grant: to the place of the box, or if it has custody, to any site.
 
-        The operator's knowledge may be out of date; the bridge then refuses the order.
+        The operator knows what a random site knows. That may be out of date; the bridge then refuses the order.
         """
         somewhere = chance.choice([*self.ports, *self.ships])
         try:
@@ -148,6 +148,6 @@ class Harbour:
             to = box.at if grant.to_site != box.at else somewhere
             if to != grant.to_site:
                 await self._operators.grant(box.log, at=grant.to_site, to=to, term=grant.term)
-        except FairleadError as error:  # the site does not answer: no order today
+        except FairleadError as error:  # the site does not answer: skip this order
             if not error.retriable:
                 raise

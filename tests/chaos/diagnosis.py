@@ -1,6 +1,7 @@
-"""Tell why readings are not in their log: which site holds it by whose ledgers, who keeps the readings, who waits.
+"""Describe why readings are missing in their log, for a person who looks at a failed storm.
 
-For a person who looks at a failed storm. It only reads, and says what it finds; it judges nothing.
+The description shows, for each site, who holds the log by that site's ledgers and which copies and strays logs have the
+missing readings. It only reads, and draws no conclusion.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _COUNTED: Final = (
 
 
 class Diagnosis:
-    """Describes logs that lack readings, from all that the sites have."""
+    """Describe logs that lack readings, from the ledgers, copies and strays of all sites."""
 
     def __init__(self, world: World, clusters: Clusters) -> None:
         self._world = world
@@ -75,7 +76,7 @@ class Diagnosis:
         return lines + await self._history(log)
 
     def _grant(self, log: str, ledgers: Ledgers) -> str:
-        """Return the newest grant of a log that the readers of a site's ledgers believe."""
+        """Describe the newest grant of a log that the readers of a site's ledgers accept."""
         believed = sifted(self._world.topology, ledgers)
         grant = view_of(believed.entries).grant(log)
         if grant is None:
@@ -87,7 +88,7 @@ class Diagnosis:
         )
 
     async def _history(self, log: str) -> list[str]:
-        """Return the sites that a log was ever given to, and every entry about it, each from its own site."""
+        """Return the sites that no entry ever gave the log to, then every entry about it, as its own site has it."""
         lines: list[str] = []
         given: set[str | None] = set()
         for site in self._world.sites:
@@ -107,7 +108,7 @@ class Kept:
         self.events: dict[int, str] = {}
 
     def lines(self, lost: Collection[Name]) -> list[str]:
-        """Say which of the lost readings are here, and which events."""
+        """Return lines that say which of the lost readings this strays log has, and which events."""
         offsets = [self.readings[name] for name in lost if name in self.readings]
         lines: list[str] = []
         if offsets:

@@ -58,7 +58,7 @@ def names(log: Sequence[Stored]) -> Counter[Name]:
 
 
 def view_of(entries: Iterable[LedgerEntry]) -> CustodyView:
-    """Return who holds every log by these entries."""
+    """Return the holder of every log according to these entries."""
     view = CustodyView()
     for entry in entries:
         if isinstance(entry, CustodyEntry):
@@ -125,9 +125,7 @@ def in_terms(log: str, copy: Sequence[Stored]) -> list[str]:
 
 
 def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry]) -> list[str]:
-    """I6: the ledgers have every term of the log, granted once, from the offset of its marker, by the site that held
-    the log.
-    """
+    """I6: the ledgers have every term of the log once, from the offset of its marker, granted by the log's holder."""
     of_log = chain(log, entries)
     wrong = [f"{log}: {split}" for split in of_log.splits]
     wrong += [f"{log}: no ledger has terms {first} to {last}" for first, last in of_log.missing]
@@ -142,9 +140,7 @@ def in_ledgers(log: str, copy: Sequence[Stored], entries: Sequence[LedgerEntry])
 
 
 def _gave(before: TermInterval, after: TermInterval) -> bool:
-    """Return whether the site that granted the log had the right to: its holder, or for a box outside, the site that it
-    left.
-    """
+    """Return whether the right site granted the log: its holder or, for a box outside, the site that the box left."""
     if before.holder is not None:
         return after.granted_by == after.from_site == before.holder
     came_back = after.holder == before.from_site
@@ -152,9 +148,9 @@ def _gave(before: TermInterval, after: TermInterval) -> bool:
 
 
 def _without_crashed_givers(markers: Sequence[tuple[int, int]], told: Sequence[TermInterval]) -> list[tuple[int, int]]:
-    """Drop markers of crashed grants: those that a seizure followed before the granting site wrote its ledger entry.
+    """Drop the markers of grants whose site crashed before its ledger entry, if a seizure followed.
 
-    When that site is back, the ledgers have gone beyond that term, and it writes no entry.
+    When that site is back, the ledgers have gone beyond that term, so it writes no entry.
     """
     events = {(each.term, each.marker_offset): each.event for each in told}
     found: list[tuple[int, int]] = []

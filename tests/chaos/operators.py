@@ -38,7 +38,7 @@ class Operators:
         self._done["orders to grant"] += 1
 
     async def seize(self, log: str, *, at: str, term: int) -> None:
-        """Order a site to take a log, but only when the previous such order has its answer and this site knows it.
+        """Order a site to seize a log, but only when the previous seizure has its answer and this site knows it.
 
         Raises:
             FairleadError: a site is away.
@@ -47,7 +47,7 @@ class Operators:
         for earlier in self._seizures[log]:
             answer = _answer(await self._entries(earlier.at_site, log), earlier)
             if answer is None:
-                await self._give(earlier)  # the order may never have arrived; a bridge carries out an order once
+                await self._give(earlier)  # it may never have arrived; a bridge carries out each order only once
                 return
             if isinstance(answer, CustodyEntry) and answer not in known:
                 return

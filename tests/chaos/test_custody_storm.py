@@ -169,7 +169,7 @@ class Aftermath:
         return await stored(cluster, topic) if topic in await cluster.topics(refresh=True) else []
 
     async def _call_in(self) -> None:
-        """Publish a gate-in for every box that has left: where it is, or at the port that it left."""
+        """Publish a gate-in for every box without a holder: at the port where it is, or else where it left."""
         view = await self.view()
         for box in self._boxes:
             grant = view.grant(box.log)
@@ -189,7 +189,7 @@ class Aftermath:
                 keeps = (log, ship) not in given and await kept_at(await self._clusters.at(ship), ship, log)
                 if keeps and lost & keeps.readings.keys():
                     await self._harbour.give(log, at=grant.to_site, to=ship, term=grant.term)
-                    break  # the next one needs the next term
+                    break  # another grant needs the next term
 
     async def view(self) -> CustodyView:
         return view_of(await self.entries())
@@ -204,7 +204,7 @@ class Aftermath:
         return found
 
     async def seized(self) -> dict[str, int]:
-        """Count seizures, reports of copies with records beyond a seizure, and the readings kept from such copies."""
+        """Count seizures, returns (reports of a copy with records beyond one), and readings kept from such copies."""
         entries = set(map(encode, await self.entries()))
         found = [ledger_entries.decode(each) for each in entries]
         seizures = [each for each in found if isinstance(each, CustodyEntry) and each.event == "SEIZURE"]

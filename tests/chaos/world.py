@@ -1,4 +1,4 @@
-"""Run a topology as in production, to be harmed: brokers, and a bridge and a replicator per site as processes.
+"""Run a topology as in production, for tests that damage it: brokers, bridges and replicators as processes.
 
 Every killed process comes back: the supervisor restarts workers, and the test restarts the brokers it kills. Every pair
 of sites has a link that the test can cut. Mosquitto is left alone: it saves what it has acknowledged only every few
@@ -40,8 +40,8 @@ _LOOK: Final = 0.1
 class World:
     """Run the sites of a topology's file, empty at first, with all their workers, while the context is open.
 
-    ``FAIRLEAD_HOME`` and ``FAIRLEAD_TEST_WAYS`` must be set (the fixture ``home``). Afterwards everything is stopped,
-    and deleted unless an error ends it. ``lines`` are by (target, source); ``done`` counts the faults.
+    The fixture ``home`` sets ``FAIRLEAD_HOME`` and ``FAIRLEAD_TEST_WAYS``, which this needs. At the end everything is
+    stopped, and deleted unless an error ended it. ``lines`` has a proxy per (target, source); ``done`` counts faults.
     """
 
     def __init__(self, source: Path) -> None:
@@ -99,7 +99,7 @@ class World:
             await asyncio.sleep(seconds)
         finally:
             for line in lines:
-                line.reset()  # what the link has dropped does not arrive later
+                line.reset()  # traffic that the link has dropped must not arrive later
                 line.mend()
 
     async def harm(self, chance: random.Random, site: str) -> None:
@@ -159,7 +159,7 @@ class World:
         for each in self.workers.all():
             if each.pid is not None:
                 os.kill(each.pid, signal.SIGUSR1)
-        await asyncio.sleep(1.0)  # nothing announces that they have
+        await asyncio.sleep(1.0)  # nothing announces that they have logged it
 
     async def _open(self, stack: contextlib.AsyncExitStack) -> None:
         specs = [SiteSpec(name, tuple(service_users(self.topology, name))) for name in self.sites]

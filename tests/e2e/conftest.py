@@ -1,4 +1,4 @@
-"""The installed command line as a user runs it, in its own processes and its own home."""
+"""Run the command line as a user does: in its own processes, with its own home."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What a command printed and how it ended."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -29,7 +29,7 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class Cli:
-    """Runs ``fairlead`` with a home of its own and no terminal."""
+    """Run ``fairlead`` with a home of its own and no terminal."""
 
     home: Path
 
@@ -55,7 +55,7 @@ class Cli:
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """``fairlead`` on a fresh home; big-blue's and minimal's sites are stopped and forgotten afterwards."""
+    """Provide ``fairlead`` with a fresh home; afterwards delete the sites of big-blue and minimal."""
     run = Cli(tmp_path_factory.mktemp("home"))
     yield run
     for topology in ("big-blue", "minimal"):

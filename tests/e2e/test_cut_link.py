@@ -1,4 +1,4 @@
-"""A voyage on real brokers whose ship loses its satellite at sea: no reading is lost, and the report lists the cut."""
+"""A ship loses its satellite at sea during a voyage: no reading is lost, and the report lists the cut."""
 
 from __future__ import annotations
 

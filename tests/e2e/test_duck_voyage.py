@@ -1,4 +1,4 @@
-"""The duck voyage through the command line, from sensor to Delta table and customer, and the commands afterwards."""
+"""Run the duck voyage by command, from sensor to Delta table and customer feed, then the commands that inspect it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PORTS = {"los-angeles", "tokyo", "singapore", "sydney"}
 
 @pytest.fixture(scope="module")
 def voyage(cli: Cli) -> Ran:
-    """A small voyage, with messages that no bridge can use mixed in."""
+    """Run a small voyage in which some messages are invalid."""
     return cli(
         "voyage", "run", "big-blue", "--containers", "24", "--seed", "7", "--with-bad",
         "--report", str(cli.home / "report"), "--json", timeout=1100,
@@ -56,7 +56,7 @@ def test_customers_read_their_own_and_nothing_else(report: Any) -> None:
     assert report["customers"].keys() == {"ducks", "yellow", "red", "toyshop", "singapore-mpa"}
     for name, figures in report["customers"].items():
         assert figures["read"] == figures["entitled"]
-        assert (figures["entitled"] > 0) == (name != "toyshop")  # whose feed is coarse: no single readings
+        assert (figures["entitled"] > 0) == (name != "toyshop")  # toyshop's feed is coarse: it has no single readings
         assert figures["foreign_read"] == figures["repeated"] == 0
         assert figures["refused"]
         assert not figures["wrongly_allowed"]
@@ -66,7 +66,7 @@ def test_the_files_of_the_report(report: Any, cli: Cli) -> None:
     assert json.loads((cli.home / "report/report.json").read_text()) == report
     page = (cli.home / "report/report.html").read_text()
     assert "Every line is true" in page
-    assert "<script src" not in page  # needs no network
+    assert "<script src" not in page  # the page needs no network
 
 
 def test_workers_are_stopped_and_sites_stay(report: Any, cli: Cli) -> None:

@@ -1,6 +1,6 @@
-"""The duck voyage at its full size with twenty customers, by make chaos: no customer reads a byte of another.
+"""Run the full duck voyage with twenty customers (``make chaos``): no customer reads a byte of another.
 
-``tests/integration/shore/test_leaks.py`` is the same with less, in every run of the tests.
+``tests/integration/shore/test_leaks.py`` is a smaller version that always runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user gets to see when something is wrong: a clear message, the documented exit code, nothing half-started."""
+"""If something is wrong, a user gets a clear message and the documented exit code, and nothing stays half-started."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_a_voyage_goes_on_when_its_replicator_and_its_bridge_are_killed(cli: Cli
 
 
 def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
-    """Sites stay up, as after any voyage; bridges and replicators that the voyage started are gone. Before that, it is
-    paused from another terminal, and goes on."""
+    """A voyage can be paused and resumed from another terminal. Ctrl-C ends its bridges and replicators, and leaves the
+    sites up, as after any voyage."""
     assert cli("voyage", "pause").code == 4, "nobody sails"
     sailing = subprocess.Popen(  # noqa: S603 - our own command
         cli.command("voyage", "run", "minimal", "--speed", "3600", "--report", str(cli.home / "never")),

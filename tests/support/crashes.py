@@ -1,8 +1,8 @@
 """Plant crashes: end a run of a shore job before or after its n-th write, as if the Spark driver had died there.
 
-Every write of shore goes through one of ``WRITES``: delta-rs's commits, Spark's commits, and appends to feeds. A
-planted crash leaves the same state as a kill: the tables as they were at that moment, and no commit in Spark's
-checkpoint.
+Every write of shore goes through one of these: commits of Spark (appends and MERGE) and of delta-rs, and appends to
+feeds, which tasks make before the commit that follows from them. A planted crash leaves the same state as a kill: the
+tables as they were at that moment, and no commit in Spark's checkpoint.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import delta.tables
 import pyspark.sql.readwriter
 
-import shore.feeds.writer
-import shore.jobs.feeds
-import shore.jobs.readings
 import shore.jobs.runner  # imports all modules that write
+import shore.sink.exactly_once
 
 Side = Literal["before", "after"]
 
@@ -83,9 +82,9 @@ def planted(plan: Plan) -> Iterator[Plan]:
         if name.startswith("shore.") and hasattr(module, "write_deltalake")
     ]
     places.append((pyspark.sql.readwriter.DataFrameWriter, "save"))
-    places.append((shore.feeds.writer, "append"))
-    places.append((shore.jobs.feeds, "append"))
-    places.append((shore.jobs.readings, "commit_files"))
+    places.append((delta.tables.DeltaMergeBuilder, "execute"))
+    places.append((shore.sink.exactly_once.FeedSink, "append"))
+    places.append((shore.sink.exactly_once.FeedSink, "_commit"))
     before = [(owner, name, getattr(owner, name)) for owner, name in places]
     try:
         for owner, name, write in before:
@@ -96,21 +95,18 @@ def planted(plan: Plan) -> Iterator[Plan]:
             setattr(owner, name, write)
 
 
-def crash_everywhere(
-    batch: Callable[[int], Callable[[], None]], check: Callable[[], None], sides: Sequence[Side] = ("after",)
-) -> int:
-    """Run batches, each of which crashes one write later than the one before, until a batch has no such write.
+def crash_everywhere(batch: Callable[[int], Callable[[], object]], check: Callable[[], None]) -> int:
+    """Run batches, each of which crashes after a later write than the one before, until a batch has no such write.
 
     After each crash the batch runs again and ``check`` must pass. Return the number of writes in a batch.
 
     Args:
         batch: Return the work of the n-th batch; the work must be the same at each call.
         check: Fail unless the tables are right.
-        sides: Crash before the write, after it, or both; each is a batch of its own.
     """
-    for number, (at, side) in enumerate((at, side) for at in itertools.count() for side in sides):
-        work = batch(number)
-        with planted(Plan(at, side)) as plan:
+    for at in itertools.count():
+        work = batch(at)
+        with planted(Plan(at, "after")) as plan:
             try:
                 work()
             except PlantedCrash:

@@ -33,6 +33,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.booking import Booking
+from shore.jobs.runner import JOBS
 from simulators.fleet import scenario_file
 from simulators.voyage.voyage import Voyage
 from tests.integration.shore.world import World as Corner
@@ -97,6 +98,8 @@ SHIPPERS
 shore: {at: los-angeles}
 """
 
+BOOKINGS = next(job.name for job in JOBS.values() if "bookings" in job.tables)
+"""The job that keeps table ``bookings``, which feeds follow."""
 
 SAID_FROM = int(dt.datetime(2026, 8, 1, tzinfo=dt.UTC).timestamp() * 1000)
 
@@ -165,10 +168,11 @@ def sailed(
         office = f"bookings.{HQ}"
         first = records | {office: [said(number, one) for number, one in enumerate(booked)]}
         then = {office: [said(number, one) for number, one in enumerate(corrected, len(booked))]}
-        for appended, jobs in ((first, ("readings", "operations", "feeds")), (then, ("operations", "feeds"))):
+        for appended, jobs in ((first, ("readings", "operations", BOOKINGS)), (then, ("operations", BOOKINGS))):
             for site in topology.sites:
                 Corner(resolver.kafka(site, ADMIN)).append(appended)
             patient(partial(work, jobs))
+            patient(partial(work, ("feeds",)))
         topics = copy_feeds(resolver)
         everything = Sailed(*(placed(told, logs) for told in (readings, alerts, events, custody)))
         feeds = feeds_of(topology, everything, holds(booked), holds([*booked, *corrected]))

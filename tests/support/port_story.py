@@ -12,17 +12,24 @@ import datetime as dt
 import json
 import math
 from collections.abc import Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.names import container_check_digit
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
+from shore.alerts.machine import State, advance
+from shore.alerts.rules import COLUMNS, reading_of
 from shore.paths import TablePaths
+from shore.tables.alerts_ashore import table_of
+from shore.tables.graph import DERIVED
 from shore.tables.reference import owner_rows, site_rows
-from shore.verify.catalogue import DERIVED
+from tests.support.oracle.tables import ORACLES
 from tests.support.tables import fill
 from topologies.drawing.seachart import ports
 from topologies.loader.load import load
@@ -51,7 +58,7 @@ _FROM, _TO = (1.26, 103.84), (35.61, 139.79)
 
 
 def write(folder: Path) -> None:
-    """Write every table of the story into the state folder of a topology; the jobs' own code makes the derived ones."""
+    """Write every table of the story into the state folder of a topology; DuckDB makes the derived ones."""
     fill(folder, rows())
     derive(folder)
 
@@ -59,10 +66,29 @@ def write(folder: Path) -> None:
 def derive(folder: Path, *names: str) -> None:
     """Make these derived tables, or all, from the inputs in the folder; missing inputs are created empty."""
     paths = TablePaths.of(folder)
-    wanted = [entry for entry in DERIVED if not names or entry.table in names]
-    fill(folder, {name: () for entry in wanted for name in (*entry.inputs, entry.table)})
-    for entry in wanted:
-        write_deltalake(DeltaTable(paths.table(entry.table)), entry.everything(paths), mode="overwrite")
+    wanted = [each for each in DERIVED if not names or each.table.name in names]
+    fill(folder, {name: () for each in wanted for name in (*each.inputs, each.table.name)})
+    for each in wanted:
+        name = each.table.name
+        if name == "outlook":
+            continue  # no report shows it; it stays empty
+        made = _alerts_ashore(paths) if name == "alerts_ashore" else ORACLES[name](paths)
+        write_deltalake(DeltaTable(paths.table(name)), made, mode="overwrite")
+
+
+def _alerts_ashore(paths: TablePaths) -> pa.Table:
+    rows = DeltaTable(paths.table("readings")).to_pyarrow_dataset().to_table().to_pylist()
+    rows.sort(key=itemgetter("log", "log_offset"))
+    states: list[State] = []
+    for log, of_log in groupby(rows, key=itemgetter("log")):
+        values = ([row[name] for name in COLUMNS] for row in of_log)
+        states += advance(log, None, [reading_of([*v[:5], micros(v[5]), *v[6:]]) for v in values])[1]
+    return table_of(states)
+
+
+def micros(time: dt.datetime) -> int:
+    """Return microseconds since 1970."""
+    return (time - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 def rows() -> dict[str, list[Row]]:

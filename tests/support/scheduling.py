@@ -1,7 +1,9 @@
 """Decide which tests share a worker process, and which start first.
 
-A file stays together, as do all tests of shore that use Spark and brokers. Long groups start before the rest, so that
-no worker is still running one when the others have finished.
+A file stays together. Two workers start with the files of shore that use Spark, each with one session for all of them;
+they keep both cores busy: a voyage beside them waits longer for a Python worker than Spark allows (ten seconds). A
+third worker starts with the others. Long files come first, so that no worker is still running one when the others have
+finished.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from typing import Any, Final
 
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-SPARK: Final = "tests/integration/shore/"  # they share one Spark session
+SPARK: Final = "tests/integration/shore/"
+SESSIONS: Final = 2  # workers that start with Spark
 LONG: Final = (
-    SPARK,
     "tests/integration/replication/test_seizure.py",
     "tests/integration/replication/test_states_of_history.py",
     "tests/integration/replication/test_faults_leaders.py",
-    "tests/e2e/test_duck_voyage.py",  # not at the same time as Spark's at the start: both want more than a core
+    "tests/e2e/test_duck_voyage.py",
     "tests/integration/replication/test_faults_kills.py",
     "tests/e2e/test_trouble.py",
     "tests/e2e/test_cut_link.py",
@@ -29,10 +31,7 @@ LONG: Final = (
     "tests/integration/edge/test_seizure.py",
     "tests/integration/replication/test_tails.py",
     "tests/unit/edge/custody/model/test_model.py",
-    "tests/unit/shore/jobs/test_crash_points.py",
-    "tests/unit/shore/jobs/test_operators_tables.py",
     "tests/integration/replication/test_histories.py",
-    "tests/unit/shore/jobs/test_conditions_batches.py",
     "tests/integration/edge/test_kills.py",
     "tests/integration/replication/test_without_past.py",
     "tests/integration/replication/test_graphs.py",
@@ -46,7 +45,7 @@ LONG: Final = (
     "tests/integration/replication/test_content_wrap.py",
     "tests/integration/replication/test_faults_credentials.py",
 )
-"""Groups of more than ten seconds, in the order in which they start.
+"""Other groups of more than ten seconds, in the order in which they start.
 
 After them start the other groups that run sites, and last those of ``tests/unit``, the ones with many tests first.
 """
@@ -55,13 +54,15 @@ UNIT: Final = "tests/unit/"
 
 def scope_of(nodeid: str) -> str:
     """Return the name of the group that a test belongs to; a group runs in one worker."""
-    return SPARK if nodeid.startswith(SPARK) else nodeid.partition("::")[0]
+    return nodeid.partition("::")[0]
 
 
-def longest(waiting: Collection[str]) -> str | None:
-    """Return the waiting group that must start before all others; None when only short ones wait."""
-    long = (scope for scope in LONG if scope in waiting)
-    return next(long, None) or next((scope for scope in waiting if not scope.startswith(UNIT)), None)
+def longest(waiting: Collection[str], worker: int) -> str | None:
+    """Return the waiting group that a worker (counted from 0) must start with; None when only short ones wait."""
+    spark = [scope for scope in waiting if scope.startswith(SPARK)]
+    others = [scope for scope in LONG if scope in waiting]
+    others += [scope for scope in waiting if scope not in LONG and not scope.startswith((SPARK, UNIT))]
+    return next(iter([*spark, *others] if worker < SESSIONS else [*others, *spark]), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
@@ -75,7 +76,7 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist
         return scope_of(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        first = longest(self.workqueue)
+        first = longest(self.workqueue, self.nodes.index(node))
         if first is not None:
             self.workqueue.move_to_end(first, last=False)
         super()._assign_work_unit(node)

@@ -13,6 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import create
 
 Rows = Mapping[str, Iterable[Mapping[str, Any]]]
 
@@ -26,7 +27,7 @@ def fill(folder: Path, rows: Rows) -> None:
     for name, found in rows.items():
         table, listed = TABLES[name], list(found)
         location = TablePaths.of(folder).table(name)
-        table.create(location)
+        create(table, location)
         known = set(table.plain_schema.names)
         if strange := {column for row in listed for column in row} - known:
             raise ValueError(f"table {name} has no column {', '.join(sorted(strange))}")
@@ -39,6 +40,8 @@ def age(paths: TablePaths, table: str, days: float) -> None:
     """Make all entries of the table's Delta log, and its files, older by this much."""
     root = Path(paths.table(table))
     back = int(days * 86_400_000)
+    for checksum in root.rglob(".*.crc"):  # Hadoop's, of what is changed here
+        checksum.unlink()
     for file in (root / "_delta_log").glob("*.json"):
         lines = [json.loads(line) for line in file.read_text().splitlines()]
         for action in lines:

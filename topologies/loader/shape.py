@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
@@ -157,6 +157,10 @@ _NOT_HERE = (
 )
 
 
+_RENAMED: Final[dict[KeyPath, str]] = {("shore", "storage"): "tables"}
+"""Keys of older releases, by path, and what they are now."""
+
+
 def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
     """Build the topology. Return None and the mistakes if its form is wrong."""
     if not isinstance(data, dict):
@@ -184,6 +188,9 @@ def _unknown(item: shape.Unknown, origins: Origins) -> Mistake:
     place = replace(place, excerpt=f"{shown}: …" if shown.endswith(key) else "")
     if is_secret_key(key):
         return place.mistake(item.path, "a secret in a topology", _NOT_HERE)
+    renamed = _RENAMED.get(item.path)
+    if renamed is not None:
+        return place.mistake(item.path, f"the key is {renamed} now", f"{renamed} with the same value")
     return place.mistake(item.path, "there is no such key", ", ".join(item.valid), nearest(key, item.valid))
 
 
@@ -194,7 +201,7 @@ def _user_info(data: Any, path: KeyPath, origins: Origins) -> list[Mistake]:
             return [m for key, value in data.items() for m in _user_info(value, (*path, key), origins)]
         case list():
             return [m for index, value in enumerate(data) for m in _user_info(value, (*path, index), origins)]
-        case str() if path[-1] in ("bootstrap", "host", "storage", "master") and has_user_info(data):
+        case str() if path[-1] in ("bootstrap", "host", "tables", "master") and has_user_info(data):
             return [origins.of_value(path).mistake(path, "a secret in an address", _NOT_HERE)]
         case _:
             return []

@@ -17,6 +17,7 @@ from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
+from shore.storage import open_paths
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 app = typer.Typer(help="Write a report about one container or one port.", no_args_is_help=True)
@@ -145,8 +146,7 @@ def _writing(where: Path, what: str) -> Iterator[None]:
 
 
 def _places(context: Context) -> TablePaths:
-    shore = context.topology.shore
-    return TablePaths.of(context.folder, shore.storage if shore else None)
+    return open_paths(context.topology.shore, context.folder)
 
 
 def _plain(report: msgspec.Struct) -> Any:

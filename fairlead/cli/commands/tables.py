@@ -25,6 +25,7 @@ from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
 from shore.paths import CUSTOMERS, TablePaths
 from shore.read import ColumnInfo, TableInfo
+from shore.storage import open_paths
 from shore.tables import Table as Declared
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
@@ -181,7 +182,7 @@ def tables(
     Example: fairlead tables conditions
     """
     context = open_topology(topology)
-    paths, kept = TablePaths.of(context.folder, _storage(context)), kept_tables(context.topology)
+    paths, kept = open_paths(context.topology.shore, context.folder), kept_tables(context.topology)
     if name is not None and name in VIEWS:
         view, columns = VIEWS[name], read.view_columns(name)
         body = msgspec.to_builtins(view) | {"columns": msgspec.to_builtins(columns)}
@@ -243,7 +244,8 @@ def _cell(value: Any) -> str:
 
 
 def _storage(context: Context) -> str | None:
-    return context.topology.shore.storage if context.topology.shore else None
+    paths = open_paths(context.topology.shore, context.folder)
+    return None if paths.is_local and paths.base == str(context.folder) else paths.base
 
 
 def _json(info: read.TableInfo, declared: Declared) -> dict[str, Any]:

@@ -132,7 +132,7 @@ Append = Callable[..., None]
 
 @pytest.fixture
 def append(world: World) -> Append:
-    """Append one record as the super user: ``append("port", "feeds.ducks", b"…", fairlead=b"marker")``."""
+    """Return a function that appends as the super user: ``append("port", "feeds.ducks", b"…", fairlead=b"marker")``."""
 
     def one(site: str, topic: str, value: bytes, **headers: bytes) -> None:
         failed: list[object] = []
@@ -166,7 +166,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
-    """Run a command; after the test, every output is searched for passwords."""
+    """Return a function that runs a command; after the test, search every output for passwords."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(world.local.folder.parent))
     monkeypatch.setenv("COLUMNS", "200")
     outputs: list[str] = []

@@ -29,7 +29,6 @@ DENIED = Binding("User:ducks", "TOPIC", "LITERAL", "feeds.ducks", "READ", "DENY"
 
 
 def test_applying_twice_changes_nothing_and_is_quick(world: World) -> None:
-    """Applying a second time changes nothing and is quick."""
     with SteadyClock() as clock:
         results = apply_topology(world.topology, world.resolver)
         assert clock.seconds < 10
@@ -66,7 +65,6 @@ def test_drift_is_found_and_undone(world: World) -> None:
 
 
 def test_a_site_that_does_not_answer_is_reported_and_the_others_are_done(world: World) -> None:
-    """A site that does not answer is reported, and the others are applied."""
     gone = KafkaAddress(bootstrap="127.0.0.1:1", security="SASL_PLAINTEXT")
     topology, resolver = outside(world, gone)
     with Client(world.kafka(PORT)) as client:

@@ -63,8 +63,7 @@ def answers(endpoint: KafkaEndpoint, tried: list[Request]) -> dict[str, Answer]:
 def test_every_kind_of_request_about_others_is_refused_to_a_customer_and_understood_of_the_administrator(
     world: World,
 ) -> None:
-    """The broker refuses every kind of request about others to a customer, and understands it from the
-    administrator."""
+    """The broker refuses a customer every kind of request about others, and accepts each from the administrator."""
     refused = answers(world.kafka(PORT, ATTACKER), TRIED)
     allowed = answers(world.kafka(PORT), TRIED)
     assert len(refused) == len(TRIED), "labels are unique"
@@ -123,7 +122,7 @@ def commit(world: World, user: str, topic: str) -> None:
 
 
 def test_who_has_passwords_is_told_to_nobody_who_asks_for_all(world: World) -> None:
-    """No user who asks for all users with passwords gets an answer.
+    """A customer who asks for all users with passwords is refused or gets no answer; the administrator gets the list.
 
     To a refused request for "all users" Kafka 4.3.1 sends no answer at all: it fails while building one.
     """
@@ -202,7 +201,6 @@ async def _as_task(attack: Callable[[], Awaitable[None]]) -> None:
 
 
 def test_a_thousand_logins_right_and_wrong_keep_nobody_out(world: World, append: Append) -> None:
-    """A thousand logins, with right and wrong passwords, lock nobody out."""
     append(PORT, FOREIGN, b"x")
     right = world.kafka(PORT, ATTACKER)
     wrong = dataclasses.replace(right, password=SecretStr("guessed"))
@@ -221,7 +219,7 @@ def test_a_thousand_logins_right_and_wrong_keep_nobody_out(world: World, append:
                     outcomes["in"] += 1
                 except AuthenticationFailed:
                     outcomes["out"] += 1
-                except (ConnectionLost, RequestTimeout):  # neither answer: the broker was held up
+                except (ConnectionLost, RequestTimeout):  # neither accepted nor refused: the broker was busy
                     continue
                 return
 

@@ -89,7 +89,7 @@ def judged(client: Client, topic: str) -> set[str]:
 
 
 def test_kafka_judges_as_we_do(world: World) -> None:
-    """Kafka's decisions equal those of our evaluation."""
+    """Kafka allows exactly the operations that ``decide`` computes from the ACLs."""
     with Client(world.kafka(PORT, "ducks")) as ducks:
         for rules in WORLDS:
             with holding(world, *rules) as held:
@@ -131,7 +131,7 @@ def test_a_cluster_as_the_topology_says_and_no_tables_yet(run: Any) -> None:
 
 
 def test_what_a_cluster_lets_read_against_the_topology(world: World, run: Any) -> None:
-    """The audit reports users who can read more than the topology grants."""
+    """The audit reports users whom the cluster lets read more than the topology grants, or less."""
     mine = Binding("User:red", "TOPIC", "PREFIXED", "red.", "READ", "DENY", "10.9.9.9")
     with holding(world, rule("mallory", "*", "ALL"), rule("*", "re", "READ", "PREFIXED"), mine):
         result = run(RED, "--json", "--site", PORT)

@@ -1,5 +1,4 @@
-"""A customer's password gives access to its own data and nothing else; and the access probe would notice if it did
-not."""
+"""A customer's password gives access to its own data only, and the access probe notices if it gives more."""
 
 from __future__ import annotations
 
@@ -131,7 +130,6 @@ def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: 
 
 
 def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) -> None:
-    """A reader whose access is revoked stops at its next fetch."""
     append(PORT, "feeds.ducks", b"first")
     rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as admin, UserConsumer(world.kafka(PORT, "ducks"), group="ducks.cli") as reader:

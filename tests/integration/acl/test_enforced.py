@@ -1,5 +1,4 @@
-"""Real brokers enforce exactly the compiled ACLs for every user, topic and operation, and each service can do its
-work."""
+"""Real brokers enforce exactly the compiled ACLs for each user, topic and operation; each service can do its work."""
 
 from __future__ import annotations
 

@@ -156,9 +156,7 @@ def test_history_tells_who_did_what(world: World, run: Run, append: Append) -> N
 
 
 def test_what_binds_the_administrator_is_told_by_a_broker(world: World) -> None:
-    """The broker shows which ACLs bind the administrator: tested for the super user, and for an ordinary user at a
-    cluster that denies by default.
-    """
+    """The broker shows that ACLs do not bind a super user, and that it refuses others what no ACL allows."""
     with Client(world.kafka(SHIP)) as client:
         store = AdminStore(client, local=False)
         assert store.standing(store.read()) is Standing.SUPER
@@ -238,9 +236,9 @@ def test_an_apply_that_is_killed_is_seen_and_its_plan_goes_on(world: World, run:
 def test_an_open_clusters_administrator_keeps_what_it_could_do_without_rules(
     world: World, tmp_path: Path, new_sites: NewSites
 ) -> None:
-    """At a cluster that allows by default, the administrator keeps its access.
+    """At a cluster that allows by default, apply is refused while it would take access from the administrator.
 
-    The broker lets everybody do what no ACL is about, and ``admin`` is no super user there.
+    There the broker allows what no ACL is about, and ``admin`` is no super user: it first needs ACLs of its own.
     """
     local = new_sites(tmp_path / "open" / world.topology.name)
     settings = {"super.users": "User:controller", "allow.everyone.if.no.acl.found": "true"}

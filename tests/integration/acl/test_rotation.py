@@ -243,7 +243,7 @@ def test_a_broker_goes_on_with_its_transactions_when_admins_password_changes(pla
 
 
 def test_brokers_that_log_in_as_admin_themselves_are_restarted_first(place: Place) -> None:
-    """Brokers that log in as admin themselves are restarted first."""
+    """The rotation of admin is refused while brokers log in as admin themselves; no password changes."""
     file = place.local.folder / "sites" / PORT / "kafka" / "server.properties"
     text = file.read_text()
     file.write_text(text.replace('username="controller"', 'username="admin"'))
@@ -351,7 +351,7 @@ def test_mosquitto_takes_the_new_password_and_ends_the_old_connections(place: Pl
 
 
 def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a leak, the stolen password gives access to nothing more at once.
+    """A rotation after a leak (``now=True``) ends all access with the stolen password at once.
 
     The thief's open sessions read nothing once the ACLs are removed, and end before the ACLs return.
     """
@@ -445,7 +445,6 @@ def test_applying_gives_nothing_back_while_a_leak_is_not_over(place: Place, monk
 
 
 def test_fairleads_own_users_are_not_cut_off(place: Place) -> None:
-    """Fairlead's own users are never cut off."""
     with pytest.raises(RefusedError, match="the site would stop working"):
         place.rotate("bridge", PORT, now=True)
 

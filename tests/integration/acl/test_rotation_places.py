@@ -110,9 +110,7 @@ def each_broker(endpoint: KafkaEndpoint) -> list[bool]:
 
 
 async def test_a_bridge_at_three_brokers(place: Place) -> None:
-    """A bridge at three brokers: it logs in at MQTT and at each broker, no reading is lost, and every broker gets the
-    new password.
-    """
+    """All three brokers get a new password; the bridge stays logged in at each and at MQTT, and loses no reading."""
     bridge = make_bridge(place.context, PORT)
     published = 0
     async with working(bridge) as work:
@@ -187,9 +185,9 @@ class OwnMosquitto:
 async def test_a_mosquitto_that_fairlead_did_not_start(
     place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The password at a foreign Mosquitto is changed by hand; the bridge tries the old and the new one.
+    """An operator changes the password at a foreign Mosquitto by hand; the bridge tries the old and the new one.
 
-    The new password is in the folder of secrets beforehand.
+    The operator puts the new password into the folder of secrets first.
     """
     own, secrets = OwnMosquitto(tmp_path / "own"), tmp_path / "secrets"
     secrets.mkdir()

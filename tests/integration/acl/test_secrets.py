@@ -32,7 +32,7 @@ from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 HOLDERS = ("secrets.json", "server.properties")  # the only files that may have one
-ODD = 'quo"te \\ back+sl/ash \u00fcmlaut-4711-{}'  # what JSON and base64 write in another way than plain text
+ODD = 'quo"te \\ back+sl/ash \u00fcmlaut-4711-{}'  # characters that JSON and base64 encode
 
 
 def forms(secret: str) -> dict[str, str]:
@@ -204,7 +204,7 @@ def test_wrong_passwords_and_sites_that_are_away(
 def test_a_site_outside_whose_passwords_are_odd(
     world: World, search: Search, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A foreign site whose rotated passwords have characters that every encoding escapes in its own way."""
+    """No output shows a foreign site's passwords, even with characters that each encoding escapes in its own way."""
     host, port = world.kafka(SHIP).bootstrap[0]
     file = outside(world, tmp_path / "far.yaml", bootstrap=f"{host}:{port}")
     kept = json.loads((world.local.folder / "secrets.json").read_text())[SHIP]
@@ -249,6 +249,7 @@ BROKEN = (
 
 @pytest.mark.parametrize("text", BROKEN)
 def test_a_broken_override_file(world: World, search: Search, run: Run, tmp_path: Path, text: str) -> None:
+    """The error about an invalid ``.local.yaml`` file does not quote a password in it."""
     file = tmp_path / "broken.yaml"
     file.write_text(world.file.read_text(encoding="utf-8"), encoding="utf-8")
     search.secrets["broken"] = secret = "planted-4711-in-a-file"

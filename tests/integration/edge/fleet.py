@@ -61,8 +61,9 @@ class Stored(NamedTuple):
 
 @dataclass
 class Fleet:
-    """The sites ``port`` and ``ship`` and the ship's IMO number are unique to this test, and so are their logs: a
-    bridge remembers how late messages were by the ship's clock.
+    """A port and a ship whose sites, logs and IMO number only this test uses.
+
+    A bridge remembers how late messages were by the ship's clock, so tests must not share these.
     """
 
     kafka: dict[str, KafkaEndpoint]
@@ -233,7 +234,7 @@ def make_fleet(
     port, ship = f"port-{token}", f"ship-{token}"
     six = f"{100_000 + secrets.randbelow(900_000)}"
     imo = six + calc_check_digit(six)
-    carried = {"custody": "all", "strays": "all", f"boxes-{token}": "all"}  # set by ``Copier``
+    carried = {"custody": "all", "strays": "all", f"boxes-{token}": "all"}  # ``Copier`` copies these
     topology = Topology(
         name="edge-tests",
         links=tuple(

@@ -48,7 +48,7 @@ async def backlog(ship: Cluster, log: TP) -> int:
 
 @contextlib.asynccontextmanager
 async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[TcpProxy]:
-    """Run the port's replicator over a link of 150 ms and 64 kbit/s."""
+    """Run the port's replicator over a link with a round trip of 300 ms and 64 kbit/s."""
     source = fleet.kafka[fleet.ship]
     async with TcpProxy(source.bootstrap, rtt=0.3, rate=LINE) as line:
         over = dataclasses.replace(source, address_overrides=line.address_overrides)
@@ -64,7 +64,6 @@ async def pulling(fleet: Fleet, topology: Topology) -> AsyncIterator[TcpProxy]:
 
 
 async def test_an_alert_comes_before_the_end_of_the_backlog(fleet: Fleet) -> None:
-    """The alert arrives at the port before the end of the backlog."""
     full, lost = fleet.new_box(), fleet.new_box()
     log, alerts = TP(fleet.log(full)), TP(f"alerts.{fleet.ship}")
     topology = linked(fleet)

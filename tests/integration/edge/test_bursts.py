@@ -15,9 +15,9 @@ pytestmark = pytest.mark.integration
 
 STEP = dt.timedelta(minutes=5)
 BEFORE = 24  # readings before the silence
-STORED = 288  # in it: a day
+STORED = 288  # readings during the silence: one day
 REPEATED = 10  # sent again when the connection is back
-REBOOT = 200  # of the stored ones: the first of a new boot
+REBOOT = 200  # the stored reading that begins a new boot
 WARM = range(100, 124)
 BAND = {"setpoints": {"temperature": 4.0}}
 GOOD, BAD = ({**BAND, "measurements": {"supplyTemperature": value}} for value in (4.0, 9.0))

@@ -258,7 +258,7 @@ async def test_a_box_that_comes_in_elsewhere_is_claimed_of_the_site_that_it_left
         assert isinstance(claim, ClaimEntry)
         assert (claim.log, claim.term, claim.left_site, claim.claimed_by) == (log, 2, fleet.port, other)
         await back.copy(f"custody.{other}")
-        await until(lambda: left.metrics.grants == 2, what="the answer")  # the gate-out was the first
+        await until(lambda: left.metrics.grants == 2, what="the answer")  # the gate-out was the first grant
         with fleet.publisher(fleet.port) as gate:
             await gate.publish(EVENTS, fleet.event("GTIN", box))
             await handled(left, 6)

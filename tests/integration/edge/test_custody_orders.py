@@ -76,7 +76,7 @@ async def gate_in(fleet: Fleet, box: str, *, readings: int = 5) -> None:
 
 
 async def test_the_chain_of_a_box_and_the_lists(fleet: Fleet, operator: Operator) -> None:
-    """The commands show a box's successive holders, and list all logs."""
+    """``show`` lists a box's successive holders, ``list`` the logs of a holder, ``strays`` the logs with strays."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     log = fleet.log(box)
     async with fleet.running(port) as bridge:

@@ -55,7 +55,7 @@ async def test_what_another_site_kept_is_drained_by_the_holder(fleet: Fleet) -> 
             await until(lambda: ashore.metrics.drained == 5, what="draining of what came later")
             await quay.publish(EVENTS, fleet.event("LOAD", box))
             await until(lambda: ashore.metrics.grants == 2, what="the second grant")
-        # The ship is told by the marker that the port has drained its strays, and drains none of them again.
+        # The marker tells the ship that the port has drained its strays, so it drains none of them again.
         await Copier(fleet, port, ship).copy(f"custody.{port}", fleet.log(box))
         await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board again")
         await until(lambda: afloat.snapshot()["strays_waiting"] == 0, what="its strays to be known as drained")
@@ -107,15 +107,15 @@ async def test_a_truncated_ledger_loses_nothing(fleet: Fleet, caplog: pytest.Log
             assert (bridge.metrics.readings, bridge.metrics.strays) == (2, 1)
     assert f"custody.{port} has lost its first" in caplog.text
     assert fleet.sequences(port, held) == [0, 1, 2, 3]
-    # What the ledger had lost, and this site had written, is in it again for those who read it later.
+    # The bridge has appended its lost entries to the ledger again, for those who read it later.
     await Copier(fleet, port, ship).create(f"custody.{port}")
     assert fleet.log(held) in {record.body["log"] for record in fleet.read(port, f"custody.{port}")}
 
 
 async def test_a_grant_that_was_left_half_done_is_found_when_an_append_is_refused(fleet: Fleet) -> None:
-    """A grant left half done is found when an append is refused.
+    """If another bridge's marker makes an append fail, the bridge writes the marker's missing ledger entry.
 
-    Two bridges of a site overlapped for a moment: the marker is the other one's, and its entry was never written.
+    Two bridges of a site overlapped for a moment; the other one wrote the marker and never its entry.
     """
     box, port = fleet.new_box(), fleet.port
     async with fleet.running(port) as bridge:
@@ -145,7 +145,6 @@ async def test_a_grant_that_was_left_half_done_is_found_when_an_append_is_refuse
 
 
 async def test_logs_held_by_a_site_that_is_gone_are_named(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
-    """Logs held by a site that is gone are named."""
     box, port, ship = fleet.new_box(), fleet.port, fleet.ship
     async with fleet.running(port) as bridge:
         await opened(fleet, bridge, box)

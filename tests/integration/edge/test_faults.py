@@ -106,7 +106,7 @@ async def test_a_bridge_that_is_told_to_stop_acknowledges_what_it_stored(fleet: 
 
             await during(device, stream(device, boxes, range(ROUNDS)), stop)
         async with fleet.running(fleet.port) as last:
-            await stream(device, boxes, range(ROUNDS, ROUNDS + 1))  # behind whatever was left or would come again
+            await stream(device, boxes, range(ROUNDS, ROUNDS + 1))  # behind any message that was left or is sent again
             await handled(last, BOXES)
 
             def stored() -> int:
@@ -135,7 +135,6 @@ async def test_kafka_that_is_away_at_start_is_waited_for(fleet: Fleet, sites: Lo
 async def test_an_unreachable_mqtt_broker_is_waited_for_and_said(
     fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unreachable MQTT broker is waited for and reported."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         fleet.mqtt[fleet.port] = dataclasses.replace(fleet.mqtt[fleet.port], port=nobody.getsockname()[1])

@@ -85,7 +85,7 @@ async def test_garbage_between_good_readings_hurts_nobody(fleet: Fleet) -> None:
                 for topic, payload, _ in bad[n::GOOD]:
                     sent.append(client.publish(topic, payload, qos=1 + n % 2))
             sent.append(client.publish(retained, b"kept for whoever subscribes", qos=1, retain=True))
-            sent.append(client.publish(retained, b"", qos=1, retain=True))  # and gone again: an empty message
+            sent.append(client.publish(retained, b"", qos=1, retain=True))  # an empty message deletes the retained one
             for n in range(50):
                 client.publish(readings_topic(boxes[0]), b"over QoS 0 %d" % n, qos=0)  # QoS 0: these may be lost
             for one in sent:

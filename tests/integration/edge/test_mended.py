@@ -23,9 +23,9 @@ def said(box: str, sequence: int) -> NewRecord:
 
 @pytest.mark.parametrize("late", [1, 2])
 async def test_the_last_append_of_a_killed_bridge_arrives_after_the_next_has_looked(fleet: Fleet, late: int) -> None:
-    """The last append of a killed bridge arrives after its successor has read the log.
+    """If the last append of a killed bridge arrives after its successor has read the log, the successor continues.
 
-    It was on its way when its process was killed, and has the same site and term, so it is part of the log.
+    The append was on its way when the process was killed. It has the same site and term, so it is part of the log.
     """
     box = fleet.new_box()
     log, port = TP(fleet.log(box)), fleet.port

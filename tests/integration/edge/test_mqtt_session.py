@@ -1,4 +1,4 @@
-"""The bridge's session at a real Mosquitto: what it bounds, what it keeps, and what an older release has left."""
+"""The bridge's session at a real Mosquitto bounds unacknowledged messages, and keeps queued ones across restarts."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ def payloads(numbers: range) -> list[bytes]:
 
 
 async def test_no_more_than_a_bounded_number_is_unacknowledged(fleet: Fleet, taker: Taker) -> None:
-    """The number of unacknowledged messages is bounded.
+    """A session never has more than ``EXCESS`` windows of unacknowledged messages; before any PUBACK, one window.
 
-    A QoS 0 message as a mark is not counted, so it overtakes waiting ones: when it arrives, no other message is under
-    way. Each PUBACK may admit one more window (Mosquitto 2.0.11), up to the number at which the socket is not read.
+    A mark has QoS 0, so it is not counted and overtakes waiting messages: when it arrives, no other is under way. Each
+    PUBACK may admit one more window (Mosquitto 2.0.11), up to the number at which the session stops reading its socket.
     """
     with fleet.publisher(fleet.port) as device:
         async with taker.session() as made:

@@ -99,7 +99,7 @@ class Box:
     number: str
     aboard: bool = False
     told: int = 0  # readings so far
-    moving: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)  # it reports where it is, before or after
+    moving: asyncio.Lock = dataclasses.field(default_factory=asyncio.Lock)  # keeps moves and reports apart
 
 
 class PortCall:

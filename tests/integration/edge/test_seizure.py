@@ -44,9 +44,9 @@ async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -
         await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
         await hears(afloat, fleet, ship, box, range(5, 10))
         await Copier(fleet, ship, port).copy(log)  # the port has readings 0 to 9
-        await hears(afloat, fleet, ship, box, range(10, 14))  # and does not hear of these
+        await hears(afloat, fleet, ship, box, range(10, 14))  # but not these
     async with fleet.running(port) as ashore:
-        await hears(ashore, fleet, port, box, range(14, 16))  # the box was saved, the ship is not heard of any more
+        await hears(ashore, fleet, port, box, range(14, 16))  # the box was saved; the ship does not answer
         assert ashore.metrics.strays == 2
         asked = await order(fleet, port, "seize", log, port, reason="the ship does not answer")
         await until(lambda: ashore.metrics.drained == 2, what="the seizure, and draining")
@@ -58,7 +58,7 @@ async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -
     assert (seizure.from_site, seizure.to_site, seizure.ordered_by) == (ship, port, "tester")
     assert seizure.reason == "the ship does not answer"
 
-    async with fleet.running(ship) as afloat:  # it is back, and does not know yet
+    async with fleet.running(ship) as afloat:  # it is back, and does not know of the seizure yet
         await hears(afloat, fleet, ship, box, range(20, 22))
         await Copier(fleet, port, ship).copy(f"custody.{port}")
         await until(lambda: len(fleet.read(ship, f"strays.{ship}")) >= 6, what="its readings among the strays")

@@ -1,4 +1,4 @@
-"""A small setup for replication tests: streams of the test's own on the two shared sites, writers, and comparisons."""
+"""Fixtures for replication tests: streams of the test's own on the two shared sites, writers, and comparisons."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class Lab:
         out: list[bytes] = []
         while start < end:
             part = (await cluster.fetch({tp: start}, max_wait_ms=0))[tp]
-            if part.error_code == OFFSET_OUT_OF_RANGE:  # fillers that positioned the log were deleted meanwhile
+            if part.error_code == OFFSET_OUT_OF_RANGE:  # the fillers at the log's start were deleted meanwhile
                 return await self.stored(site, topic)
             assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
             for first, stop, header in split(part.records):
@@ -196,7 +196,7 @@ def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]
 
 
 async def remake_from_beta(lab: Lab, topic: str, end: int) -> None:
-    """Delete the topic at alpha and let alpha copy it from beta, as a third site would that knows only beta."""
+    """Delete the topic at alpha and let alpha copy it from beta, as a third site with a link only from beta would."""
     await asyncio.to_thread(delete_logs, lab.kafka("alpha"), [topic])
 
     async def gone() -> bool:

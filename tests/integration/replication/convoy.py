@@ -1,4 +1,4 @@
-"""Sites with their own bridges and replicators: the way of a reading from MQTT to another site's copy."""
+"""Run sites with their own bridges and replicators, which carry a reading from MQTT to another site's copy."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Convoy:
         self.shown: dict[str, Replicator] = {}
 
     def everything(self) -> dict[str, Any]:
-        """Return a link's streams, with only this fleet's ledgers and strays: other tests use the same brokers."""
+        """Return the streams of a link that carries this fleet's logs, and none of other tests on the same brokers."""
         return {"custody": self.sites, "strays": self.sites, self.boxes: "all"}
 
     @property

@@ -1,4 +1,4 @@
-"""A graph of sites with replicators that come and go, holders and ordinary producers that write, and a check.
+"""Run a graph of sites: replicators that come and go, holders and ordinary producers that write, and a check.
 
 The check compares every replica with its log's origin batch by batch: the same bounds, and the CRC that every copy of a
 batch must have (``canonical_crc``), so that it covers logs of ordinary clients too.

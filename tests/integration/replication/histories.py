@@ -1,4 +1,4 @@
-"""Histories of a log at its source, as data, and the code that plays one while a replicator copies the log."""
+"""Describe histories of a log at its source as data, and play one while a replicator copies the log."""
 
 from __future__ import annotations
 
@@ -53,13 +53,15 @@ class End:
 
 @dataclass(frozen=True)
 class Compact:
-    """A new segment begins, and the cleaner compacts the older ones. No effect without compaction."""
+    """A new segment begins, and the cleaner compacts the older ones. Does nothing if the log is not compacted."""
 
 
 @dataclass(frozen=True)
 class Delete:
-    """DeleteRecords removes so many tenths of the log, but nothing that the replica lacks. No effect on a log that is
-    only compacted."""
+    """DeleteRecords removes so many tenths of the log, but nothing that the replica lacks.
+
+    Does nothing if the log is only compacted.
+    """
 
     tenths: int
 

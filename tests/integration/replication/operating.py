@@ -1,4 +1,4 @@
-"""Two real sites under names that only one test uses, so that an operator's orders affect no other test's links."""
+"""Provide two real sites under names that only one test uses, so that orders affect no other test's links."""
 
 from __future__ import annotations
 

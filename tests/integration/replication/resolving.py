@@ -1,4 +1,4 @@
-"""A topology file of two real sites, its replicator at beta, and commands that operators run."""
+"""Provide a topology file of two real sites, its replicator at beta, and the commands that operators run."""
 
 from __future__ import annotations
 

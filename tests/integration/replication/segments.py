@@ -1,4 +1,4 @@
-"""Change the files of a stopped broker as failing disks and cleaners do: damage a batch, remove a tail."""
+"""Change a stopped broker's files as failing disks and the log cleaner do: damage a batch, remove a tail."""
 
 from __future__ import annotations
 

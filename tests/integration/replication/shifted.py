@@ -1,4 +1,4 @@
-"""Move the files of a stopped broker to higher offsets, as if the logs had been written for years.
+"""Move the logs of a stopped broker to higher offsets, as if they had been written for years.
 
 Filling a log up to offset 2^31 takes at least ten minutes. The files only need other names and other base offsets,
 which the CRC does not cover.

@@ -1,7 +1,7 @@
 """A replicator process that stops itself (SIGSTOP) right before it sends a certain batch.
 
-Its argument is FOLDER; it reads from stdin a topology, a site, each site's address, a topic and an offset. It prints
-when it stops, and the broker's answer after it was resumed.
+Its argument is FOLDER. It reads a topology, a site, each site's address, a topic and an offset from stdin. It prints
+a line before it stops, and the broker's answer after it was resumed.
 """
 
 from __future__ import annotations

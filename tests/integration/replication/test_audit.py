@@ -1,4 +1,4 @@
-"""The audits find every difference, and nothing else."""
+"""The audits find every difference between two copies, and report nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_equal_copies_own_and_foreign(lab: Lab) -> None:
             await lab.reaches("beta", topic, 11)
         await lab.reaches("beta", foreign, 50)
         await lab.reaches("beta", lab.log("alpha.empty"), 0)
-    await lab.write("alpha", topics[0], 10, at=11)  # one site has more: no difference
+    await lab.write("alpha", topics[0], 10, at=11)  # a longer copy is no difference
     await lab.make("beta", lab.log("beta.only"))
     apart = lab.log("alpha.apart")  # no common offsets: not compared, and reported as such
     for site in ("alpha", "beta"):
@@ -115,7 +115,7 @@ async def test_copies_written_in_other_batches_are_equal(lab: Lab) -> None:
     )
     quick, full = await both(lab, lab.one_way())
     assert full.ok
-    assert found(quick) == [(topics["term"], 10)]  # equal records, but two histories
+    assert found(quick) == [(topics["term"], 10)]  # the records are equal, but their terms are not
     difference = quick.differences[0]
     assert difference.a is not None and difference.b is not None
     assert (difference.a["producer_epoch"], difference.b["producer_epoch"]) == (1, 2)
@@ -151,7 +151,7 @@ class Halting(Marks):
 
 
 async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Path) -> None:
-    """An interrupted audit continues where it was."""
+    """An interrupted audit skips logs that it found equal, and compares the others and new records."""
     same = records(0, 2000)
     other = [*same[:1900], *records(7, 1), *same[1901:]]
     topics = await planted(lab, {"long": (own(same, per=250), own(other, per=250))})
@@ -188,9 +188,9 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
 async def test_retention_goes_on_while_logs_are_compared(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, audit: Callable[..., Any], records_left: int
 ) -> None:
-    """Retention deletes records while logs are compared.
+    """An audit reports no difference if retention deletes records while it runs.
 
-    The logs are shortened after the audit has read their start offsets: at one site, then at both, then to nothing.
+    After the audit has planned, one log is shortened at one site, one at both, and one is emptied at one site.
     """
     same = records(0, 60)
     topics = await planted(lab, {key: (own(same), own(same)) for key in ("one", "two", "emptied")})

@@ -62,13 +62,13 @@ async def test_faithful_copies_are_equal_however_they_were_made(lab: Lab) -> Non
         assert result.ok, result.as_json()
         assert result.compared == 4
         assert result.behind == 0
-    assert quick.rebuilt >= 3  # some records of each log except the short one
+    assert quick.rebuilt >= 3  # ranges of each log except the short one
     data = len([record for record in await lab.read("alpha", compacted) if record.offset < 201])
     assert full.records == data + 30 + 60 + 35
 
 
 async def test_each_site_compacts_its_own_copy_and_loses_nothing(lab: Lab) -> None:
-    """The audit accepts that only beta's cleaner has run, and finds a record that beta loses afterwards."""
+    """The audits accept that only beta's cleaner has run, and find a record that only beta lacks."""
     topic, lossy = lab.log("alpha.kept"), lab.log("alpha.lossy")
     await lab.make("alpha", topic, lossy, **{"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "1"})
     await lab.make("beta", topic, lossy, **COMPACTED)

@@ -1,4 +1,4 @@
-"""Audits of logs that end above their last readable record, because compaction removed the records between."""
+"""Audits of logs whose end offset is above their last readable record, because compaction removed the tail."""
 
 from __future__ import annotations
 

@@ -47,13 +47,14 @@ async def headers(lab: Lab, site: str, topic: str) -> list[BatchHeader]:
 
 
 async def test_emptied_batches_and_holes(lab: Lab) -> None:
+    """Consumers see the same records at both sites if the cleaner has emptied batches and left gaps in others."""
     topic = lab.log("alpha.compacted")
     await lab.make("alpha", topic, **COMPACTED)
     for codec in ("none", "lz4", "zstd"):
         client = producer(lab.kafka("alpha"), **{"compression.type": codec, "linger.ms": 20})
         for n in range(6):
             send(client, topic, n * 20, 20, key=lambda n: str(n % 9) if n % 13 else str(n))
-    client = producer(lab.kafka("alpha"), **{"enable.idempotence": True})  # its last batch stays, even when emptied
+    client = producer(lab.kafka("alpha"), **{"enable.idempotence": True})  # the cleaner keeps its empty last batch
     send(client, topic, 360, 20, key=lambda n: "same")
     send(client, topic, LATER, 1)
     await settle(lab, "alpha", topic)
@@ -68,8 +69,10 @@ async def test_emptied_batches_and_holes(lab: Lab) -> None:
 
 
 async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
-    """Copies stay equal with control batches, aborted records that the cleaner removes, and delete horizons, also after
-    both sites have compacted and a third one copies from the second."""
+    """Copies stay equal with control batches, aborted records that the cleaner removes, and delete horizons.
+
+    They also stay equal after both sites have compacted, and when another site copies from the copy.
+    """
     topic = lab.log("both")
     for site in ("alpha", "beta"):
         await lab.make(site, topic, **COMPACTED, **{"delete.retention.ms": "86400000"})

@@ -1,4 +1,4 @@
-"""The replicator splits batches above the target's limit if it may not raise the limit; records stay the same."""
+"""The replicator splits batches above the target's size limit if it may not raise the limit; records stay the same."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ async def test_fillers_left_by_a_crash_are_found_again(lab: Lab) -> None:
 async def test_fillers_are_found_where_the_link_begins_above_its_source(lab: Lab, start: str) -> None:
     """Fillers at offset 0 are recognised although the source still has offset 0.
 
-    Only the replica's first batch shows them, so the replicator reads it on links that do not begin at the start."""
+    Only the replica's first batch shows them. The replicator reads it on links that do not start at ``earliest``."""
     plain, large, custody = lab.log("y1"), lab.log("y2"), f"custody.{lab.stream}"
     dead = {lab.log(f"dead{count}"): count for count in (25, 1_500, 100_000)}  # batches of 200 bytes, 2 and 67 kB
     for site in ("alpha", "beta"):

@@ -90,7 +90,7 @@ async def test_log_append_time_is_seen_as_the_records_time(lab: Lab) -> None:
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):
         await lab.reaches("beta", topic, 100)
-    again = lab.replicator(lab.one_way(), "beta")  # that the last batch differs from the source's is no divergence
+    again = lab.replicator(lab.one_way(), "beta")  # must not take the different last batch for divergence
     async with lab.running(again):
         send(producer(lab.kafka("alpha")), topic, 0, 5)
         await lab.reaches("beta", topic, 105)
@@ -141,6 +141,7 @@ async def reach_all(lab: Lab, topic: str, partitions: int) -> None:
 
 
 async def test_an_empty_log_is_there_and_becomes_a_log(lab: Lab) -> None:
+    """An empty log exists at the target too, and its first record is copied when it comes."""
     topic = lab.log("alpha.empty")
     await lab.make("alpha", topic)
     beta = lab.replicator(lab.one_way(), "beta")

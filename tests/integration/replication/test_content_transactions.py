@@ -78,6 +78,7 @@ async def test_an_open_transaction_is_waited_for(lab: Lab) -> None:
 
 
 async def test_nothing_but_aborted_records(lab: Lab) -> None:
+    """The replica of a log with only aborted transactions reaches the same end and shows consumers no record."""
     topic = lab.log("alpha.void")
     await lab.make("alpha", topic)
     client = transactional(lab)

@@ -43,7 +43,7 @@ async def test_many_logs_new_ones_too_and_large_batches(lab: Lab) -> None:
     for topic in topics[:50]:
         await lab.open_term("alpha", topic, term=1, at=0)
     large = topics[0]
-    batch_end = await lab.write("alpha", large, 800, at=1, per=200)  # more than one fetch response has per log
+    batch_end = await lab.write("alpha", large, 800, at=1, per=200)  # more than one fetch response returns of a log
     beta = lab.replicator(lab.one_way(), "beta", memory=1 << 20)
     async with lab.running(beta):
         await lab.reaches("beta", large, batch_end)
@@ -68,7 +68,7 @@ async def test_a_cycle_does_not_circulate(lab: Lab) -> None:
         await lab.reaches("beta", here, 31)
         await lab.reaches("alpha", there, 41)
         end, other = 31, 41
-        for _ in range(10):  # records would have come back in this time
+        for _ in range(10):  # long enough for records to come back
             end = await lab.write("alpha", here, 5, at=end)
             await lab.reaches("beta", here, end)
             other = await lab.write("beta", there, 5, at=other)
@@ -157,7 +157,6 @@ async def test_a_restarted_target_and_source_are_waited_for(lab: Lab, sites: Loc
 
 
 async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:
-    """An unreachable source does not affect other links."""
     topic = lab.log("alpha.one")
     await lab.make("alpha", topic)
     end = await lab.open_term("alpha", topic, term=1, at=0)

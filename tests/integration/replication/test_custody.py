@@ -1,4 +1,4 @@
-"""Logs whose holder changes: custody passes to another site and back, and the target's own logs are left alone."""
+"""Logs whose holder changes are copied in both directions, and logs that the target holds are left alone."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_handed_over_and_back_the_copies_stay_identical(lab: Lab, ledgers:
 async def test_a_late_receiver_gets_everything_up_to_the_marker(lab: Lab, ledgers: Ledgers) -> None:
     """A site that receives custody late still copies everything up to the marker.
 
-    The ledger is faster than the log: the site already holds the log, and still needs its earlier records.
+    The ledger arrives before the log: the site already holds the log, and still needs its earlier records.
     """
     topic = lab.log("BIGU1234560")
     await lab.make("alpha", topic)
@@ -151,7 +151,7 @@ async def test_only_what_is_aboard_is_taken(lab: Lab, ledgers: Ledgers) -> None:
 
 
 async def test_the_target_never_overwrites_what_it_holds(lab: Lab, ledgers: Ledgers) -> None:
-    """If alpha has a longer log with the name of one that beta holds, nothing of it reaches beta."""
+    """If beta holds a log and alpha has a longer log of the same name, nothing of alpha's reaches beta."""
     by_custody, control = lab.log("BIGU1234560"), lab.log("BIGU7654322")
     await lab.make("alpha", by_custody, control)
     await lab.make("beta", by_custody)
@@ -205,7 +205,6 @@ async def test_another_history_is_named_and_the_other_logs_go_on(lab: Lab) -> No
 
 
 async def test_a_difference_below_the_end_is_noticed_before_anything_is_appended(lab: Lab) -> None:
-    """A difference below the end is detected before anything is appended."""
     topic = lab.log("alpha.one")
     for site, first in (("alpha", 0), ("beta", 100)):
         await lab.make(site, topic)

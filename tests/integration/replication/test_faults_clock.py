@@ -38,7 +38,7 @@ def jumping() -> Iterator[int]:
 async def test_a_record_from_the_future_makes_no_other_old(
     kafka: Callable[..., KafkaEndpoint], new_log: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A record from the future does not make other records old.
+    """A record or a clock ten years ahead does not make retention delete records that are not expired.
 
     Retention counts back from a log's newest record. A writer whose clock is ten years ahead must not empty the log,
     and neither must a replicator's wrong clock.

@@ -117,9 +117,7 @@ async def reset(line: TcpProxy, way: ProxyDirection, after: int) -> None:
 
 
 async def test_half_open(lab: Lab) -> None:
-    """The replicator recovers from half-open connections, on which no data arrives and no side closes: first from a
-    silent source, then from lost answers of the target.
-    """
+    """The replicator recovers from half-open connections: first a silent source, then lost answers of the target."""
     with impatient(2.0, client=CLIENT):
         await silence(lab)
 

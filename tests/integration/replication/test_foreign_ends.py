@@ -1,4 +1,4 @@
-"""The check tells a Kafka with every setting wrong, not started by Fairlead, from a correct one."""
+"""The link check finds every wrong setting of a Kafka that Fairlead did not start, and none at Fairlead's own sites."""
 
 from __future__ import annotations
 

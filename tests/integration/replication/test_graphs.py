@@ -1,4 +1,4 @@
-"""In any graph of links, every site that links reach gets every log batch for batch, and nothing circulates."""
+"""In any graph of links, every site that a log's links reach gets all its batches, and nothing circulates."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def mapped(lab: Lab, name: str) -> Topology:
 
 @pytest.mark.parametrize("name", SHIPPED)
 async def test_the_topologies_of_the_book(lab: Lab, more_sites: Callable[..., None], name: str) -> None:
-    """The shipped topologies copy every log to every site."""
+    """The shipped topologies copy every log to every site that their links reach, once."""
     topology = mapped(lab, name)
     await asyncio.to_thread(more_sites, *topology.sites)
     async with crew_of(lab, topology) as crew:

@@ -1,4 +1,4 @@
-"""Consumer groups copied over a link: consumers continue at the other site with exactly the next record."""
+"""A link copies consumer groups: consumers continue at the other site with exactly the next record."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
     position = copied_position(copy)
     assert copy.offset == 10 and position is not None and position[:2] == ("alpha", 10)
     epochs = [(await harbour.stored(site))[0].leader_epoch for site in ("alpha", "beta")]
-    assert epochs[0] is not None and epochs[1] is None  # an epoch of alpha's means nothing to beta
+    assert epochs[0] is not None and epochs[1] is None  # alpha's leader epoch means nothing at beta
     assert harbour.shown(out) | {"copied_at": ""} == {
         "state": "copied",
         "reason": "",
@@ -213,11 +213,11 @@ async def test_a_group_moves_to_the_target_and_home_again(harbour: Harbour, prot
     await out.sync_once()
     assert await harbour.offset("beta") == 24
     assert harbour.shown(out)["reason"] == REASON[GroupLogState.USED]
-    await harbour.set_offsets("alpha", {0: 7})  # a straggler at the source does not win
+    await harbour.set_offsets("alpha", {0: 7})  # a late commit at the source does not win
     await out.sync_once()
     assert await harbour.offset("beta") == 24
 
-    await harbour.sync("beta").sync_once()  # return, by a replicator that has just been started
+    await harbour.sync("beta").sync_once()  # failback, by a replicator that has just started
     assert await harbour.offset("alpha") == 24
     assert await harbour.consume("alpha", 6, **kind) == list(range(24, 30))
     await out.sync_once()
@@ -248,8 +248,7 @@ async def test_members_at_the_target_are_left_alone(harbour: Harbour) -> None:
 async def test_a_member_that_comes_while_looking_is_left_alone_by_the_broker(
     harbour: Harbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker itself protects a group that becomes active during a sync: the list of groups still showed no
-    members."""
+    """If a group gets a member after a sync has listed the groups, the broker itself refuses to change its offsets."""
     await harbour.filled(30)
     sync = harbour.sync("alpha")
     await harbour.set_offsets("alpha", {0: 5})
@@ -290,13 +289,13 @@ async def test_a_replica_that_lags_is_not_overtaken(harbour: Harbour) -> None:
 
 
 async def test_where_the_replica_begins_later_nobody_falls_off_its_start(harbour: Harbour) -> None:
-    """Where the replica begins at a later offset, no consumer falls off its start.
+    """A committed offset below the replica's start is raised to the start, so that no consumer is out of range.
 
     The source's log begins at 20, so the replica begins with fillers, which are deleted.
     """
     lab, tp = harbour.lab, TopicPartition(harbour.topic)
     await lab.make("alpha", harbour.topic)
-    for _ in range(2):  # batches: deleting within one would leave all of it to be copied
+    for _ in range(2):  # two batches, because the replicator copies a partly deleted batch whole
         await asyncio.to_thread(harbour.produce, "alpha", 20)
     await (await lab.cluster("alpha")).delete_records({tp: 20})
 

@@ -48,7 +48,7 @@ async def test_an_alert_overtakes_bulk_and_the_rate_is_kept(lab: Lab) -> None:
         seconds = time.monotonic() - began
         moved = links([beta.snapshot()])["alpha->beta"]["fetched_bytes"] - before
         assert seconds > 3
-        assert moved / seconds < RATE * 1.25  # and no burst catches up
+        assert moved / seconds < RATE * 1.25  # the link does not catch up with a burst
         assert await lab.end("beta", bulk) < 401
 
 

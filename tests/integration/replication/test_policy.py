@@ -214,7 +214,7 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
         before = way.down.bytes
         ended = await carried(way, before + int(rate * WINDOW))
         measured = (way.down.bytes - before) / (ended - began)
-        # A response takes 0.6 s of the line, so eight seconds are too short for more; see benchmarks.thin_link.
+        # One response takes 0.6 s of the line, so eight seconds allow no closer bound; see benchmarks.thin_link.
         assert measured == pytest.approx(rate, rel=0.12)
 
 
@@ -228,13 +228,13 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
 async def test_an_alert_passes_a_saturated_line_of_64_kbit(
     lab: Lab, more_sites: Callable[..., None], rtt: float
 ) -> None:
-    """An alert passes a backlog on a saturated line if the link, rather than the stream, gives it priority."""
+    """An alert overtakes a backlog on a saturated line if the link, rather than the stream, gives it priority."""
     await asyncio.to_thread(more_sites, SOURCE)
     alerts = lab.stream + "u"
     alert, telemetry = f"{alerts}.{SOURCE}", [lab.log(f"{SOURCE}.{n}") for n in range(4)]
     for site in (SOURCE, TARGET):
         await lab.make(site, alert, *telemetry)
-    await fill(lab, SOURCE, telemetry, batches=30, per=4, size=500)  # half a minute of the line
+    await fill(lab, SOURCE, telemetry, batches=30, per=4, size=500)  # 30 s at the line's rate
     shape = topology(lab, {lab.stream: {}, alerts: {}}, rate="64 kbit/s", priority={alerts: "urgent"})
     async with copying(lab, shape, rtt=rtt, rate=THIN) as way:
         await until(lambda: _has_any(lab, telemetry), "no telemetry comes")
@@ -248,7 +248,7 @@ async def test_an_alert_passes_a_saturated_line_of_64_kbit(
                 await lab.append(SOURCE, {alert: made})
                 await lab.reaches(TARGET, alert, n + 1)
                 assert clock.seconds - sent < 2
-                await carried(way, way.down.bytes + 3000)  # a third a second of telemetry
+                await carried(way, way.down.bytes + 3000)  # about 0.4 s of telemetry at the line's rate
             used = (way.down.bytes - before) / clock.seconds / (THIN / 8)
         assert used > 0.4, f"the line is used to {used:.0%}: it was not saturated"
         assert await lab.end(TARGET, telemetry[0]) < 120
@@ -261,9 +261,9 @@ async def _has_any(lab: Lab, topics: list[str]) -> bool:
 async def test_a_batch_may_take_longer_than_a_request_waits(
     lab: Lab, more_sites: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch may take longer than a request's timeout.
+    """A batch that takes longer to arrive than a request's timeout is fetched once, over the same connection.
 
-    It cannot be cut. Slow data is not silence: the connection stays open, and nothing is fetched twice.
+    A fetch cannot return part of a batch. As long as data arrives, the timeout does not end the connection.
     """
     monkeypatch.setattr(source_link, "REQUEST_TIMEOUT", 1.0)
     await asyncio.to_thread(more_sites, SOURCE)
@@ -280,7 +280,7 @@ async def test_a_batch_may_take_longer_than_a_request_waits(
 async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., None]) -> None:
     """One log fills a link of 50 Mbit/s with a round trip of half a second.
 
-    With fetches of one megabyte it would use a quarter. Benchmarks measure the exact share; a slow machine affects it.
+    With fetches of one megabyte it would use a quarter. A slow machine lowers the share; benchmarks measure it exactly.
     """
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)

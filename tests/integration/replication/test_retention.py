@@ -17,7 +17,7 @@ from replication.plan.maintenance import delete_expired
 pytestmark = pytest.mark.integration
 
 HOUR = 3_600_000
-LONG_AGO = 1_000_000_000_000  # 2001: older than any retention by the wall clock
+LONG_AGO = 1_000_000_000_000  # ms, in 2001: older than any retention by the wall clock
 
 
 async def test_old_records_are_deleted_but_never_the_last(

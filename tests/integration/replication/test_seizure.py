@@ -1,4 +1,4 @@
-"""A lost holder returns: its copy is rebuilt from the seizing site's, and no reading is lost or repeated."""
+"""A lost holder returns after a seizure: its copy is rebuilt from the seizing site's, and readings are stored once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ async def topic_id(kafka: KafkaEndpoint, log: str) -> bytes | None:
 
 
 async def lost_at_sea(convoy: Convoy, box: str, *, tail: int, ashore: int) -> int:
-    """Copy readings 0 to 9 everywhere, then lose the ship with ``tail`` more; the port seizes the log and adds
-    ``ashore`` others.
+    """Copy readings 0 to 9 to all sites, add ``tail`` at the ship, then seize at the port and add ``ashore`` there.
 
     Return the number of the next reading.
     """
@@ -74,7 +73,7 @@ async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> 
         return True
 
     async with fleet.running(port) as quay, convoy.linked(port, ship):
-        # Until the ship's bridge has kept its extra readings, nothing is deleted; the status shows the way out.
+        # Until the ship's bridge has kept its extra readings, nothing is deleted; the status says what to do.
         await convoy.diverged(ship, log)
         assert f"the seizure by {port} at offset " in convoy.trouble(ship, log)["cause"]
         assert "fairlead link resolve" in convoy.trouble(ship, log)["what_to_do"]
@@ -95,7 +94,7 @@ async def test_a_lost_holder_returns(convoy: Convoy, tail: int, ashore: int) -> 
 
 
 async def test_killed_between_deleting_and_making_and_given_back_meanwhile(convoy: Convoy) -> None:
-    """A replicator is killed between deleting and rebuilding a copy, while custody is given back."""
+    """A copy is rebuilt even if the replicator is killed after deleting it and custody is given back meanwhile."""
     fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
     box = fleet.new_box()
     log = fleet.log(box)
@@ -177,10 +176,10 @@ async def test_of_two_seizures_the_later_one_is_heard_of_first(
     mqtt: Callable[..., MqttEndpoint],
     more_sites: Callable[..., None],
 ) -> None:
-    """Of two seizures, the later one becomes known first.
+    """If the lost holder learns of the later of two seizures first, all its extra readings are still kept.
 
-    The port seizes, the yard copies that and seizes too. Only the lost ship has its records between the two markers,
-    and with the yard's ledger alone its bridge keeps only those beyond the later one.
+    The port seizes, the yard copies that and seizes too. Only the lost ship has its records between the two markers.
+    With the yard's ledger alone, its bridge keeps only those beyond the later marker.
     """
     more_sites("gamma")
     fleet, port, ship, yard = convoy.fleet, convoy.fleet.port, convoy.fleet.ship, f"yard-{convoy.boxes}"

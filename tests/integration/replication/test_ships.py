@@ -1,6 +1,4 @@
-"""Which records a port accepts from a ship whose passwords were stolen: its own logs, and boxes in the terms that it
-holds.
-"""
+"""From a ship whose passwords were stolen, a port accepts only the ship's own logs and boxes in terms that it holds."""
 
 from __future__ import annotations
 

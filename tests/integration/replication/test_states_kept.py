@@ -119,6 +119,7 @@ async def test_an_interrupted_copy_goes_on_at_its_end(lab: Lab) -> None:
 
 
 async def test_a_copy_that_is_not_equal_is_told(lab: Lab) -> None:
+    """The comparison names the first different batch; copying fails if another client has written to the kept copy."""
     pair = Pair(lab, "alpha.other")
     await pair.make()
     end = await lab.write("beta", pair.topic, 5, at=await lab.open_term("beta", pair.topic, term=1, at=0))

@@ -1,5 +1,4 @@
-"""States in which copying stops although nothing is lost (quarantined, unavailable, paused), with real brokers, and
-the commands that resolve them."""
+"""Copying stops although nothing is lost (quarantined, unavailable, paused), and commands resolve each state."""
 
 from __future__ import annotations
 

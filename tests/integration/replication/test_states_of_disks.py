@@ -54,6 +54,7 @@ async def test_a_damaged_batch_is_skipped_and_its_bytes_are_kept(desk: Desk, sit
 
 
 async def test_what_is_here_already_stays_when_the_source_damages_it(desk: Desk, sites: LocalSites) -> None:
+    """If the source's disk damages a batch after it was copied, the replica keeps its intact records."""
     lab, topic = desk.lab, desk.lab.log("alpha.before")
     await written(lab, "plain", topic)
     whole = await lab.read("alpha", topic)

@@ -1,5 +1,5 @@
-"""States in which source and replica have different histories: each occurs on real brokers, is reported, and is
-resolved by the command, which keeps both versions."""
+"""Source and replica have different histories: each such state is reported, and a command resolves it and keeps both
+versions."""
 
 from __future__ import annotations
 
@@ -75,6 +75,7 @@ async def test_diverged_is_refilled_and_the_other_history_kept(desk: Desk, caplo
 
 
 async def test_misplaced_is_refilled_with_the_replicator_stopped(desk: Desk) -> None:
+    """The command deletes a replica to which a client has written; the next replicator copies the log again."""
     lab, topic = desk.lab, desk.lab.log("alpha.touched")
     end = await copied(desk, topic)
     async with desk.replicating():
@@ -96,6 +97,7 @@ async def test_misplaced_is_refilled_with_the_replicator_stopped(desk: Desk) -> 
 
 
 async def test_history_that_only_this_site_has_is_given_back(desk: Desk) -> None:
+    """A refilled replica still has the old records that the source has deleted."""
     lab, topic = desk.lab, desk.lab.log("alpha.old")
     end = await copied(desk, topic, 40)
     await (await lab.cluster("alpha")).delete_records({TopicPartition(topic): 18})
@@ -166,7 +168,7 @@ async def test_source_recreated_while_stopped_and_longer_is_diverged(desk: Desk)
 
 
 async def test_a_recreated_log_of_ordinary_clients_is_told_by_its_records(desk: Desk) -> None:
-    """If batches have other sizes, so that no checksum can be compared, the records show the difference."""
+    """If the batches have other sizes, their checksums cannot be compared; comparing records finds the difference."""
     lab, topic = desk.lab, desk.lab.log("alpha.plain")
     await lab.make("alpha", topic)
     send(producer(lab.kafka("alpha"), **{"batch.num.messages": 1}), topic, 0, 20)

@@ -49,7 +49,7 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
         await two.even(compacted, 20)
         await two.even(void, 5)
         await two.even(cut, 8)
-        assert east.snapshot()["links"][0]["lag"] == 20  # of the two others
+        assert east.snapshot()["links"][0]["lag"] == 20  # 10 each of plain and own
         records = await lab.read("beta", compacted)
         assert [record.offset for record in records] == list(range(20))
         assert [is_filler(record) for record in records] == [False] * 10 + [True] * 10
@@ -57,7 +57,7 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
             await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.east, compacted, 20, 5)
         assert await lab.end("beta", compacted) == 26  # the filler that fences off late appends, then five records
-        for topic in (plain, own):  # not a compacted log: records were lost, and the next record's term is unknown
+        for topic in (plain, own):  # plain is not compacted: it lost records; own's next record has an unknown term
             with pytest.raises(RefusedError, match="is behind"):
                 await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, cut, 8, 5)

@@ -1,4 +1,4 @@
-"""A log is copied from two sources at once, as urgent logs are; the first answer counts."""
+"""The replicator copies urgent logs from two sources at once; the first answer counts."""
 
 from __future__ import annotations
 

@@ -80,11 +80,11 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
         await two.do(LinkOperation.PROMOTE, topology, LinkScope(log=topic))
         two.send(two.west, topic, 33, 3, 3)
         await two.do(LinkOperation.RESTORE, topology, LinkScope(log=topic))
-        await two.even(topic, 39)  # the promotion was undone; a filler in each partition is left of it
+        await two.even(topic, 39)  # the promotion was undone; it leaves a filler in each partition
         outcome = await two.do(LinkOperation.PROMOTE, topology, LinkScope(stream=lab.stream))
         assert outcome.pending == []
         two.send(two.east, topic, 36, 30, 3)
-        two.send(two.west, topic, 100, 3, 3)  # too late
+        two.send(two.west, topic, 100, 3, 3)  # the promoted log does not get these
         await two.make(other)
         two.send(two.west, other, 0, 1)
         await two.even(other, 1)  # other logs are still copied
@@ -94,7 +94,7 @@ async def test_what_is_promoted_is_written_here_and_nothing_comes_any_more(two: 
 
 
 async def test_failover_under_load_is_where_the_log_ends_from_then_on(two: Two) -> None:
-    """After a failover under load, the log ends where the failover says."""
+    """A failover under load names the offset where the log ends; nothing is copied from then on."""
     topology, lab = two.topology(), two.lab
     topic = lab.log("orders")
     await two.make(topic)
@@ -212,7 +212,7 @@ async def test_a_replicator_that_slept_appends_nothing_to_a_log_that_is_written_
 
 
 async def test_orders_are_their_own_history(kafka: Callable[..., KafkaEndpoint], two: Two) -> None:
-    """The topic of orders is their history."""
+    """Reading the topic of orders returns every order in order, without unreadable records."""
     endpoint, at, name = kafka("beta"), dt.datetime(2026, 3, 1, tzinfo=dt.UTC), f"{two.west}->{two.east}"
     before = len(read_orders(endpoint))
     orders = [Override(kind, at, "ann", link=name) for kind in (OverrideKind.PAUSE, OverrideKind.RESUME)]

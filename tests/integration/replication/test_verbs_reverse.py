@@ -29,7 +29,7 @@ async def test_every_partition_is_reversed(two: Two) -> None:
 
 
 async def test_reverse_and_back(two: Two) -> None:
-    """After reversing twice, the first source has ordinary batches, copied ones, and ordinary ones again."""
+    """After two reversals both sites have the same records; the first source has ordinary, copied, ordinary batches."""
     topology, topic = two.topology(both=True), two.lab.log("orders")
     await two.make(topic)
     two.send(two.west, topic, 0, 30)

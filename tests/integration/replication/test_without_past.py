@@ -1,6 +1,4 @@
-"""A ship starts a box's log without its history, writes to it, and grants it to a port that has the history: the port
-has one complete log.
-"""
+"""A ship starts a box's log without its history and later grants it to a port that has the history: one log results."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint
     ],
 )
 async def test_one_log_again(convoy: Convoy, when: str, start: str) -> None:
-    """The port has one log. With ``berthed`` the logs' link is closed, so the log begins from the ledger alone."""
+    """The port has one complete log. With ``berthed`` the link is closed; the ship begins the log from the ledger."""
     fleet, port, ship = convoy.fleet, convoy.fleet.port, convoy.fleet.ship
     aboard = {convoy.boxes: "aboard"}
     if when == "always":

@@ -1,4 +1,4 @@
-"""A replicator process that tests kill: FOLDER STREAM [SETTING...]. Copies a stream from alpha to beta.
+"""Run a replicator that tests kill: FOLDER STREAM [SETTING...]. It copies a stream from alpha to beta.
 
 Settings: ``to=SITE`` is another target, ``status=FILE`` a status file, ``clock=SECONDS`` makes the process's wall clock
 jump back and forth by that much repeatedly. ``lives=1``: every line on stdin starts a replicator in a fork of this

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import SparkSession
 import shore
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
+from shore.delta.lake import AS_THEY_STAND
 from shore.jobs.status import JobStatus
 from shore.read import rows, sql, table
 from shore.session import close
@@ -20,10 +22,15 @@ from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology
 
+# Test batches have few rows: compiling a plan, or planning again between stages, takes longer than running it as it
+# stands (1.3 CPU-s instead of 1.9 to append to a table and read it). Jobs' batches run like this, too; voyages, tests
+# of the cluster and benchmarks use Spark's own settings.
+_AS_THEY_STAND: Final = {**AS_THEY_STAND, "spark.sql.adaptive.enabled": "false"}
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = open_session(tmp_path_factory.mktemp("spark"))
+    session = open_session(tmp_path_factory.mktemp("spark"), extra=_AS_THEY_STAND)
     yield session
     close(session)
 
@@ -35,18 +42,18 @@ def world(kafka: Callable[..., KafkaEndpoint]) -> World:
 
 @pytest.fixture
 def source(spark: SparkSession, world: World) -> SparkSession:
-    """The session with source ``fairlead`` registered for this test's site."""
+    """Register source ``fairlead`` for this test's site and return the session."""
     register(spark, world.endpoint)
     return spark
 
 
 class Shore:
-    """Shore of one test's topology: runs jobs once, and looks at the tables without Spark."""
+    """Shore for one test's topology: runs jobs once, and reads the tables without Spark."""
 
     def __init__(self, world: World, folder: Path, spark: SparkSession) -> None:
         self.world = world
         self.folder = folder
-        self._spark = spark
+        self.spark = spark
 
     def run(self, *jobs: str, topology: Topology | None = None, **more: object) -> dict[str, JobStatus]:
         return patient(
@@ -56,7 +63,7 @@ class Shore:
                 self.folder,
                 jobs,
                 once=True,
-                session=self._spark,
+                session=self.spark,
                 **more,
             )
         )

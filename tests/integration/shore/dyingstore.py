@@ -1,7 +1,7 @@
-"""A crash inside Spark's own commits: a store of Delta's log that kills the driver when a version is written.
+"""Crash inside Spark's own commits: a store of Delta's log that kills the driver when it writes a given version.
 
-Delta calls its store to write a version when all data files are there, and Spark notes the batch as done after that.
-The store is Java, compiled by what Spark has for its own generated code.
+Delta writes a version when all data files exist, and Spark notes the batch as done after that. The store is Java,
+compiled by the compiler that Spark uses for its generated code.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ public class DyingStore extends io.delta.storage.LocalLogStore {
 
 
 def settings_to_die(spark: SparkSession, folder: Path, table: str, version: int, side: Side) -> dict[str, str]:
-    """Spark's settings for a driver that is to die before or after it commits this version of a table.
+    """Return Spark settings for a driver that dies before or after it commits this version of a table.
 
     Args:
-        spark: Any session; it compiles.
-        folder: For the jar.
+        spark: Any session; its JVM compiles the store.
+        folder: Receives the jar.
     """
     jvm = spark._jvm  # noqa: SLF001  # the compiler is Java's
     assert jvm is not None

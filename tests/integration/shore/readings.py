@@ -1,4 +1,4 @@
-"""Readings of many containers: written to logs, expected in tables; and commits that Spark forgets."""
+"""Write readings of many containers to logs, find them in tables, and undo Spark's commits of batches."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ def write(world: World, boxes: int, count: int, first: int = 0, supply: float = 
 
 
 def records(world: World, boxes: int) -> set[tuple[str, int]]:
-    """Log and offset of every data record of the boxes."""
+    """Return log and offset of every data record of the boxes."""
     logs = [world.log(world.box(index)) for index in range(boxes)]
     return {(log, record.offset) for log in logs for record in world.read(log) if is_data(record)}
 
 
 def rows(shore_of: Shore) -> list[tuple[object, object]]:
-    """Log and offset of every row of table ``readings``."""
+    """Return log and offset of every row of table ``readings``."""
     return [(row["log"], row["log_offset"]) for row in shore_of.sql("select log, log_offset from readings")]
 
 
 def undo_commit(folder: Path, job: str) -> None:
-    """Forget that the last batch was done: what a crash between a job's write and Spark's own commit leaves."""
+    """Leave the state of a crash between a job's last write and Spark's own commit."""
     commits = folder / "checkpoints" / job / "commits"
     last = max((f for f in commits.iterdir() if f.name.isdecimal()), key=lambda f: int(f.name))
     last.unlink()
@@ -42,7 +42,7 @@ def undo_commit(folder: Path, job: str) -> None:
 
 
 def readings_of(world: World, boxes: int, count: int, first: int = 0) -> dict[str, list[NewRecord]]:
-    """Readings of each box by log, a minute apart; nothing is written."""
+    """Return readings of each box by log, a minute apart, without writing them."""
     found = {}
     for index in range(boxes):
         box = world.box(index)

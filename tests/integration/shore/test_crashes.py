@@ -14,9 +14,10 @@ from deltalake import write_deltalake
 from fairlead.errors import FairleadError
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
+from shore.delta.lake import Lake
 from shore.errors import CheckpointDamagedError, JobFailedError, SplitStateError
 from shore.jobs.runner import JOBS
-from shore.maintenance import compact, plan_compaction
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.repair.backfill import Span, apply_backfill
 from shore.repair.backfill import plan_backfill as plan_backfill
@@ -35,7 +36,7 @@ POINTS: tuple[tuple[int, Side], ...] = ((2, "after"), (8, "before"))
 
 
 def more(world: World, round_: int) -> None:
-    """New records in logs of every kind: in order, late, repeated, of a new box, and one that cannot be read."""
+    """Write records to logs of every kind: in order, late, repeated, of a new box, and one that cannot be read."""
     start = T0 + round_ * 30 * MINUTE
     old, new = world.box(0), world.box(round_ + 1)
     ledger = f"custody.{world.tag}"
@@ -56,12 +57,12 @@ def more(world: World, round_: int) -> None:
     )
 
 
-FEW = ("readings", "operations", "conditions", "feeds")  # each way of writing; all jobs in the long runs
+FEW = ("readings", "operations", "histories", "conditions", "feeds")  # all ways of writing; the long runs take all jobs
 
 
 def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verification:
     tables = [table for job in jobs for table in JOBS[job].tables]
-    found = verify(world.topology(), world.endpoint, shore_of.folder, tables)
+    found = verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, tables)
     odd = [(check.table, check.differences, check.notes) for check in found.tables if check.same is False]
     assert not odd
     left = [(check.table, check.notes) for check in found.tables if check.same is None]
@@ -71,7 +72,7 @@ def proven(shore_of: Shore, world: World, jobs: tuple[str, ...] = ()) -> Verific
 
 
 def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> Plan:
-    """Run jobs until the planned crash, if they come so far."""
+    """Run jobs until the planned crash, or to their end if they make fewer writes."""
     with planted(Plan(at, side)) as plan:
         try:
             shore_of.run(*jobs)
@@ -80,21 +81,22 @@ def crash(shore_of: Shore, at: int, side: Side, jobs: tuple[str, ...] = ()) -> P
     return plan
 
 
+@pytest.mark.chaos
 def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
-    """Two points and a compaction; ``test_after_a_crash_at_every_write`` has all of them."""
+    """Crash at two writes, with compactions between; ``test_after_a_crash_at_every_write`` crashes at all."""
     for round_, (at, side) in enumerate(POINTS):
         more(world, round_)
         plan = crash(shore_of, at, side, FEW)
         assert plan.crashed
         for step in plan_compaction(TablePaths.of(shore_of.folder), ["readings", "events"]):
-            compact(TablePaths.of(shore_of.folder), step)
+            compact(maintenance_session(shore_of.spark), TablePaths.of(shore_of.folder), step)
     shore_of.run(*FEW)
     readings = proven(shore_of, world, FEW).of("readings")
     assert readings is not None
     assert readings.rows == readings.expected == len(POINTS) * 10
 
 
-PARTS = 6  # of the sweep, so that each ends in minutes; together they have every write
+PARTS = 6  # parts of the sweep over all writes, so that each ends in minutes
 
 
 @pytest.mark.chaos
@@ -115,7 +117,7 @@ def test_after_a_crash_at_every_write(shore_of: Shore, world: World, part: int) 
             print(at, side, plan.seen[-1:], plan.crashed)  # noqa: T201  # of a long run
         if writes <= at:
             break
-    assert at > 10  # fewer writes than there are tables: the plan saw nothing
+    assert at > 10  # with fewer writes the plan would have missed most tables
 
 
 @pytest.mark.chaos
@@ -124,7 +126,7 @@ def test_after_a_crash_at_every_write(shore_of: Shore, world: World, part: int) 
     ("jobs", "at"),
     [
         *(([], at) for at in range(0, 24, 3)),  # of all jobs
-        *((["readings"], at) for at in range(4)),  # before and after its commits of rejected records and of readings
+        *((["readings"], at) for at in (0, 1, 4, 5)),  # around its first write, of sites, and its third, of readings
     ],
 )
 def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: int) -> None:
@@ -135,17 +137,20 @@ def test_after_a_real_kill(shore_of: Shore, world: World, jobs: list[str], at: i
     proven(shore_of, world)
 
 
+@pytest.mark.chaos
+@pytest.mark.timeout(900)
 def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -> None:
     """Lost checkpoints, lost tables and manual changes are reported and repaired by ``rebuild`` and ``backfill``,
     without duplicates.
     """
     paths = TablePaths.of(shore_of.folder)
+    lake = Lake(shore_of.spark, paths)
 
     def refused(error: type[FairleadError], words: str, *again: str) -> None:
         with pytest.raises(error, match=words):
             shore_of.run(*FEW)
         for name in again:
-            rebuild_job(name, JOBS, world.topology(), world.endpoint, paths)
+            rebuild_job(name, JOBS, lake, world.topology(), world.endpoint)
 
     more(world, 0)
     shore_of.run(*FEW)
@@ -157,6 +162,7 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     for table in ("booking_changes", "alerts"):
         shutil.rmtree(paths.table(table))
     refused(SplitStateError, "is gone", "operations")
+    refused(SplitStateError, "job histories has read a table that is no more there", "histories")
     refused(SplitStateError, "job feeds has read a table that is no more there", "feeds")
     shutil.rmtree(paths.checkpoint("conditions"))
     more(world, 1)
@@ -168,11 +174,11 @@ def test_lost_checkpoints_lost_tables_and_hands(shore_of: Shore, world: World) -
     first = shore_of.sql("select log, log_offset from readings order by all")[0]
     row = f"log = '{first['log']}' and log_offset = {first['log_offset']}"
     write_deltalake(paths.table("readings"), shore_of.table("readings").slice(0, 0), mode="overwrite", predicate=row)
-    assert not verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
+    assert not verify(shore_of.spark, world.topology(), world.endpoint, shore_of.folder, ["readings"]).ok
     more(world, 2)
-    shore_of.run(*FEW)  # goes on all the same
-    todo = plan_backfill(world.topology(), world.endpoint, paths, Span(T0 - dt.timedelta(days=3), None))
-    assert apply_backfill(todo, world.endpoint, paths)["readings + readings_rejected"] == 1
+    shore_of.run(*FEW)  # the jobs run despite the missing row
+    todo = plan_backfill(lake, world.topology(), world.endpoint, Span(T0 - dt.timedelta(days=3), None))
+    assert apply_backfill(todo, lake, world.topology())["readings + readings_rejected"] == 1
     shore_of.run(*FEW)
     after = proven(shore_of, world, FEW).of("readings")
     assert after is not None

@@ -1,29 +1,42 @@
-"""Customers' feeds on a real broker: the records they are entitled to, in order, once, whatever arrives first or
+"""Customers' feeds on a real broker have the records they are entitled to, in order, once, whatever arrives first or
 fails."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql import DataFrame
 
 from fairlead.kafka.convention import is_data
-from fairlead.kafka.protocol.record import Record
+from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
 from shore.errors import JobFailedError
-from shore.feeds import writer
+from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.records import parse_origin
-from shore.jobs import feeds
+from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
+from shore.sink.exactly_once import FeedSink
+from shore.sink.feed_logs import appending
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.feeds import followed, value_of
+from topologies.model import Customer
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
-JOBS = ("readings", "operations", "feeds")
+FIRST = ("readings", "operations", next(job.name for job in JOBS.values() if "bookings" in job.tables))
+"""The jobs that job ``feeds`` follows."""
+
+
+def run_jobs(shore_of: Shore, **more: Any) -> None:
+    """Bring everything that is in the logs now to tables and feeds."""
+    shore_of.run(*FIRST, **more)
+    shore_of.run("feeds", **more)
 
 
 def at(minutes: int) -> dt.datetime:
@@ -31,7 +44,7 @@ def at(minutes: int) -> dt.datetime:
 
 
 def write(world: World, *boxes: int, first: int = 0, count: int = 60) -> None:
-    """A reading a minute: the record at offset ``n + 1`` is of minute ``n``."""
+    """Write a reading a minute: the record at offset ``n + 1`` is of minute ``n``."""
     world.append(
         {world.log(world.box(b)): [reading(world.box(b), i, at(i)) for i in range(first, first + count)] for b in boxes}
     )
@@ -51,45 +64,46 @@ def offsets(world: World, box: int, customer: str | None = None) -> list[int]:
 
 
 def own_table(shore_of: Shore, customer: str) -> list[tuple[int, bytes]]:
-    """A customer's own table: what stands at which offset of the feed."""
+    """Return the customer's own table: offset in the feed and value."""
     rows = DeltaTable(TablePaths.of(shore_of.folder).customer(customer)).to_pyarrow_table().sort_by("feed_offset")
     return [(row["feed_offset"], row["value"].encode()) for row in rows.to_pylist()]
 
 
 def movements(world: World) -> list[tuple[str, str, int]]:
-    """What the port's authority was told of this test's events, in the order of its feed."""
+    """Return what the port's authority got of this test's events, in the order of its feed."""
     told = [value_of(record) for record in feed(world, world.authority)]
     mine = [value for value in told if value["eventID"].endswith(world.tag)]
     return [(value["eventID"][:1], value["eventDateTime"][11:16], value["revision"]) for value in mine]
 
 
+@pytest.mark.chaos
 def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shore, world: World) -> None:
     """Bookings add and retract a container's records, whether they arrive before or after the readings."""
     first, second = f"B1-{world.tag}", f"B2-{world.tag}"
     write(world, 0, 1, 2)
     world.append({world.bookings: [booking(first, world.customer, world.box(0), at(10), at(20))]})
     world.append({world.alerts: [alert(world.box(0), "alpha", at(15)), alert(world.box(0), "alpha", at(30))]})
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert offsets(world, 0) == list(range(11, 21))
     assert origins(feed(world))[0] == (world.alerts, 1)
     assert len(feed(world)) == 11
 
-    # The second box's booking comes after its readings, runs on, and gets what arrives later.
+    # The second box's booking comes after its readings and has no end, so it also gives what arrives later.
     world.append({world.bookings: [booking(second, world.customer, world.box(1), at(40), None)]})
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert offsets(world, 1) == list(range(41, 61))
     write(world, 1, 2, first=60, count=30)
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert offsets(world, 1) == list(range(41, 91))
 
-    # It ends; a correction of the first one backwards adds what was missing and repeats nothing.
+    # It ends. The first one is corrected to begin earlier, which adds what was missing and repeats nothing.
     ended = booking(second, world.customer, world.box(1), at(40), at(100), status="COMPLETED")
     widened = booking(first, world.customer, world.box(0), at(5), at(20))
     world.append({world.bookings: [ended, widened]})
     held = [grant(world.log(world.box(0)), term, world.tag, at(minute)) for term, minute in ((1, 4), (2, 6), (3, 20))]
     world.append({world.custody: held})
     write(world, 1, first=90, count=30)
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert offsets(world, 1) == list(range(41, 101))
     assert offsets(world, 0) == [*range(11, 21), *range(6, 11)]
     assert offsets(world, 2) == []
@@ -101,16 +115,17 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     assert (copy.value, copy.key, copy.timestamp_ms) == (original.value, original.key, original.timestamp_ms)
     assert dict(copy.headers)[headers.RECEIVED] == dict(original.headers)[headers.RECEIVED]
 
-    # A cancellation that names the times from minute 80 on takes back what was given of them, and nothing else.
+    # A cancellation from minute 80 on retracts what was delivered of these times, and nothing else.
     cancelled = booking(second, world.customer, world.box(1), at(80), None, status="CANCELLED")
     world.append({world.bookings: [cancelled]})
     given = len(feed(world))
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert len(feed(world)) == given + 20
     assert [o for log, o in origins(followed(feed(world))) if log == world.log(world.box(1))] == list(range(41, 81))
     assert shore_of.count("feeds") == len(feed(world))
 
 
+@pytest.mark.chaos
 def test_an_interrupted_delivery_is_completed_and_not_repeated(
     shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -122,31 +137,32 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
     topology = world.topology(authority=True, tables=True)
     world.append({world.events: [docked(f"a-{world.tag}", "ARRI", at(5))]})
 
-    def part_way(endpoint: object, customer: str, records: Sequence[object], *, expected_end: int) -> None:
-        writer.append(endpoint, customer, records[:50], expected_end=expected_end)  # type: ignore[arg-type]
+    def part_way(sink: FeedSink, due: DataFrame) -> int:
+        rows = due.where("log not like 'movements/%'").orderBy(*order_of_feeds()).limit(50).toArrow()
+        list(appending(sink.endpoint, sink.ends, sink.own)(iter(rows.to_batches())))
         raise ConnectionError("killed between two appends")
 
     with monkeypatch.context() as patch:
-        patch.setattr(feeds, "append", part_way)
+        patch.setattr(FeedSink, "append", part_way)
         with pytest.raises(JobFailedError, match="killed between two appends"):
-            shore_of.run(*JOBS, topology=topology)
-    assert len(feed(world)) == 50  # delivered, and nobody wrote that down
+            run_jobs(shore_of, topology=topology)
+    assert len(feed(world)) == 50  # delivered, but not in table feeds yet
     assert shore_of.count("feeds") == 0
-    shore_of.run(*JOBS, topology=topology)
+    run_jobs(shore_of, topology=topology)
     assert offsets(world, 0) == offsets(world, 1) == list(range(1, 61))
     ours = f"customer = '{world.customer}'"
     assert shore_of.sql(f"select count(*) as n from feeds where {ours}") == [{"n": 120}]  # noqa: S608
     assert len(feed(world)) == 120
-    # So is what was behind it: the customer's own table, and another customer's feed with its table.
+    # The customer's own table and the other customer's feed and table are complete, too.
     assert own_table(shore_of, world.customer) == [(record.offset, record.value) for record in feed(world)]
     assert movements(world) == [("a", "00:05", 0)]
 
-    # Events that come again are told once, as what they say in the end; others in their order.
+    # An event that comes again is delivered once; new ones follow in the order of their times.
     again = [docked(f"a-{world.tag}", "ARRI", at(5), created=7), docked(f"d-{world.tag}", "DEPA", at(30))]
     elsewhere = docked(f"b-{world.tag}", "ARRI", at(20), port="SGSIN")
     world.append({world.events: [*again, elsewhere, docked(f"c-{world.tag}", "ARRI", at(4))]})
     write(world, 0, first=60, count=5)
-    shore_of.run(*JOBS, topology=topology)
+    run_jobs(shore_of, topology=topology)
     assert movements(world) == [("a", "00:05", 0), ("c", "00:04", 0), ("d", "00:30", 0)]
     authority = feed(world, world.authority)
     assert own_table(shore_of, world.authority) == [(record.offset, record.value) for record in authority]
@@ -155,28 +171,31 @@ def test_an_interrupted_delivery_is_completed_and_not_repeated(
     assert len(feed(world)) == 125
 
 
+@pytest.mark.chaos
 def test_two_writers_cannot_both_deliver(shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     write(world, 0, count=10)
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, world.box(0), T0, None)]})
-    real = writer.append
+    real = FeedSink.append
 
-    def overtaken(endpoint: object, customer: str, records: Sequence[object], *, expected_end: int) -> None:
-        real(endpoint, customer, records, expected_end=expected_end)  # type: ignore[arg-type]  # the other process
-        real(endpoint, customer, records, expected_end=expected_end)  # type: ignore[arg-type]
+    def overtaken(sink: FeedSink, due: DataFrame) -> int:
+        """Append the same records and one more as another process, then append as this one."""
+        feed = TP(f"feeds.{world.customer}")
+        list(appending(sink.endpoint, sink.ends, ())(iter(due.orderBy(*order_of_feeds()).toArrow().to_batches())))
+        world.append({feed.topic: [NewRecord(b"theirs", timestamp_ms=1)]})
+        return real(sink, due)
 
     with monkeypatch.context() as patch:
-        patch.setattr(feeds, "append", overtaken)
+        patch.setattr(FeedSink, "append", overtaken)
         with pytest.raises(JobFailedError, match="another process writes this feed"):
-            shore_of.run(*JOBS)
-    shore_of.run(*JOBS)
-    assert offsets(world, 0) == list(range(1, 11))
+            run_jobs(shore_of)
+    run_jobs(shore_of)
+    ours = [record for record in feed(world) if record.value != b"theirs"]
+    assert [offset for _, offset in origins(ours)] == list(range(1, 11))
 
 
-def test_a_customer_who_comes_later_gets_what_is_there(
-    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A customer who is added later gets the existing records."""
-    monkeypatch.setattr(feeds, "ROWS_PER_PASS", 25)  # several passes for one batch
+@pytest.mark.chaos
+def test_a_customer_who_comes_later_gets_what_is_there(shore_of: Shore, world: World) -> None:
+    """A customer who is added later gets the existing records, and so does one that gets another kind of feed."""
     write(world, 0, 1)
     newcomer = f"late-{world.tag}"
     world.append(
@@ -188,13 +207,19 @@ def test_a_customer_who_comes_later_gets_what_is_there(
             ]
         }
     )
-    shore_of.run(*JOBS)
+    run_jobs(shore_of)
     assert offsets(world, 0) == list(range(1, 61))
-    shore_of.run(*JOBS, topology=world.topology(newcomer))
+    run_jobs(shore_of, topology=world.topology(newcomer))
     assert offsets(world, 1, newcomer) == list(range(31, 61))
     assert offsets(world, 0, newcomer) == list(range(51, 61))
     assert offsets(world, 1) == []
     write(world, 0, first=60, count=5)
-    shore_of.run(*JOBS, topology=world.topology(newcomer))
+    run_jobs(shore_of, topology=world.topology(newcomer))
     assert offsets(world, 0, newcomer) == list(range(51, 66))
     assert offsets(world, 0) == list(range(1, 66))
+    # The newcomer gets readings as hours from now on; single ones are retracted.
+    coarse = world.topology(newcomer).customers | {newcomer: Customer(feed_at=world.endpoint.site, feed="coarse")}
+    run_jobs(shore_of, topology=world.topology().model_copy(update={"customers": coarse}))
+    assert {dict(r.headers)["origin"] for r in followed(feed(world, newcomer))} <= {
+        f"hours/{world.box(box)}@{int(T0.timestamp()) // 3600}".encode() for box in (0, 1)
+    }

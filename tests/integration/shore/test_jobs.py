@@ -18,7 +18,6 @@ from shore.errors import AlreadyRunningError, JobFailedError, SplitStateError
 from shore.jobs import operations
 from shore.jobs.status import read_status, status_file
 from shore.paths import TablePaths
-from shore.source.losses import acknowledge_losses, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, undo_commit, write
 from tests.integration.shore.victim import start
@@ -31,6 +30,7 @@ from tests.unit.shore.hours import check as check_derived
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
+@pytest.mark.chaos
 def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore, world: World) -> None:
     box = world.box(0)
     write(world, boxes=4, count=36)  # three hours
@@ -47,7 +47,7 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert [(r["readings"], r["out"]) for r in shore_of.sql(mine)] == [(12, 0.0)] * 3
 
     late = [reading(box, 900 + i, T0 + dt.timedelta(hours=1, minutes=2 + 5 * i), 9.0) for i in range(3)]
-    early = reading(box, 910, T0 - dt.timedelta(days=3), 4.0)  # days late, an hour of its own
+    early = reading(box, 910, T0 - dt.timedelta(days=3), 4.0)  # days late, in an hour of its own
     repeat = reading(box, 0, T0, 4.0)
     world.append({world.log(box): [*late, early, repeat]})
     shore_of.run("readings", "conditions")
@@ -62,6 +62,7 @@ def test_rows_equal_records_and_late_readings_correct_their_hour(shore_of: Shore
     assert len(rows(shore_of)) == len(set(rows(shore_of))) == 4 * 36 + 5
 
 
+@pytest.mark.chaos
 def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world: World) -> None:
     box = world.box(0)
     write(world, boxes=3, count=24)
@@ -71,7 +72,7 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
             world.alerts: [alert(box, "alpha", T0 + MINUTE)],
         }
     )
-    jobs = ("readings", "operations", "conditions", "feeds")
+    jobs = ("readings", "operations", "histories", "conditions", "feeds")
     shore_of.run(*jobs)
 
     def everything() -> tuple[object, ...]:
@@ -87,8 +88,8 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
     assert everything() == before
 
 
-# Planted crashes are always run (test_crashes, unit/shore/test_crash_points), and what is said of a run that is gone
-# (unit/shore/test_status); with a JVM of its own it takes a minute.
+# A JVM of its own takes a minute. test_log_tables and test_rejected always plant crashes, and
+# unit/shore/jobs/test_status covers the status of a dead run.
 @pytest.mark.chaos
 @pytest.mark.timeout(600)
 def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, world: World) -> None:
@@ -146,6 +147,7 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
     assert (status.jobs["readings"].state, status.jobs["readings"].behind) == ("stopped", 0)
 
 
+@pytest.mark.chaos
 def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore, world: World) -> None:
     log = world.log(world.box(0))
     port, ship, other = (f"{name}-{world.tag}" for name in ("port", "ship", "other"))
@@ -164,16 +166,16 @@ def test_custody_is_the_chain_of_every_log_whatever_is_repeated(shore_of: Shore,
     opened = grant(1, 0, port, "GTIN", by=port)
     write(port, opened)
     write(ship, grant(3, 50, port, "DISC", by=ship))
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     undo_commit(shore_of.folder, "operations")
     write(port, grant(2, 10, ship, "LOAD", by=port), msgspec.structs.replace(refused("o1"), refused_by=port))
     write(ship, came_back(18, 30, 72, by=ship))
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     write(other, msgspec.structs.replace(grant(18, 30, other, "SEIZURE", by=other), from_site=port))
     write(port, opened)
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     undo_commit(shore_of.folder, "operations")
-    shore_of.run("operations")
+    shore_of.run("operations", "histories")
     assert intervals() == [
         (1, port, 1, 10, False),
         (2, ship, 11, 30, False),
@@ -236,20 +238,3 @@ def test_a_failing_job_says_why_and_goes_on_next_time(
     assert shore_of.sql(own) == [
         {"kind": "OVERBOARD", "severity": "CRITICAL", "equipment_reference": world.box(0), "log_offset": 1}
     ]
-
-
-def test_what_retention_took_is_noted_until_somebody_acknowledges_it(shore_of: Shore, world: World) -> None:
-    paths, box = TablePaths.of(shore_of.folder), world.box(0)
-    log = world.log(box)
-    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})
-    shore_of.run("readings", "alerts")
-    assert read_losses(paths) == ()
-    world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20, 40)]})
-    world.delete_before(log, 31)
-    for _ in range(2):
-        shore_of.run("readings", "alerts")
-        found = [each for each in read_losses(paths) if each.log == log]
-        assert [(each.job, each.first, each.records) for each in found] == [("alerts", 21, 10), ("readings", 21, 10)]
-    acknowledge_losses(paths)
-    shore_of.run("readings", "alerts")
-    assert read_losses(paths) == ()

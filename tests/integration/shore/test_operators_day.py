@@ -1,4 +1,4 @@
-"""The operator's day of docs/access.md on real sites, by the very commands that are printed there."""
+"""The operator's day of docs/access.md works on real sites, with exactly the commands that are printed there."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ customers:
   ducks: {feed_at: los-angeles}
 shore: {at: los-angeles}
 """
-LIFE: Final = 2.0  # seconds of a session, where the page says ten minutes
+LIFE: Final = 2.0  # seconds until a client must log in again; the page says ten minutes
 BY_HAND: Final = Binding.of(Rule("beans", Resource.TOPIC, Pattern.PREFIXED, "containers.", Operation.READ))
-ASKS: Final = ("fairlead acl apply", "fairlead acl rotate", "fairlead acl offboard")  # at a terminal, whether to go on
+ASKS: Final = ("fairlead acl apply", "fairlead acl rotate", "fairlead acl offboard")  # these ask for a confirmation
 Check = Callable[[str], None]
 
 
@@ -72,18 +72,18 @@ class Day:
 
     @property
     def context(self) -> Context:
-        """The topology as it stands in its file now."""
+        """Open the topology as its file is now."""
         return open_topology(str(self.file))
 
     def kafka(self, user: str, site: str = HQ) -> KafkaEndpoint:
         return self.context.resolver.kafka(site, user)
 
     def play(self, title: str, *expected: tuple[str, int, Check]) -> None:
-        """Run a part's commands in their order, as ``fairlead`` itself runs them, with yes for an answer.
+        """Run a part's commands in their order, as ``fairlead`` itself runs them, and confirm each.
 
         Args:
-            expected: For each command what it begins with, its exit code, and what is to be seen in its output. A new
-                command on the page needs one here as well.
+            expected: For each command its beginning, its exit code, and a check of its output. A new command on the
+                page needs one here as well.
         """
         for command, (begins, code, check) in zip(self.parts[title].commands, expected, strict=True):
             assert command.startswith(f"fairlead {begins}"), f"{title}: {command}"
@@ -96,7 +96,7 @@ class Day:
         self.played.append(title)
 
     async def book(self, booking: Booking) -> None:
-        """Whoever keeps bookings publishes one by MQTT; the site's bridge brings it into the log."""
+        """Publish a booking by MQTT, and run the site's bridge until it has appended it to the log."""
         bridge, stop = make_bridge(self.context, HQ), asyncio.Event()
         working = asyncio.create_task(bridge.run(stop))
         desk = Publisher(self.context.resolver.mqtt(HQ, "device"))
@@ -110,14 +110,14 @@ class Day:
             await working
 
     def shore(self, session: SparkSession) -> None:
-        """A while of ``fairlead shore run``."""
+        """Run shore's jobs once, as ``fairlead shore run`` does."""
         context, jobs = self.context, ("readings", "operations", "feeds")
         endpoint = context.resolver.kafka(HQ, "shore")
         patient(lambda: shore.run(context.topology, endpoint, context.folder, jobs, once=True, session=session))
 
     def client(self, until_: Callable[[str], bool]) -> None:
-        """Run the program that was made for the customer, until it has printed a line that is wanted."""
-        program = subprocess.Popen(  # what the page's command has written
+        """Run the program that was generated for the customer until it prints a line that ``until_`` accepts."""
+        program = subprocess.Popen(  # the page's command wrote it
             [sys.executable, "feed.py"], cwd="beans-python", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         killer = threading.Timer(60, program.kill)
@@ -142,7 +142,7 @@ class Day:
 
 
 def says(*texts: str, never: str = "") -> Check:
-    """Check that the output contains all of these."""
+    """Return a check that the output contains all of these texts, and not ``never``."""
 
     def check(output: str) -> None:
         flat = re.sub(r"[\s│┃]+", " ", output)
@@ -247,18 +247,18 @@ def live(day: Day, spark: SparkSession) -> None:
         ("acl offboard beans", 0, says("los-angeles")),
     )
     assert not accepts(leaver)
-    assert len(World(day.kafka(ADMIN)).read("feeds.beans")) > 20  # stays where it is
+    assert len(World(day.kafka(ADMIN)).read("feeds.beans")) > 20  # offboarding keeps the feed
 
 
 def given(output: str, first: range, back: range, more: range) -> None:
-    """The feed as it was read: records of these minutes, these taken back, and these besides."""
+    """Check the feed as it was read: records of minutes ``first``, retractions of ``back``, records of ``more``."""
     lines = re.findall(rf"00:(\d\d):00  {BOX}  (.)", output)
     assert [int(minute) for minute, _ in lines] == [*first, *back, *more]
     assert [mark for _, mark in lines] == [*" " * len(first), *"{" * len(back), *" " * len(more)]
 
 
 def every_change(output: str) -> None:
-    """The whole audit log: it begins with the sites' first rules, and has nothing of the rule made by hand."""
+    """Check the whole audit log: it begins with the sites' first rules and lacks the rule made by hand."""
     changes = json.loads(output)["changes"]
     assert {change["state"] for change in changes} == {"done"}
     assert [change["intent"][0]["action"] for change in changes if change["intent"][0]["kind"] == "user"] == [

@@ -1,19 +1,20 @@
-"""Job ``readings``: each data record is a row in exactly one of its two tables, wherever a batch before was cut off."""
+"""Job ``readings`` stores each data record in exactly one of its two tables, wherever it was interrupted before."""
 
 from __future__ import annotations
 
-import datetime as dt
-
+import pyarrow as pa
 import pytest
 
 from fairlead.kafka.protocol.record import NewRecord
 from shore.errors import JobFailedError
-from shore.maintenance import plan_vacuum
+from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.paths import TablePaths
+from shore.tables.readings import READINGS, READINGS_REJECTED
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import readings_of, records, rows, undo_commit
 from tests.integration.shore.world import World
 from tests.support.crashes import Plan, planted
+from tests.support.deltars import append_once, create
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -25,13 +26,13 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
     world.append(readings_of(world, boxes=3, count=12))
     world.append({log: [NewRecord(b"{broken", b"key", (("trace", b"\xff"),), timestamp_ms=1)]})
 
-    # The files of both tables are written, and the commit is made to the first of them only.
-    with planted(Plan(0, "after")) as plan, pytest.raises(JobFailedError):
+    # The driver dies after the append to the first of the two tables. The two writes before it are of the topology.
+    with planted(Plan(2, "after")) as plan, pytest.raises(JobFailedError):
         shore_of.run("readings")
     assert plan.crashed
-    assert (len(rows(shore_of)), shore_of.count("readings_rejected")) == (0, 1)
+    assert (len(rows(shore_of)), shore_of.count("readings_rejected")) == (3 * 12, 0)
 
-    # And then to both: Spark does not know that the batch is done.
+    # Complete the batch, then repeat it as if Spark did not know that it is done.
     for _ in range(2):
         done = shore_of.run("readings")["readings"]
         (bad,) = shore_of.sql("select * from readings_rejected")
@@ -46,11 +47,36 @@ def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_
     (told,) = shore_of.sql("select equipment_reference, rejected from quality where rejected > 0")
     assert (told["equipment_reference"], told["rejected"]) == (world.box(0), 1)
     assert done.batches <= 1  # the second time there was nothing to write
-    steps = plan_vacuum(
-        TablePaths.of(shore_of.folder),
-        ["readings", "readings_rejected"],
-        keep=dt.timedelta(0),
-        force=True,
-        now=dt.datetime.now(dt.UTC),
-    )
-    assert any(step.files for step in steps), "the first try had written files"
+
+
+def test_the_rows_of_a_batch_count_once(shore_of: Shore, world: World) -> None:
+    """The job reads the logs of a batch twice when a record is rejected."""
+    world.append(readings_of(world, boxes=2, count=5))
+    world.append({world.log(world.box(0)): [NewRecord(b"{broken", timestamp_ms=1)]})
+    done = shore_of.run("readings")["readings"]
+    assert (done.rows, done.batches) == (2 * 5 + 1, 1)
+
+
+def test_a_checkpoint_of_an_older_version_goes_on(shore_of: Shore, world: World) -> None:
+    """In that version tasks wrote the files and delta-rs committed them; the driver died before Spark's own commit."""
+    paths = TablePaths.of(shore_of.folder)
+    world.append(readings_of(world, boxes=2, count=10))
+    logs = [world.log(world.box(index)) for index in range(2)]
+    write_checkpoint(paths, "readings", dict.fromkeys(logs, 7), "{}")
+    before = read_checkpoint(paths, "readings")
+    assert before is not None
+    for table in (READINGS, READINGS_REJECTED):
+        create(table, paths.table(table.name))
+    stored = [{"log": log, "log_offset": offset, "device_id": "old"} for log in logs for offset in range(1, 7)]
+    content = pa.Table.from_pylist(stored, schema=READINGS.plain_schema)
+    append_once(paths.table(READINGS.name), content, app=before.query_id, version=0)
+    undo_commit(shore_of.folder, "readings")
+
+    shore_of.run("readings")
+    found = rows(shore_of)
+    assert len(found) == len(set(found)) == 2 * 10
+    assert set(found) == records(world, 2)
+    assert shore_of.count("readings where device_id = 'old'") == 2 * 6
+    after = read_checkpoint(paths, "readings")
+    assert after is not None
+    assert (after.query_id, after.done, after.positions) == (before.query_id, 1, dict.fromkeys(logs, 11))

@@ -1,4 +1,4 @@
-"""Spark on one machine: reachable from there only, by whoever has the secret of this run."""
+"""Spark on one machine can be reached from there only, and only with the secret of this run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.integration
 
 def test_sparks_ports_are_on_loopback_and_ask_for_a_secret_that_ps_does_not_show(spark: SparkSession) -> None:
     context = spark.sparkContext
-    assert context.parallelize(range(4), 2).map(lambda n: n * n).sum() == 14  # Python workers are there, too
+    assert context.parallelize(range(4), 2).map(lambda n: n * n).sum() == 14  # starts Python workers, too
     gateway: Any = context._gateway  # noqa: SLF001 - there is no public way
     found = [psutil.Process(os.getpid()), psutil.Process(gateway.proc.pid)]
     found += psutil.Process(gateway.proc.pid).children(recursive=True)

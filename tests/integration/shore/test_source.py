@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -30,7 +31,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 
 class Follower:
-    """A streaming query over one test's logs, run to the present end as often as asked; batches land in memory."""
+    """A streaming query over one test's logs: each ``run`` reads to their present ends and keeps the batches."""
 
     def __init__(self, spark: SparkSession, world: World, folder: Path, **options: str) -> None:
         self._spark, self._world, self._folder = spark, world, folder
@@ -99,7 +100,7 @@ def test_admission_bounds_every_batch_and_loses_nothing(source: SparkSession, wo
     assert len(found) == len(set(found)) == 200
     assert len(follower.batches) == -(-(200 + 5) // 60)  # the five markers are offsets, too
     assert all(len(batch) <= 60 for batch in follower.batches)
-    assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # nobody is held up
+    assert all(len({topic for topic, _ in batch}) == 4 for batch in follower.batches[:-1])  # no log waits for another
 
 
 def test_admission_by_bytes_goes_by_the_size_of_what_is_there(
@@ -113,7 +114,7 @@ def test_admission_by_bytes_goes_by_the_size_of_what_is_there(
     found = list(follower.rows())
     assert len(found) == len(set(found)) == 40
     first, second = world.log(world.box(0)), world.log(world.box(1))
-    assert sum(topic == second for topic, _ in follower.batches[0]) == 20  # the small ones are not held up
+    assert sum(topic == second for topic, _ in follower.batches[0]) == 20  # small records do not wait for large ones
     assert all(sum(topic == first for topic, _ in batch) <= 6 for batch in follower.batches)
     assert 4 <= len(follower.batches) <= 6
 
@@ -142,10 +143,7 @@ def test_reading_between_offsets_and_times(source: SparkSession, world: World) -
 def test_a_stream_from_the_latest_offsets_misses_nothing_after_a_crash(
     source: SparkSession, world: World, tmp_path: Path
 ) -> None:
-    """A stream from the latest offsets misses nothing after a crash.
-
-    The first batch fails and is tried again when there is more: its start was fixed the first time.
-    """
+    """The first batch fails and is repeated when there are more records; its start was fixed the first time."""
     follower = Follower(source, world, tmp_path, startingOffsets="latest")
     world.append(readings_of(world, boxes=2, count=10))
     follower.run()
@@ -177,7 +175,7 @@ def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
         try:
             wait_until(lambda: sum(map(len, batches)) == 20, query)
             line.cut()
-            world.append(readings_of(world, boxes=2, count=10, first=10))  # goes straight to the broker
+            world.append(readings_of(world, boxes=2, count=10, first=10))  # bypasses the proxy
             wait_until(lambda: any("waiting since" in p.json for p in query.recentProgress), query)
             line.mend()
             wait_until(lambda: sum(map(len, batches)) == 40, query)
@@ -189,7 +187,7 @@ def test_a_site_that_cannot_be_reached_for_a_while_is_waited_for(
 
 @contextlib.contextmanager
 def line_to(endpoint: KafkaEndpoint) -> Iterator[TcpProxy]:
-    """A TCP proxy before a site's brokers, in a thread of its own: Spark's calls block this one."""
+    """Yield a TCP proxy to a site's brokers; it runs in its own thread because Spark's calls block this one."""
     ready: SimpleQueue[tuple[TcpProxy, asyncio.AbstractEventLoop, asyncio.Event]] = SimpleQueue()
 
     async def serve() -> None:
@@ -230,7 +228,7 @@ def wait_until(true: Callable[[], bool], query: StreamingQuery) -> None:
 
 def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, world: World, tmp_path: Path) -> None:
     """A deleted log is reported and delays no other."""
-    follower = Follower(source, world, tmp_path)
+    follower = Follower(source, world, tmp_path, failOnDataLoss="false")
     world.append(readings_of(world, boxes=3, count=5))
     follower.run()
     gone = world.log(world.box(2))
@@ -240,21 +238,21 @@ def test_a_log_that_vanishes_is_told_and_holds_nothing_up(source: SparkSession, 
     assert len(list(follower.rows())) == 25
     backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
     assert (backlog["vanished"], backlog["examples"], backlog["behind"]) == (1, [gone], 0)
-    world.append({gone: [reading(world.box(2), 0, T0)]})  # made anew, and shorter than what was read
+    world.append({gone: [reading(world.box(2), 0, T0)]})  # recreated, and shorter than what was read
     follower.run()
     assert len(list(follower.rows())) == 25
     backlog = json.loads(follower.progress[-1]["sources"][0]["latestOffset"])
     assert (backlog["vanished"], backlog["lost"]) == (0, 0)
     assert backlog["examples"] == [f"{gone} ends at 2, before 6, up to where it was read: truncated, or made anew"]
     with pytest.raises(Exception, match=f"DataLossError: {gone} ends at 2, before 6"):
-        Follower(source, world, tmp_path, failOnDataLoss="true").run()
+        Follower(source, world, tmp_path).run()
 
 
 def test_what_retention_took_is_skipped_or_raised(source: SparkSession, world: World, tmp_path: Path) -> None:
     world.append(readings_of(world, boxes=2, count=20))
     log = world.log(world.box(0))
-    careful = Follower(source, world, tmp_path / "careful", failOnDataLoss="true")
-    careless = Follower(source, world, tmp_path / "careless")
+    careful = Follower(source, world, tmp_path / "careful")
+    careless = Follower(source, world, tmp_path / "careless", failOnDataLoss="false")
     for follower in (careful, careless):
         follower.run()
         assert len(list(follower.rows())) == 40
@@ -326,3 +324,17 @@ def test_a_wrong_password_is_told_without_it(spark: SparkSession, world: World) 
     with pytest.raises(Exception, match="AuthenticationFailed") as error:
         spark.read.format("fairlead").option("streams", world.stream).load().collect()
     assert "not-the-password-at-all" not in str(error.value)
+
+
+def test_the_example_of_the_documentation_runs(source: SparkSession, world: World, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[3] / "docs" / "spark.md").read_text(encoding="utf-8")
+    found = re.search(r"<!-- run by a test -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    example = found[1].replace('"containers"', f'"{world.stream}"').replace("/var/lib/warm", str(tmp_path))
+    assert example.count(str(tmp_path)) == 2
+    late = reading(world.box(0), 1, T0 + MINUTE, supply=9.0)
+    world.append({world.log(world.box(0)): [reading(world.box(0), 0, T0), late]})
+    for _ in range(2):
+        exec(compile(example, "docs/spark.md", "exec"), {"session": source})  # noqa: S102  # our own documentation
+    (warm,) = source.read.format("delta").load(str(tmp_path / "table")).collect()
+    assert (warm["equipment_reference"], warm["return_temperature"]) == (world.box(0), 9.5)

@@ -27,10 +27,10 @@ BOXES, READINGS, PER_BATCH = 10, 180, 600
 def test_a_worker_killed_in_the_middle_of_a_batch_changes_nothing(world: World, tmp_path: Path) -> None:
     boxes = [world.box(index) for index in range(BOXES)]
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(READINGS)] for box in boxes})
-    shared = tmp_path / "storage"  # what all machines of a cluster reach
+    shared = tmp_path / "storage"  # a folder that all machines of a cluster reach
     offsets, commits = (shared / "checkpoints" / "readings" / kind for kind in ("offsets", "commits"))
     with spark_cluster(tmp_path / "cluster") as cluster:
-        where = {"master": cluster.url, "storage": str(shared), "settings": EXECUTOR_SETTINGS}
+        where = {"master": cluster.url, "tables": str(shared), "settings": EXECUTOR_SETTINGS}
         with start(world, tmp_path / "state", max_records=PER_BATCH, **where) as driver:
             until(lambda: driver.poll() is not None or (commits / "0").exists(), "the first batch", patience=400)
             until(lambda: driver.poll() is not None or _under_way(offsets, commits), "a batch that is under way")
@@ -60,7 +60,7 @@ def test_what_executors_are_sent_shows_no_password(world: World, tmp_path: Path,
     shared = tmp_path / "storage"
     with spark_cluster(tmp_path / "cluster", workers=1, more=clear) as cluster, listening() as heard:
         settings = EXECUTOR_SETTINGS | clear | heard.settings
-        where: dict[str, Any] = {"master": cluster.url, "storage": str(shared), "settings": settings}
+        where: dict[str, Any] = {"master": cluster.url, "tables": str(shared), "settings": settings}
         with start(world, tmp_path / "state", **where) as driver:
             assert driver.wait(400) == 0
     assert len(DeltaTable(str(shared / "delta" / "readings")).to_pyarrow_table()) == 3
@@ -73,7 +73,7 @@ def test_what_executors_are_sent_shows_no_password(world: World, tmp_path: Path,
 def test_nobody_without_the_secret_gets_an_executor(world: World, tmp_path: Path) -> None:
     with spark_cluster(tmp_path / "cluster", workers=1) as cluster:
         wrong = EXECUTOR_SETTINGS | {"spark.authenticate.secret": "a-guess"}
-        where: dict[str, Any] = {"master": cluster.url, "storage": str(tmp_path / "storage"), "settings": wrong}
+        where: dict[str, Any] = {"master": cluster.url, "tables": str(tmp_path / "storage"), "settings": wrong}
         with start(world, tmp_path / "state", **where) as driver:
             assert driver.wait(280) != 0
         assert not cluster.master.heard("Registered app")
@@ -81,7 +81,7 @@ def test_nobody_without_the_secret_gets_an_executor(world: World, tmp_path: Path
 
 @dataclass
 class Heard:
-    """Listeners before the driver's two ports, at an address that only executors are told."""
+    """What passed the listeners before the driver's two ports, and the settings that send executors to them."""
 
     settings: dict[str, str]
     bytes: bytearray
@@ -89,7 +89,7 @@ class Heard:
 
 @contextlib.contextmanager
 def listening() -> Iterator[Heard]:
-    """Executors go to 127.0.0.2, where what comes is noted and passed on to the driver, at 127.0.0.1."""
+    """Relay executors' connections from 127.0.0.2 to the driver at 127.0.0.1, and record every byte."""
     ports = {"spark.driver.port": free_port(), "spark.driver.blockManager.port": free_port()}
     heard = Heard({name: str(port) for name, port in ports.items()} | {"spark.driver.host": "127.0.0.2"}, bytearray())
 

@@ -1,4 +1,4 @@
-"""Checkpoints, tables and the right to write on a storage URL: a folder as ``file://``, and a real S3 server."""
+"""Checkpoints, tables and the writer's lock at a storage URL: a folder as ``file://``, and a real S3 server."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.lease import Lease, only_one
-from shore.delta.write import append_once
+from shore.delta.commit import conform, create_tables
+from shore.delta.lake import Lake
+from shore.delta.lease import Lease, check_lease, only_one
 from shore.errors import AlreadyRunningError, LeaseLostError, SplitStateError
 from shore.jobs.checkpoint import archive_checkpoint, commit_actions, read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
@@ -28,11 +30,12 @@ from shore.tables import TABLES
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.deltars import create
 from tests.support.objectstore import kinds, s3_base, s3_server
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
-pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(600)]  # the S3 server is built once
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(600)]  # one test builds the S3 server
 
 LARGE = bytes(range(256)) * 8_000  # more than one buffer, or part of an upload
 ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["readings"].plain_schema)
@@ -40,7 +43,7 @@ ROW = pa.Table.from_pylist([{"log": "a.b", "log_offset": 1}], schema=TABLES["rea
 
 @pytest.fixture(scope="module", params=kinds())
 def storage(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
-    """Provide a test's own tables on one kind of storage."""
+    """Yield a function that returns a new base URL on one kind of storage."""
     if request.param == "file":
         yield lambda: tmp_path_factory.mktemp("storage").as_uri()
         return
@@ -92,7 +95,7 @@ def test_a_storage_that_does_not_answer_is_said(monkeypatch: pytest.MonkeyPatch)
 def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
     jobs = [JOBS["readings"]]
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     check_state(paths, jobs)
     write_checkpoint(paths, "readings", {"a.b": 2}, "{}")
     write_deltalake(paths.table("readings"), ROW, mode="append")
@@ -112,18 +115,26 @@ def test_a_lost_checkpoint_is_noticed(paths: TablePaths) -> None:
 
 
 @pytest.fixture
-def alerts(paths: TablePaths) -> TablePaths:
-    """Table alerts_ashore with a row, and a checkpoint that stands behind it."""
-    for table in TABLES.values():
-        table.create(paths.table(table.name))
-    rows = pa.Table.from_pylist([{"alert_id": "x"}], schema=TABLES["alerts_ashore"].plain_schema)
-    write_deltalake(paths.table("alerts_ashore"), rows, mode="append")
-    write_checkpoint(paths, "alerts", {"a.b": 2}, "{}")
+def url(tmp_path: Path, spark: SparkSession) -> TablePaths:
+    """Create all tables at a URL that Spark can use without further classes."""
+    paths = TablePaths.of(tmp_path, (tmp_path / "storage").as_uri())
+    create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
     return paths
 
 
-def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint) -> None:
-    done = rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+@pytest.fixture
+def alerts(url: TablePaths, spark: SparkSession) -> TablePaths:
+    """Add a row to table ``alerts_ashore``, and a checkpoint that is past it."""
+    rows = conform(spark.createDataFrame([("x",)], "alert_id string"), TABLES["alerts_ashore"])
+    rows.write.format("delta").mode("append").save(url.table("alerts_ashore"))
+    write_checkpoint(url, "alerts", {"a.b": 2}, "{}")
+    return url
+
+
+def test_alerts_are_rebuilt(
+    alerts: TablePaths, spark: SparkSession, topology: Topology, nowhere: KafkaEndpoint
+) -> None:
+    done = rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     assert done.put_aside is not None
     assert read_checkpoint(alerts, "alerts") is None
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 0
@@ -132,21 +143,25 @@ def test_alerts_are_rebuilt(alerts: TablePaths, topology: Topology, nowhere: Kaf
 
 
 def test_a_rebuild_that_is_broken_off_loses_nothing_silently(
-    alerts: TablePaths, topology: Topology, nowhere: KafkaEndpoint, monkeypatch: pytest.MonkeyPatch
+    alerts: TablePaths,
+    spark: SparkSession,
+    topology: Topology,
+    nowhere: KafkaEndpoint,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(module, "archive_checkpoint", _broken)
         with pytest.raises(UnavailableError):
-            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+            rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     assert DeltaTable(alerts.table("alerts_ashore")).to_pyarrow_table().num_rows == 1  # as before
     check_state(alerts, [JOBS["alerts"]])
     with monkeypatch.context() as patch:
-        patch.setattr(module, "write_deltalake", _broken)
+        patch.setattr(module, "empty_table", _broken)
         with pytest.raises(UnavailableError):
-            rebuild_job("alerts", JOBS, topology, nowhere, alerts)
-    with pytest.raises(SplitStateError, match="has no checkpoint"):  # and not: goes on behind an empty table
+            rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
+    with pytest.raises(SplitStateError, match="has no checkpoint"):  # instead of continuing with an empty table
         check_state(alerts, [JOBS["alerts"]])
-    rebuild_job("alerts", JOBS, topology, nowhere, alerts)
+    rebuild_job("alerts", JOBS, Lake(spark, alerts), topology, nowhere)
     check_state(alerts, [JOBS["alerts"]])
 
 
@@ -161,29 +176,28 @@ def topology() -> Topology:
 
 @pytest.fixture
 def nowhere() -> KafkaEndpoint:
-    """Return a storage where no server answers, so that every request fails."""
+    """Return a Kafka endpoint where no server answers, so that every request fails."""
     return KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")
 
 
-def test_readings_are_rebuilt_and_verified(paths: TablePaths, world: World, tmp_path: Path) -> None:
+def test_readings_are_rebuilt_and_verified(url: TablePaths, source: SparkSession, world: World, tmp_path: Path) -> None:
     box = world.box(0)
     end = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[world.log(box)] + 20
     topology = world.topology()
     assert topology.shore is not None
-    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"storage": paths.base})})
+    topology = topology.model_copy(update={"shore": topology.shore.model_copy(update={"tables": url.base})})
     entry = next(each for each in FROM_LOGS if "readings" in each.tables)
-    for table in TABLES.values():
-        table.create(paths.table(table.name))
-    repair_logs(find_odd_rows(entry, topology, world.endpoint, paths, {world.log(box): end - 5}), world.endpoint, paths)
-    assert rebuild_job("readings", JOBS, topology, world.endpoint, paths).logs == 1
-    check_state(paths, [JOBS["readings"]])
-    found = verify(topology, world.endpoint, tmp_path, ["readings"]).of("readings")
+    lake = Lake(source, url)
+    repair_logs(find_odd_rows(entry, lake, topology, world.endpoint, {world.log(box): end - 5}), lake)
+    assert rebuild_job("readings", JOBS, lake, topology, world.endpoint).logs == 1
+    check_state(url, [JOBS["readings"]])
+    found = verify(source, topology, world.endpoint, tmp_path, ["readings"]).of("readings")
     assert found is not None
     assert (found.same, found.rows, found.behind) == (True, 15, 5)
 
 
 class Machine(Lease):
-    """One of several machines, each of which considers another dead after a second."""
+    """The lease of one of several machines; it considers another one dead after two seconds."""
 
     def __init__(self, base: str, host: str, on_lost: Callable[[], None] = lambda: None) -> None:
         super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=2.0, host=host)
@@ -202,7 +216,7 @@ def test_one_machine_writes_at_a_time(paths: TablePaths) -> None:
         second.acquire()
     first.check()
     first.release()
-    second.acquire()  # at once: the other has said that it ended
+    second.acquire()  # at once: the other one has released it
     assert second.term == first.term + 1
     second.die()
     again = Machine(paths.base, "two")
@@ -215,18 +229,16 @@ def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     first = Machine(paths.base, "one", on_lost=lost.set)
     first.acquire()
     place = paths.table("readings")
-    TABLES["readings"].create(place)
-    assert append_once(place, ROW, app="a", version=0)
-    first.die()  # it is held up, and does not know
+    check_lease(place)  # as every write of shore does
+    first.die()  # it stands still, and does not know it
     second = Machine(paths.base, "two")
     began = time.monotonic()
     second.acquire()
     assert time.monotonic() - began >= second.dead_seconds
     with pytest.raises(LeaseLostError, match="of two has taken over"):
-        append_once(place, ROW, app="a", version=1)
-    assert DeltaTable(place).to_pyarrow_table().num_rows == 1
+        check_lease(place)
     first.release()
-    assert append_once(place, ROW, app="a", version=1)  # the second's own writes
+    check_lease(place)  # the second may write now
     second.release()
 
 

@@ -22,12 +22,12 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.credentials import give_password
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.local.sites import LocalSites
+from shore.delta.lake import Lake
 from shore.errors import JobFailedError
 from shore.jobs.runner import JOBS
 from shore.jobs.status import JobStatus
 from shore.paths import TablePaths
 from shore.repair.rebuild import rebuild_job
-from shore.tables.alerts_ashore import compared, everything
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, write
@@ -40,14 +40,14 @@ pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.chaos, pyt
 
 
 class Running:
-    """A run without end in a thread; ``jobs`` is what it said last."""
+    """A continuous run in a thread; ``jobs`` is the newest status of each job."""
 
     def __init__(self) -> None:
         self.jobs: Mapping[str, JobStatus] = {}
         self.ended: BaseException | None = None
 
     def until(self, true: Callable[[], bool], what: str) -> None:
-        """Wait for a condition while it runs."""
+        """Wait for a condition; fail if the run ends before."""
 
         def found() -> bool:
             assert self.ended is None, self.ended
@@ -64,7 +64,7 @@ class Running:
 
 @contextmanager
 def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint | None = None) -> Iterator[Running]:
-    """Shore runs these jobs inside, and is stopped at the end; it must not have failed."""
+    """Run these jobs while the context is open, then stop them; fail if the run fails."""
     stop, run, world = threading.Event(), Running(), shore_of.world
 
     def watch(found: Mapping[str, JobStatus]) -> None:
@@ -94,9 +94,8 @@ def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint
 def test_a_site_away_while_shore_runs(
     spark: SparkSession, kafka: Callable[..., KafkaEndpoint], sites: LocalSites, tmp_path: Path
 ) -> None:
-    """Jobs of an unreachable site wait and report since when, the others continue; afterwards every record arrives,
-    once.
-    """
+    """Jobs of an unreachable site wait and report since when, the others continue; afterwards every record arrives
+    once."""
     world = World(kafka("beta", "admin"))
     shore_of, other = Shore(world, tmp_path, spark), world.box(9)
     reading_jobs = ("readings", "operations")
@@ -161,7 +160,7 @@ def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession,
 
 
 def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:
-    """The other logs are not held up, and no row is there twice or of a record that was not meant."""
+    """Other logs do not wait, no row is stored twice, and a recreated log is read on only from the offset reached."""
     box = world.box(2)
     gone = world.log(box)
 
@@ -183,13 +182,13 @@ def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: Spa
         write(world, boxes=2, count=10, first=10)
         run.until(lambda: shore_of.count("readings") == 50, "the records of the others")
         assert told(gone)
-        anew = [reading(box, i, T0 + i * 5 * MINUTE) for i in range(20)]  # as a replica that is made anew
+        anew = [reading(box, i, T0 + i * 5 * MINUTE) for i in range(20)]  # as when a replica is recreated
         world.append({gone: anew[:3]})
         run.until(lambda: told("truncated, or made anew"), "word of the log that is shorter than it was")
         assert of_gone() == list(range(1, 11))
         world.append({gone: anew[3:]})
         run.until(lambda: len(of_gone()) == 20, "what is new in the log that was made anew")
-        # Deleted while there is something to read, again and again.
+        # Delete logs repeatedly while they have records to read.
         for round_ in range(1, 4):
             fresh = world.box(10 + round_)
             world.append({world.log(fresh): [reading(fresh, i, T0 + i * MINUTE) for i in range(200)]})
@@ -202,13 +201,15 @@ def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: Spa
     found = rows(shore_of)
     assert len(found) == len(set(found))
     assert {*records(world, 3)} <= set(found)
-    (check,) = verify(world.topology(), world.endpoint, shore_of.folder, ["readings"]).tables
+    (check,) = verify(spark, world.topology(), world.endpoint, shore_of.folder, ["readings"]).tables
     assert (check.same, check.behind) == (True, 0)
 
 
 @pytest.mark.parametrize("how", ["cut off", "gone"])
-def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World, how: str) -> None:
-    """Spark notices it when a batch needs the state; nothing passes over it, and a rebuild makes it good."""
+def test_a_damaged_state_of_alerts_says_what_to_do(
+    shore_of: Shore, spark: SparkSession, world: World, how: str
+) -> None:
+    """The job fails when a batch needs the damaged state, names the rebuild command, and a rebuild repairs it."""
     paths, box = TablePaths.of(shore_of.folder), world.box(0)
 
     def write(first: int, last: int, supply: float) -> None:
@@ -236,8 +237,9 @@ def test_a_damaged_state_of_alerts_says_what_to_do(shore_of: Shore, world: World
     assert error.value.fields["job"] == "alerts"
     assert "fairlead shore rebuild alerts" in error.value.hint
     assert not error.value.passing
-    rebuild_job("alerts", JOBS, world.topology(), world.endpoint, paths)
+    rebuild_job("alerts", JOBS, Lake(spark, paths), world.topology(), world.endpoint)
     shore_of.run("readings", "alerts")
     assert shore_of.count("alerts_ashore") == 2
-    assert compared(shore_of.table("alerts_ashore")).equals(everything(paths))
+    (check,) = verify(spark, world.topology(), world.endpoint, shore_of.folder, ["alerts_ashore"]).tables
+    assert (check.same, check.rows) == (True, 2)
     assert set(rows(shore_of)) == records(world, 1)

@@ -1,4 +1,4 @@
-"""Verifying, backfilling and rebuilding log tables against a real broker, without Spark."""
+"""Verifying, backfilling and rebuilding log tables against a real broker, without shore's jobs."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from delta.tables import DeltaTable as SparkTable
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
 
-from fairlead.kafka.admin import admin_client, delete_logs
+from fairlead.kafka.admin import admin_client
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import headers
+from shore.datasource import register
+from shore.delta.commit import conform, create_tables
+from shore.delta.lake import Lake
 from shore.errors import SplitStateError
-from shore.feeds.writer import append as append_to_feed
-from shore.feeds.writer import check_whole, create_feeds, read_back
+from shore.feeds.readers import FeedReader
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import job_lags
@@ -26,41 +30,48 @@ from shore.paths import TablePaths
 from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
-from shore.repair.rebuild import rebuild_job
+from shore.repair.rebuild import Rebuilt, rebuild_job
+from shore.sink.exactly_once import FeedSink, check_whole
+from shore.sink.feed_logs import create_feeds
 from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
-from shore.verify.compare import OddRow
 from tests.integration.shore.world import MINUTE, T0, World, reading
 from tests.support.sparkcluster import until
 
-pytestmark = [pytest.mark.long, pytest.mark.integration]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
 ENTRY = next(entry for entry in FROM_LOGS if "readings" in entry.tables)
 
 
 class Tables:
-    """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job does, without it."""
+    """Tables ``readings`` and ``readings_rejected`` of one world, filled as the job fills them, without running it."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        self.world, self.folder, self.paths = world, folder, TablePaths.of(folder)
-        for name in TABLES:
-            TABLES[name].create(self.paths.table(name))
+    def __init__(self, world: World, folder: Path, spark: SparkSession, empty: Path) -> None:
+        self.world, self.folder, self.paths, self.spark = world, folder, TablePaths.of(folder), spark
+        self.lake = Lake(spark, self.paths)
+        register(spark, world.endpoint)
+        shutil.copytree(empty, folder, dirs_exist_ok=True)
 
     def fill(self, positions: dict[str, int]) -> None:
-        """Rows of everything before these positions, and a checkpoint that stands there."""
-        found = find_odd_rows(ENTRY, self.world.topology(), self.world.endpoint, self.paths, positions)
-        repair_logs(found, self.world.endpoint, self.paths)
+        """Store everything before these positions, and write a checkpoint of these positions."""
+        repair_logs(self.odd(positions), self.lake)
         write_checkpoint(self.paths, "readings", positions, "{}")
 
+    def odd(self, positions: dict[str, int]) -> LogRepair:
+        return find_odd_rows(ENTRY, self.lake, self.world.topology(), self.world.endpoint, positions)
+
+    def rebuild(self, job: str) -> Rebuilt:
+        return rebuild_job(job, JOBS, self.lake, self.world.topology(), self.world.endpoint)
+
     def check(self) -> TableCheck:
-        found = verify(self.world.topology(), self.world.endpoint, self.folder, ["readings"])
+        found = verify(self.spark, self.world.topology(), self.world.endpoint, self.folder, ["readings"])
         (check,) = found.tables
         assert found.ok is (check.same is not False)
         return check
 
     def delete(self, log: str, offset: int, table: str = "readings") -> None:
-        DeltaTable(self.paths.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
+        SparkTable.forPath(self.spark, self.paths.table(table)).delete(f"log = '{log}' and log_offset = {offset}")
 
     def rows(self, table: str = "readings") -> pa.Table:
         order = [("log", "ascending"), ("log_offset", "ascending")]
@@ -70,18 +81,28 @@ class Tables:
         rows = DeltaTable(self.paths.table("feeds")).to_pyarrow_dataset(schema=TABLES["feeds"].plain_schema).to_table()
         return rows.sort_by([("customer", "descending"), ("feed_offset", "ascending")]).combine_chunks()
 
-    def add(self, rows: pa.Table, table: str = "readings") -> None:
-        write_deltalake(self.paths.table(table), rows, mode="append")
+    def add(self, rows: pa.Table, table: str = "readings", mode: str = "append") -> None:
+        fresh = conform(self.spark.createDataFrame(rows), TABLES[table])
+        fresh.write.format("delta").mode(mode).save(self.paths.table(table))
 
     def backfill(self, since: dt.datetime | None = None, until: dt.datetime | None = None) -> dict[str, int]:
         span, world = Span(since, until), self.world
-        todo = backfill.plan_backfill(world.topology(), world.endpoint, self.paths, span, ["readings"])
-        return backfill.apply_backfill(todo, world.endpoint, self.paths)
+        todo = backfill.plan_backfill(self.lake, world.topology(), world.endpoint, span, ["readings"])
+        return backfill.apply_backfill(todo, self.lake, world.topology())
+
+
+@pytest.fixture(scope="module")
+def empty(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Create the tables without rows; tests copy them, because creating takes far longer."""
+    folder = tmp_path_factory.mktemp("empty")
+    paths = TablePaths.of(folder)
+    create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
+    return folder
 
 
 @pytest.fixture
-def tables(world: World, tmp_path: Path) -> Tables:
-    """Two logs of 24 readings each, one of which cannot be read; 20 records of the second are not read yet."""
+def tables(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> Tables:
+    """Fill tables from two logs of 24 records: one record cannot be read, and 20 of the second log are not read yet."""
     one, two = world.box(0), world.box(1)
     world.append(
         {
@@ -90,7 +111,7 @@ def tables(world: World, tmp_path: Path) -> Tables:
             + [reading(two, i, T0 + i * 60 * MINUTE) for i in range(23)],
         }
     )
-    found = Tables(world, tmp_path)
+    found = Tables(world, tmp_path, spark, empty)
     found.fill({world.log(one): 25, world.log(two): 5})
     return found
 
@@ -103,7 +124,7 @@ def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: W
     good = tables.rows()
 
     tables.delete(one, 7)
-    tables.add(good.slice(2, 1))  # a second time
+    tables.add(good.slice(2, 1))  # the row is there twice
     lied = good.slice(3, 1).set_column(good.schema.names.index("payload"), "payload", pa.array([b"{}"], pa.binary()))
     tables.delete(lied["log"][0].as_py(), lied["log_offset"][0].as_py())
     tables.add(lied)
@@ -122,7 +143,7 @@ def test_tables_equal_logs_until_somebody_changes_a_row(tables: Tables, world: W
 
 
 def test_what_never_ran_and_has_nothing_to_do_is_equal(tables: Tables, world: World) -> None:
-    found = verify(world.topology(), world.endpoint, tables.folder, ["custody", "conditions"])
+    found = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["custody", "conditions"])
     custody, conditions = found.of("custody"), found.of("conditions")
     assert custody is not None
     assert conditions is not None
@@ -158,6 +179,7 @@ def test_what_retention_deleted_is_no_difference(tables: Tables, world: World) -
     assert (twice.same, [each.what for each in twice.differences]) == (False, ["doubled"])
 
 
+@pytest.mark.chaos
 def test_a_day_again_adds_only_what_is_missing_of_it(tables: Tables, world: World) -> None:
     log = world.log(world.box(0))
     for offset in (3, 10, 20):  # at 2, 9 and 19 o'clock
@@ -177,7 +199,7 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert before is not None
     tables.delete(world.log(world.box(0)), 7)
     (Path(tables.paths.checkpoint("readings")) / "offsets" / "0").write_text("v1")
-    done = rebuild_job("readings", JOBS, world.topology(), world.endpoint, tables.paths)
+    done = tables.rebuild("readings")
     after = read_checkpoint(tables.paths, "readings")
     assert after is not None
     assert after.positions == before.positions
@@ -189,52 +211,56 @@ def test_a_lost_checkpoint_is_made_anew_where_the_tables_end(tables: Tables, wor
     assert (check.same, check.rows, check.behind) == (True, 28, 20)
 
 
-def fed(tables: Tables, world: World) -> list[NewRecord]:
-    """Give the customer's feed eight records, and table ``feeds`` their rows; returns the records."""
-    log, customer = world.log(world.box(0)), world.customer
-    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
-    create_feeds(world.endpoint, [customer])
-    append_to_feed(world.endpoint, customer, records, expected_end=1)
-    assert read_back(world.endpoint, tables.paths, customer) == 9
-    return records
-
-
 def test_what_customers_have_is_read_back_from_their_feeds(tables: Tables, world: World) -> None:
     """Deleted rows are read back from the feed; otherwise the customer would get the records again."""
-    customer, paths, records = world.customer, tables.paths, fed(tables, world)
+    log, customer, paths, lake = world.log(world.box(0)), world.customer, tables.paths, tables.lake
+    feed, readers = f"feeds.{customer}", [FeedReader(customer)]
+    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
+    create_feeds(world.endpoint, [customer])
+    world.append({feed: records})
+    FeedSink.open(lake, world.endpoint, readers)
     whole = tables.feeds()
-    former = tables.feeds().slice(0, 1).set_column(0, "customer", pa.array(["former"]))
+    assert (whole.num_rows, check_whole(paths)) == (8, 8)
+
+    given = SparkTable.forPath(tables.spark, paths.table("feeds"))
+    given.update("feed_offset = 8", {"feed_offset": "1000"})  # beyond the end of the feed: verify does not wait
+    (wrong,) = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
+    assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"missing", "extra"})
+    given.update("feed_offset = 1000", {"feed_offset": "8"})
+
+    SparkTable.forPath(tables.spark, paths.table("feeds")).delete("feed_offset in (2, 8)")
+    with pytest.raises(SplitStateError, match="has 6 rows, and 8 were written"):
+        check_whole(paths)
+    assert tables.rebuild("feeds").written == {"feeds": 8}
+    assert tables.feeds() == whole
+    check_whole(paths)
+    former = whole.slice(0, 1).set_column(0, "customer", pa.array(["former"]))
     tables.add(former, "feeds")
-    check_whole(paths, [customer, "stranger"])
-    DeltaTable(paths.table("feeds")).delete(f"customer = '{customer}' and feed_offset in (2, 8)")
-    with pytest.raises(SplitStateError, match=f"6 rows of customer {customer}, and 8 were written"):
-        check_whole(paths, [customer])
-    done = rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths)
-    assert done.written == {"feeds": 9}
+    with pytest.raises(SplitStateError, match="has 9 rows, and 8 were written"):
+        check_whole(paths)
+    assert tables.rebuild("feeds").written == {"feeds": 9}
     assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
-    append_to_feed(world.endpoint, customer, records[:2], expected_end=9)
-    assert read_back(world.endpoint, paths, customer) == 11
-    check_whole(paths, [customer])
-    tables.add(whole.slice(0, 1), "feeds")
-    with pytest.raises(SplitStateError, match="11 rows"):
-        check_whole(paths, [customer])
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
-    whole = tables.feeds().slice(1)
-    world.delete_before(f"feeds.{customer}", 4)
-    assert rebuild_job("feeds", JOBS, world.topology(), world.endpoint, paths).written == {"feeds": 11}
-    assert tables.feeds() == pa.concat_tables([former, whole])
-    check_whole(paths, [customer])
+    world.append({feed: records[:2]})
+    FeedSink.open(lake, world.endpoint, readers)
+    assert tables.feeds().num_rows == 11
+    check_whole(paths)
+    world.delete_before(feed, 4)
+    assert tables.rebuild("feeds").written == {"feeds": 11}
+    assert tables.feeds().slice(0, 9) == pa.concat_tables([former, whole])
+    check_whole(paths)
 
 
 def test_a_feed_that_has_lost_its_records_is_told_and_not_waited_for(tables: Tables, world: World) -> None:
-    fed(tables, world)
-    feed = f"feeds.{world.customer}"
-    delete_logs(world.endpoint, [feed])
+    log, customer, feed = world.log(world.box(0)), world.customer, f"feeds.{world.customer}"
+    records = [NewRecord(b"{}", b"x", ((headers.ORIGIN, f"{log}@{n}".encode()),), timestamp_ms=n) for n in range(1, 9)]
+    create_feeds(world.endpoint, [customer])
+    world.append({feed: records})
+    FeedSink.open(tables.lake, world.endpoint, [FeedReader(customer)])
     client = admin_client(world.endpoint)
+    client.delete_topics([feed])[feed].result(30)
     until(lambda: feed not in client.list_topics(timeout=30).topics, "the feed is gone")
-    create_feeds(world.endpoint, [world.customer])
-    (wrong,) = verify(world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
+    create_feeds(world.endpoint, [customer])
+    (wrong,) = verify(tables.spark, world.topology(), world.endpoint, tables.folder, ["feeds"]).tables
     assert (wrong.same, {each.what for each in wrong.differences}) == (False, {"extra"})
 
 
@@ -242,9 +268,8 @@ def test_a_log_that_was_made_anew_is_left_alone(tables: Tables, world: World) ->
     log = world.log(world.box(0))
     count = sum(is_data(record) for record in world.read(log))
     assert count == 24
-    positions = {log: 99}
-    found = find_odd_rows(ENTRY, world.topology(), world.endpoint, tables.paths, positions)
-    assert (found.odd, found.shorter) == ({}, (log,))
+    found = tables.odd({log: 99})
+    assert (found.counts, found.rows, found.shorter) == ({}, None, (log,))
 
 
 def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
@@ -260,9 +285,12 @@ def test_lag_in_records_and_in_time(tables: Tables, world: World) -> None:
     assert "alpha" in lost.why
 
 
-def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_path: Path) -> None:
-    """Old rows have null in a column that was added after they were written."""
-    tables, boxes = Tables(world, tmp_path), [world.box(1), world.box(2)]
+@pytest.mark.chaos
+def test_columns_that_a_release_added_are_filled_for_old_rows(
+    world: World, tmp_path: Path, spark: SparkSession, empty: Path
+) -> None:
+    """Rows have null in columns that were added after they were written, until a backfill."""
+    tables, boxes = Tables(world, tmp_path, spark, empty), [world.box(1), world.box(2)]
     more = [reading(boxes[0], 500 + n, T0 + n * MINUTE) for n in range(30)]
     first = world.append({world.log(box): [reading(box, n, T0 + n * MINUTE) for n in range(250)] for box in boxes})
     second = world.append({world.log(boxes[0]): more})
@@ -280,7 +308,7 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_
         place = rows.schema.get_field_index(name)
         values = pc.if_else(keep, rows[name], pa.scalar(None, kind))
         old = old.set_column(place, rows.schema.field(name), values)
-    write_deltalake(tables.paths.table("readings"), old, mode="overwrite")
+    tables.add(old, mode="overwrite")
     found = tables.check()
     assert (found.same, found.rows) == (False, 530)
     assert {each.columns for each in found.differences} == {names[::-1]}
@@ -292,18 +320,53 @@ def test_columns_that_a_release_added_are_filled_for_old_rows(world: World, tmp_
     assert tables.rows().equals(rows)
 
 
-def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path) -> None:
-    """Rows of no record stay, also those that lie between rows that are put right."""
-    tables, box = Tables(world, tmp_path), world.box(1)
+def test_a_repair_leaves_rows_between_alone(world: World, tmp_path: Path, spark: SparkSession, empty: Path) -> None:
+    """A repair keeps rows without a record, also between rows that it corrects."""
+    tables, box = Tables(world, tmp_path, spark, empty), world.box(1)
     log = world.log(box)
     end = world.append({log: [reading(box, n, T0 + n * MINUTE) for n in range(20)]})[log] + 20
     tables.fill({log: end})
     rows = tables.rows()
-    strange = rows.slice(0, 1).set_column(
-        rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset"), pa.array([0], pa.int64())
-    )
-    tables.add(strange)  # where the marker stands
-    wrong = {log: [OddRow(offset, "changed", "readings") for offset in (1, 2, 5, 6, 7, 12)]}
-    assert repair_logs(LogRepair(ENTRY, wrong), world.endpoint, tables.paths) == 6
+    place, field = rows.schema.get_field_index("log_offset"), rows.schema.field("log_offset")
+    strange = rows.slice(0, 1).set_column(place, field, pa.array([0], pa.int64()))  # the marker's offset
+    supply = rows.schema.get_field_index("supply_temperature")
+    odd = pc.is_in(rows["log_offset"], pa.array([1, 2, 5, 6, 7, 12]))
+    lied = rows.set_column(supply, rows.schema.field(supply), pc.if_else(odd, 99.0, rows["supply_temperature"]))
+    tables.add(pa.concat_tables([strange, lied]), mode="overwrite")
+    found = tables.odd({log: end})
+    assert (found.missing, found.wrong, found.extra) == (0, 6, 1)
+    assert repair_logs(found, tables.lake) == 6
     assert tables.rows().slice(1).equals(rows)
     assert tables.rows().slice(0, 1).equals(strange)
+
+
+@pytest.mark.chaos
+def test_missing_rows_are_new_to_those_who_follow_the_table(tables: Tables, world: World, tmp_path: Path) -> None:
+    """Streams read rows that a backfill adds, but not rows that it replaces."""
+    log, two = world.log(world.box(0)), world.log(world.box(1))
+    good = tables.rows()
+    tables.delete(log, 7)
+    supply = good.schema.get_field_index("supply_temperature")
+    lied = good.slice(2, 1).set_column(supply, good.schema.field(supply), pa.array([99.0]))
+    tables.delete(log, 3)
+    tables.add(lied)
+    moved = good.filter(pc.and_(pc.equal(good["log"], two), pc.equal(good["log_offset"], 2)))
+    tables.delete(two, 2)
+    tables.add(moved.select(["log", "log_offset", "term", "equipment_reference", "payload"]), "readings_rejected")
+    check = tables.check()
+    assert {(each.table, each.what, each.key["log_offset"]) for each in check.differences} == {
+        ("readings", "missing", 7), ("readings", "changed", 3), ("readings_rejected", "changed", 2),
+    }  # fmt: skip
+    (wrong_table,) = [each for each in check.differences if each.table == "readings_rejected"]
+    assert set(wrong_table.columns) <= set(TABLES["readings"].plain_schema.names) | {"reason"}
+    seen: list[int] = []
+    version = DeltaTable(tables.paths.table("readings")).version()
+    rows = tables.lake.new_rows("readings", startingVersion=str(version + 1))
+    assert tables.backfill() == {"readings + readings_rejected": 3}
+    writer = rows.writeStream.option("checkpointLocation", str(tmp_path / "follower")).trigger(availableNow=True)
+    writer.foreachBatch(
+        lambda batch, _: seen.extend(row["log_offset"] for row in batch.collect())
+    ).start().awaitTermination()
+    assert seen == [7]
+    assert tables.check().same is True
+    assert tables.rows().equals(good)

@@ -1,4 +1,4 @@
-"""A process that runs shore and is killed by the test: ``start`` begins one.
+"""Run shore in a process that a test kills: ``start`` begins one.
 
 Arguments are JSON, HOST, PORT; the password comes on stdin.
 """
@@ -22,12 +22,12 @@ from tests.support.patience import patient
 
 @contextlib.contextmanager
 def start(world: World, folder: Path, *, max_records: int = 1000, **more: object) -> Iterator[subprocess.Popen[bytes]]:
-    """``shore run --once`` in a process of its own, which is killed at the end if it lives still.
+    """Run ``shore run --once`` in a process of its own; kill it at the end if it still runs.
 
     Args:
         folder: The state folder.
-        more: ``jobs`` (default: only ``readings``), ``kill_at`` (it kills itself at that write) and what
-            ``topologies.model.Shore`` has (``master``, ``storage``, ``settings``).
+        more: ``jobs`` (default: only ``readings``), ``kill_at`` (2n: it kills itself after write n, 2n + 1: before it)
+            and fields of ``topologies.model.Shore`` (``master``, ``tables``, ``settings``, ``packages``).
     """
     given = {"tag": world.tag, "folder": str(folder), "max_records": max_records, **more}
     assert world.endpoint.password is not None
@@ -56,7 +56,9 @@ def main() -> None:
     folder = Path(given["folder"])
     topology = world.topology()
     assert topology.shore is not None
-    where = topology.shore.model_copy(update={k: given[k] for k in ("master", "storage", "settings") if k in given})
+    where = topology.shore.model_copy(
+        update={k: given[k] for k in ("master", "tables", "settings", "packages") if k in given}
+    )
     topology = topology.model_copy(update={"shore": where})
     jobs, limit = given.get("jobs", ["readings"]), given["max_records"]
     with contextlib.ExitStack() as stack:

@@ -30,7 +30,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 
 def number(index: int) -> str:
-    """A container number with its right check digit."""
+    """Return a container number with a valid check digit."""
     ten = f"BIGU{index:06d}"
     return ten + container_check_digit(ten)
 
@@ -87,7 +87,7 @@ def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
 def docked(
     event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", created: int = 0, imo: str = "9074729"
 ) -> NewRecord:
-    """A ship's ARRI or DEPA, written down so many minutes later."""
+    """Return a ship's ARRI or DEPA event, created so many minutes after it happened."""
     value = Event(
         metadata=EventMetadata(
             event_id=event_id,
@@ -106,7 +106,7 @@ def docked(
 
 
 def grant(log: str, term: int, site: str, at: dt.datetime) -> NewRecord:
-    """An entry of a site's ledger: it gave the log to itself, as at a gate."""
+    """Return the ledger entry by which a site granted the log to itself, as at a gate."""
     value = CustodyEntry(
         log=log,
         term=term,
@@ -129,7 +129,7 @@ def _ms(at: dt.datetime) -> int:
 
 @dataclass(frozen=True)
 class World:
-    """One test's corner of a shared Kafka: a topology with streams and customers of its own names."""
+    """One test's part of a shared Kafka: a topology whose streams and customers have unique names."""
 
     endpoint: KafkaEndpoint
     tag: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
@@ -155,7 +155,7 @@ class World:
         return f"custody.{self.tag}"
 
     def box(self, index: int) -> str:
-        """A container number that no other test uses."""
+        """Return a container number that no other test uses."""
         return number((int(self.tag, 16) + index) % 1_000_000)
 
     def log(self, box: str) -> str:
@@ -178,7 +178,7 @@ class World:
     def topology(
         self, *more_customers: str, recipient: bool = False, authority: bool = False, tables: bool = False
     ) -> Topology:
-        """Args: tables: Whether each customer with a detailed feed has a table of its own."""
+        """Return the topology. ``tables``: each customer with a detailed feed has a table of its own."""
         site = self.endpoint.site
         customers = {name: Customer(feed_at=site, table=tables) for name in (self.customer, *more_customers)}
         if authority:
@@ -194,7 +194,7 @@ class World:
         )
 
     def append(self, logs: Mapping[str, Sequence[NewRecord]]) -> dict[str, int]:
-        """Create and open logs where needed (a marker at offset 0) and append; gives each log's first offset."""
+        """Create and open logs where needed (marker at offset 0), and append; return each log's first new offset."""
 
         async def write() -> dict[str, int]:
             async with await Cluster.open(self.endpoint, client_id="test") as cluster:

@@ -16,7 +16,7 @@ from tests.support.waits import PATIENCE
 
 
 class Listener:
-    """Receives every message of one broker, with a session that survives the broker's restart."""
+    """Receive every message of one broker, with a session that survives the broker's restart."""
 
     def __init__(self, endpoint: MqttEndpoint) -> None:
         self.messages: list[tuple[str, bytes]] = []

@@ -116,7 +116,7 @@ def pair(home: Path) -> Iterator[Secure]:
 
 @pytest.fixture
 def kafka(secure: Secure) -> Callable[..., KafkaEndpoint]:
-    """Return the endpoints for fleets: every place is this one site."""
+    """Return a function of endpoints for fleets: every place is this one site."""
     return lambda _place, user="admin": secure.kafka(user)
 
 

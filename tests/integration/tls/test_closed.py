@@ -49,6 +49,7 @@ async def test_every_port_speaks_tls_and_there_are_no_others(secure: Secure) -> 
 
 
 async def test_nobody_gets_in_without(secure: Secure) -> None:
+    """Clients without TLS get no answer; a client without the site's authority distrusts its certificate."""
     plain = dataclasses.replace(secure.kafka(), tls=False, tls_ca=None)
     for port in (secure.state.kafka_port, secure.state.controller_port):
         there = dataclasses.replace(plain, bootstrap=(("127.0.0.1", port),))
@@ -117,6 +118,7 @@ async def test_another_name(secure: Secure) -> None:
 
 
 async def test_an_authority_that_is_gone(secure: Secure, tmp_path: Path) -> None:
+    """If the file of trusted authorities is missing, the error names it."""
     gone = tmp_path / "gone.pem"
     with pytest.raises(AuthenticationFailed, match=r"gone\.pem.* cannot be used: No such file"):
         await Cluster.open(dataclasses.replace(secure.kafka(), tls_ca=gone), client_id="test")
@@ -155,6 +157,7 @@ async def shows(secure: Secure, pair: KeyPair) -> None:
 
 
 def test_status_and_show_tell_when_it_ends(secure: Secure) -> None:
+    """``status`` and ``certs show`` tell in how many days each certificate expires, and show no private key."""
     (site,) = secure.told("status")["sites"]
     found = {each["service"]: each for each in site["certificates"]}
     assert set(found) == {"kafka", "mqtt", "authority"}
@@ -170,6 +173,7 @@ def test_status_and_show_tell_when_it_ends(secure: Secure) -> None:
 
 
 def test_a_running_site_stays_as_it_is(secure: Secure) -> None:
+    """``up --no-tls`` is refused while the site runs with TLS, and ``up`` changes nothing."""
     with pytest.raises(ConfigurationError, match="runs with TLS, and that cannot change while it runs"):
         secure.run("up", "--no-tls")
     before = secure.local.status()[SITE].pids
@@ -179,6 +183,7 @@ def test_a_running_site_stays_as_it_is(secure: Secure) -> None:
 
 
 def test_keys_are_their_owners(secure: Secure) -> None:
+    """Only their owner can read the files of private keys."""
     keys = [file for file in secure.local.folder.rglob("*") if file.suffix == ".key" or file.name == "keystore.pem"]
     assert {"authority.key", "kafka.key", "mqtt.key", "server.key", "keystore.pem"} <= {file.name for file in keys}
     assert {file.stat().st_mode & 0o777 for file in keys} == {0o600}

@@ -90,7 +90,7 @@ async def test_certificates_are_renewed_and_no_reading_is_lost(secure: Secure, f
             assert bridge.snapshot()["mqtt_connections"] == connections  # no client was disconnected
             assert secure.local.status()[SITE].pids == pids
 
-            await asyncio.to_thread(secure.local.restart, SITE, "mqtt")  # so that both its ends connect again
+            await asyncio.to_thread(secure.local.restart, SITE, "mqtt")  # so that its clients connect again
             await asyncio.to_thread(require_answer, secure.kafka())
             await device.more()
 

@@ -235,7 +235,7 @@ def _positions(client: AdminClient, group: str) -> list[tuple[str, int, int]]:
 
 
 def by_admin(fleet: Fleet) -> None:
-    """Attack with an administrator's ordinary client at the ship's brokers."""
+    """Attack with an ordinary client as the administrator of the ship's brokers."""
     client = admin_client(fleet.kafka(SHIP))
     there = client.list_topics(timeout=30).topics
     made = [NewTopic(name, 1, 1) for name in ("containers.NOTABOX", "feeds.ducks", "custody.atlantis", ASHORE, NEW)]
@@ -315,7 +315,7 @@ def poison() -> list[bytes]:
 
 
 async def by_bridge(fleet: Fleet, attempt: int) -> None:
-    """Attack as the ship's own bridge could, with correctly formed records."""
+    """Append forged strays, forged entries and unreadable entries to the ship's own logs, as its bridge could."""
     term = (await fleet.holders(SHIP))[ABOARD][1]
     assert term is not None
     strays = [
@@ -350,7 +350,6 @@ async def by_bridge(fleet: Fleet, attempt: int) -> None:
 def test_a_stolen_ship_changes_nothing_ashore_and_is_shut_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A stolen ship changes nothing ashore, and one command shuts it out."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
     file = tmp_path / "stolen.yaml"
     file.write_text(TOPOLOGY, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Log tables filled without Kafka or Spark, batch by batch, and the tables that job ``voyages`` makes of them."""
+"""Log tables filled without Kafka or Spark, batch by batch, and the tables that follow from them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry, LedgerEntry
-from shore.delta.datasets import select
-from shore.jobs import bookings, containers_now, dock_movements, quality, reference, ships, voyages
-from shore.jobs.containers_now import READINGS
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.containers_now import NEWEST, OBSERVED
-from shore.tables.model import TIME
+from tests.support.deltars import create, refresh
 from tests.support.ledgers import entry
+from tests.support.oracle import bookings, dock_movements, now, ships
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -51,9 +47,10 @@ DERIVED = {
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,
-    "containers_now": containers_now.everything,
-    "quality": quality.everything,
+    "containers_now": now.containers_now,
+    "quality": now.quality,
 }
+"""Tables that readers' tests need, in the order in which they follow from each other; each batch recomputes them."""
 
 
 def at(hours: float) -> dt.datetime:
@@ -81,19 +78,18 @@ def topology() -> Topology:
 
 @cache
 def _empty() -> Path:
-    """The tables without rows: copied, since making them takes far longer."""
+    """Create the tables without rows; tests copy them, because creating takes far longer."""
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     paths = TablePaths.of(folder)
     for name in (*INPUTS, *DERIVED, "sites", "owners"):
-        TABLES[name].create(paths.table(name))
-    reference.refresh(paths, topology())
-    voyages.follow_topology(paths)
+        create(TABLES[name], paths.table(name))
+    refresh(paths, topology())
     return folder
 
 
 class Fleet:
-    """Tables in a folder. ``add`` is what the jobs do with one batch of records."""
+    """Tables in a folder. ``add`` appends a batch of records and recomputes the derived tables."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -105,25 +101,13 @@ class Fleet:
             content = pa.Table.from_pylist([dict(row) for row in found], schema=TABLES[name].plain_schema)
             write_deltalake(self.paths.table(name), content, mode="append")
 
-    def update(self, rows: Rows) -> None:
-        """Tell the job of rows that are in the tables."""
-        readings = pa.Table.from_pylist([dict(r) for r in rows.get("readings", ())], schema=TABLES["readings"].schema)
-        observed = select(OBSERVED, READINGS, readings=readings)
-        voyages.update(self.paths, keys_of(rows), select(NEWEST, READINGS, observed=observed))
-        days: dict[dt.datetime, set[str]] = {}
-        for row in (*rows.get("readings", ()), *rows.get("readings_rejected", ())):
-            time = row.get("device_date_time") or row["received_date_time"]
-            days.setdefault(time.replace(hour=0, minute=0, second=0, microsecond=0), set()).add(
-                row["equipment_reference"]
-            )
-        quality.update(self.paths, days)
-
     def add(self, **rows: Sequence[Mapping[str, Any]]) -> None:
         self.append(rows)
-        self.update(rows)
+        for name, everything in DERIVED.items():
+            write_deltalake(self.paths.table(name), everything(self.paths), mode="overwrite")
 
     def rows(self, table: str, *columns: str) -> list[Any]:
-        """Rows by key: of one column its values, of several tuples, of none all as dictionaries."""
+        """Return rows by key: values of one column, tuples of several, or whole rows as dictionaries."""
         key = [(name, "ascending") for name in TABLES[table].key]
         stored = DeltaTable(self.paths.table(table)).to_pyarrow_dataset().to_table()
         found: list[Any] = stored.sort_by(key).to_pylist()
@@ -134,36 +118,6 @@ class Fleet:
     def now(self, box: str = BOX) -> dict[str, Any]:
         (found,) = (row for row in self.rows("containers_now") if row["equipment_reference"] == box)
         return dict(found)
-
-    def differing(self) -> list[str]:
-        """Derived tables that are not what follows from their inputs."""
-        return [name for name, everything in DERIVED.items() if not self._same(name, everything(self.paths))]
-
-    def _same(self, name: str, wanted: pa.Table) -> bool:
-        key = [(column, "ascending") for column in TABLES[name].key]
-        stored = DeltaTable(self.paths.table(name)).to_pyarrow_dataset().to_table().cast(wanted.schema)
-        return bool(stored.sort_by(key).equals(wanted.sort_by(key)))
-
-
-def keys_of(rows: Rows) -> pa.Table:
-    """What ``shore.jobs.voyages.keys_of`` finds in a batch."""
-    found = [
-        *(("booking", r["booking_reference"], r["equipment_reference"], None) for r in rows.get("booking_changes", ())),
-        *(("event", r["event_id"], None, None) for r in rows.get("events", ())),
-        *(("position", r["vessel_imo_number"], None, r["device_date_time"]) for r in rows.get("positions", ())),
-        *(("custody", r["entry_log"], None, None) for r in rows.get("custody_entries", ())),
-        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts", ())),
-        *(("alert", r["equipment_reference"], None, None) for r in rows.get("alerts_ashore", ())),
-    ]
-    schema = pa.schema([("kind", pa.string()), ("key", pa.string()), ("box", pa.string()), ("moment", TIME)])
-    told = pa.Table.from_pylist([dict(zip(schema.names, each, strict=True)) for each in found], schema=schema)
-    with duckdb.connect() as connection:
-        connection.register("told", told)
-        grouped = connection.sql(
-            "select kind, key, box, min(moment) as first, max(moment) as last from told "
-            "where key is not null group by all"
-        ).to_arrow_table()
-    return grouped.cast(voyages.KEYS)
 
 
 def merged(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, list[Mapping[str, Any]]]:
@@ -211,7 +165,7 @@ def event(
 
 
 def docked(offset: int, hours: float, code: str, site: str = "tokyo", ship: str = STAR, **more: Any) -> dict[str, Any]:
-    """A ship's ARRI or DEPA."""
+    """Return a ship's ARRI or DEPA."""
     event_id = f"{code}-{hours}-{ship}"
     found = event(offset, hours, code, None, site, event_id=event_id, vessel_imo_number=ship, voyage_reference="V1")
     return found | more
@@ -233,7 +187,7 @@ def position(
 
 
 def change(offset: int, hours: float, site: str = "hq", **more: Any) -> dict[str, Any]:
-    """A change of a booking, recorded at ``hours``."""
+    """Return a change of a booking, recorded at ``hours``."""
     return {
         "log": f"bookings.{site}",
         "log_offset": offset,
@@ -265,7 +219,7 @@ def alert(offset: int, hours: float, state: str = "OPENED", alert_id: str = "a1"
 
 
 def ledger(offset: int, entry: LedgerEntry) -> dict[str, Any]:
-    """The row of an entry in the ledger of the site that wrote it."""
+    """Return the row of an entry in the ledger of the site that wrote it."""
     if isinstance(entry, CustodyEntry):
         site, entry = entry.granted_by, msgspec.structs.replace(entry, marker_batch=b"")
     else:
@@ -274,7 +228,7 @@ def ledger(offset: int, entry: LedgerEntry) -> dict[str, Any]:
 
 
 def story() -> list[tuple[str, dict[str, Any]]]:
-    """A ship's voyage with a box, another ship, two offices, an alert; ties and doubts included."""
+    """Return a ship's voyage with a box, another ship, two offices and an alert, with ties and contradictions."""
     return [
         *(("booking_changes", row) for row in (change(1, 0), change(2, 5), change(3, 9, status="COMPLETED"))),
         ("booking_changes", change(1, 5, "tokyo", customer="toyshop")),

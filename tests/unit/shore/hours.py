@@ -1,25 +1,18 @@
-"""Readings in clusters of minutes, and the tables per hour that follow from them, kept batch by batch."""
+"""Readings, and a check of the hourly tables that follow from them."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
-from shore.delta import datasets
-from shore.jobs import whole
-from shore.jobs.conditions import store
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.hours import HOUR_SCHEMA, TOUCHED, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
-from shore.tables.model import TIME
-from shore.tables.readings import READINGS
+from tests.support.oracle import conditions as whole
 
 T0 = dt.datetime(2026, 3, 1, 22, tzinfo=dt.UTC)
 DERIVED = {
@@ -28,12 +21,11 @@ DERIVED = {
     "excursion_parts": whole.excursion_parts,
     "excursions": whole.excursions,
 }
-_TOUCHED = pa.schema([("equipment_reference", pa.string()), ("window_start", TIME)])
 Row = dict[str, Any]
 
 
 def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) -> Row:
-    """A good reading of a box so many minutes after ``T0``."""
+    """Return a good reading of a box so many minutes after ``T0``."""
     return {
         "log": f"containers.{box}",
         "log_offset": int(minute * 60) + 10**9,
@@ -51,38 +43,8 @@ def reading(box: str, minute: float, supply: float | None = 4.0, **more: Any) ->
     } | more
 
 
-class Shore:
-    """Tables in a folder, and what the job does with a batch."""
-
-    def __init__(self, folder: str) -> None:
-        self.paths = TablePaths(folder)
-        for name in ("readings", *DERIVED):
-            TABLES[name].create(self.paths.table(name))
-
-    def take(self, rows: Sequence[Row], *, stored: bool = False) -> None:
-        """A batch. ``stored``: the rows are in the table already, as when a batch is repeated."""
-        batch = pa.Table.from_pylist(list(rows), schema=READINGS.plain_schema)
-        location = self.paths.table("readings")
-        if not stored:
-            write_deltalake(location, batch, mode="append")
-        touched = datasets.select(TOUCHED, _TOUCHED, readings=batch)
-        readings = DeltaTable(location).to_pyarrow_dataset()
-        statement = hours_sql(ACTIVATION_ENERGY, touched=True)
-        store(
-            self.paths,
-            datasets.select(statement, HOUR_SCHEMA, readings=readings, touched=touched),
-            ACTIVATION_ENERGY,
-        )
-
-    def rows(self, name: str) -> list[Row]:
-        return stored_rows(self.paths, name)
-
-    def check(self) -> None:
-        check(self.paths)
-
-
 def check(paths: TablePaths) -> None:
-    """Every derived table is as it must be, and has no NaN."""
+    """Check that every derived table is as it must be, and has no NaN."""
     for name, everything in DERIVED.items():
         stored, expected = stored_rows(paths, name), by_key(name, everything(paths))
         assert [key(name, row) for row in stored] == [key(name, row) for row in expected]

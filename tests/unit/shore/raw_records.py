@@ -6,6 +6,7 @@ import datetime as dt
 
 import msgspec
 import pyarrow as pa
+from deltalake import write_deltalake
 
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
@@ -14,13 +15,13 @@ from fairlead.records.custody import CustodyEntry, LedgerEntry
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
-from shore.delta.write import append_once
-from shore.jobs import custody
-from shore.jobs.operations import rows_of
 from shore.paths import TablePaths
+from shore.source.operations import rows_of
 from shore.tables.model import TIME
 from shore.tables.operations import CUSTODY_ENTRIES, OPERATIONS
+from tests.support.deltars import append_once
 from tests.support.ledgers import entry
+from tests.support.oracle import custody
 
 T = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BY_NAME = {operation.table.name: operation for operation in OPERATIONS}
@@ -28,7 +29,7 @@ BOX = "BIGU0000016"
 
 
 def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
-    """Rows as source ``fairlead`` gives them: topic and value of each record."""
+    """Return rows as source ``fairlead`` gives them, from topic and value of each record."""
     return pa.table(
         {
             "topic": [topic for topic, _ in records],
@@ -105,8 +106,13 @@ LEDGERS = next(operation for operation in OPERATIONS if operation.table is CUSTO
 VOYAGE = [entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 20, None, "GTOT")]
 
 
+def make_custody(paths: TablePaths) -> None:
+    """Recompute table ``custody`` without Spark."""
+    write_deltalake(paths.table("custody"), custody.everything(paths), mode="overwrite")
+
+
 def store(paths: TablePaths, batch: int, *entries: LedgerEntry | bytes) -> None:
-    """What job ``operations`` does with one batch."""
+    """Append entries of a ledger, and recompute table ``custody`` from all of them."""
     rows = rows_of(LEDGERS, raw(*(("custody.tokyo", each) for each in entries)))
     append_once(paths.table("custody_entries"), rows, app="test", version=batch)
-    custody.rebuild(paths, custody.touched(rows))
+    make_custody(paths)

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.app import run
-from shore.delta.write import append_once
 from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import append_once, create
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def filled(folder: Path) -> Path:
     for table in TABLES.values():
-        table.create(TablePaths.of(folder).table(table.name))
+        create(table, TablePaths.of(folder).table(table.name))
     rows = [{"log": "bookings.hq", "log_offset": i, "customer": f"c{i}", "payload": b'{"a":1}'} for i in range(3)]
     content = pa.Table.from_pylist(rows, schema=TABLES["booking_changes"].plain_schema)
     append_once(TablePaths.of(folder).table("booking_changes"), content, app="test", version=0)
@@ -66,7 +66,7 @@ def test_a_table_is_shown_with_its_promises(capsys: pytest.CaptureFixture[str]) 
 def test_a_table_that_is_not_there_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tables", "mkt"]) == 4
     assert "table mkt is not there yet" in capsys.readouterr().err
-    TABLES["events"].create(TablePaths.of(folder).table("events"))
+    create(TABLES["events"], TablePaths.of(folder).table("events"))
     assert run(["tables"]) == 0
     told = " ".join(capsys.readouterr().out.split())
     assert "not there yet: readings," in told
@@ -160,7 +160,7 @@ def test_status_check(folder: Path, capsys: pytest.CaptureFixture[str], job: Job
     assert run(["shore", "status", "--json"]) == 0
     body = json.loads(capsys.readouterr().out)
     assert body["ok"] is (code == 0)
-    assert body["jobs"]["readings"]["lag"]["records"] is None  # the site does not run, and that is said
+    assert body["jobs"]["readings"]["lag"]["records"] is None  # unknown, because the site does not run
     assert body["jobs"]["readings"]["lag"]["why"]
     write_status(folder, {"readings": JobStatus("readings", "stopped")}, error="Spark did not start")
     assert run(["shore", "status", "--check"]) == 1

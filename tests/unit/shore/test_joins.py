@@ -1,4 +1,4 @@
-"""The named views: readings and alerts with what was so at their time."""
+"""The named views: readings and alerts with the bookings, positions and holders of their time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
+from tests.support.deltars import create
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import BOX, OTHER, Fleet, alert, at, change, ledger, position, reading
+from tests.unit.shore.raw_records import make_custody
 
 LOG = f"containers.{BOX}"
 
@@ -19,13 +20,13 @@ LOG = f"containers.{BOX}"
 @pytest.fixture
 def fleet(tmp_path: Path) -> Fleet:
     made = Fleet(tmp_path)
-    TABLES["custody"].create(made.paths.table("custody"))
+    create(TABLES["custody"], made.paths.table("custody"))
     return made
 
 
 def held(fleet: Fleet, *entries: Any) -> None:
     fleet.add(custody_entries=[ledger(i, each) for i, each in enumerate(entries)])
-    custody.rebuild(fleet.paths, {each.log for each in entries})
+    make_custody(fleet.paths)
 
 
 def ask(fleet: Fleet, query: str) -> list[tuple[Any, ...]]:
@@ -76,7 +77,7 @@ def test_readings_get_the_position_of_the_ship_that_held_the_log(fleet: Fleet) -
     held(fleet, entry(1, 0, "tokyo", "GTIN"), entry(2, 2, "star", "LOAD"), entry(3, 8, "tokyo", "DISC", by="star"))
     steps = [(10.0, (10.0, 179.5)), (10.5, (11.0, -179.5)), (12.5, (12.0, -178.0)), (13.0, (12.5, -177.0))]
     fleet.add(positions=[position(i, hours, place) for i, (hours, place) in enumerate(steps)])
-    fleet.add(positions=[position(9, 10.0, (0.0, 0.0))])  # of two at one moment the first written
+    fleet.add(positions=[position(9, 10.0, (0.0, 0.0))])  # of two at one moment, the first written counts
     times = {1: 10.25, 3: 9.0, 4: 10.0, 5: 10.25, 6: 11.0, 7: 14.0, 9: 10.25}
     fleet.add(readings=[reading(offset, hours) for offset, hours in times.items()])
     assert ask(fleet, POSITIONS) == [

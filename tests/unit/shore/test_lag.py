@@ -1,4 +1,4 @@
-"""What is said of the lag of a job whose first batch was begun and is not done: nothing is read yet."""
+"""The lag of a job is unknown until its first batch is done."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def test_a_first_batch_that_broke_off_is_no_lag_of_nothing(tmp_path: Path) -> No
     assert {name: lag.records for name, lag in found.items()} == {"alerts": None, "quality": None, "voyages": None}
     assert found["quality"].why == "its first batch is not done yet"
     assert found["voyages"].why == "it has not run yet"
-    assert "127.0.0.1" in found["alerts"].why  # its logs were asked for, and the site is not there
+    assert "127.0.0.1" in found["alerts"].why  # its lag needs the logs, and the site is not there

@@ -1,4 +1,4 @@
-"""The questions that docs/tables.md answers with one statement each do have answers."""
+"""The statements by which docs/tables.md answers questions, one each, return rows."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from shore.jobs import custody
 from shore.read import rows, sql
 from shore.tables import TABLES
+from tests.support.deltars import create
 from tests.support.ledgers import entry
 from tests.unit.shore.fleet import (
     BOX,
@@ -27,6 +27,7 @@ from tests.unit.shore.fleet import (
     position,
     reading,
 )
+from tests.unit.shore.raw_records import make_custody
 
 DOCUMENT = (Path(__file__).parents[3] / "docs" / "tables.md").read_text(encoding="utf-8")
 SECTION = DOCUMENT.partition("## Docks, ships and boxes")[2].partition("\n## ")[0]
@@ -35,9 +36,9 @@ QUESTIONS = re.findall(r"```sql\n(.*?)```", SECTION, re.DOTALL)
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A port call with boxes of two lines, and a passage."""
+    """Return a folder with a port call with boxes of two lines, and a passage."""
     fleet = Fleet(tmp_path_factory.mktemp("questions"))
-    TABLES["custody"].create(fleet.paths.table("custody"))
+    create(TABLES["custody"], fleet.paths.table("custody"))
     aboard = {"vessel_imo_number": STAR, "voyage_reference": "V1"}
     entries = (entry(1, 0, "tokyo", "GTIN"), entry(2, 1, "star", "LOAD"))
     told = [
@@ -55,7 +56,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(("custody_entries", ledger(i, each)) for i, each in enumerate(entries)),
     ]
     fleet.add(**merged(told))
-    custody.rebuild(fleet.paths, {each.log for each in entries})
+    make_custody(fleet.paths)
     return fleet.folder
 
 

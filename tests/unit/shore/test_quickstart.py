@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: made once for a Java and its jars, and never in the way."""
+"""The archive of Spark's classes is made once for a Java and its jars; Spark starts without it as well."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JAVA = Path("java")
 
 @pytest.fixture
 def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A jar; the archives are in a folder of the test's own."""
+    """Return a jar; the archives are in a folder of the test's own."""
     monkeypatch.setenv("FAIRLEAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv(DUMP, raising=False)
     monkeypatch.setattr(java, "java_build", lambda _: "17")
@@ -29,7 +29,7 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _runs(monkeypatch: pytest.MonkeyPatch, *, works: bool) -> list[str]:
-    """Replace the session that makes the archive; gives where it was asked to write it."""
+    """Replace the session that makes the archive; return the files that it is asked to write."""
     asked: list[str] = []
 
     def run(command: Sequence[str], *, env: Mapping[str, str], **_: Any) -> None:
@@ -58,7 +58,7 @@ def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch:
     asked = _runs(monkeypatch, works=False)
     assert archive_option(JAVA, [jar]) == ""
     assert archive_option(JAVA, [jar]) == ""
-    assert len(asked) == 1  # nobody tries again
+    assert len(asked) == 1  # a failure is not tried again
 
 
 def test_one_that_was_interrupted_is_made_the_next_time(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:

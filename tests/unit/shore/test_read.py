@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from fairlead.errors import UnavailableError, UnknownNameError
-from shore.delta.write import append_once, last_version
 from shore.errors import QueryError
 from shore.paths import TablePaths
 from shore.read import rows, sql, table, tables
 from shore.tables import TABLES
+from tests.support.deltars import append_once, create, last_version
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 
@@ -22,7 +22,7 @@ T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 def folder(tmp_path: Path) -> Path:
     paths = TablePaths.of(tmp_path)
     for each in TABLES.values():
-        each.create(paths.table(each.name))
+        create(each, paths.table(each.name))
     append(tmp_path, 0, 3)
     return tmp_path
 

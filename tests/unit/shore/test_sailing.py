@@ -1,4 +1,4 @@
-"""Calls and legs of a ship from what is said and from where it was."""
+"""Port calls and legs of a ship, from events and from its positions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def said(hour: float, kind: str, port: Port, voyage: str | None = None, event_id
 
 
 def stays(calls: Sequence[Call]) -> list[tuple[object, ...]]:
-    """Port, hours of arrival and departure, and who says each."""
+    """Return port, hours of arrival and departure, and the source of each."""
 
     def hour(time: int | None) -> float | None:
         return None if time is None else time / HOUR
@@ -207,7 +207,7 @@ def test_port_events_do_not_depend_on_the_order_of_events(history: tuple[list[Sh
 
 @given(histories())
 def test_no_two_calls_or_legs_have_one_key(history: tuple[list[ShipEvent], list[Fix]]) -> None:
-    """Also where events contradict each other: Delta's tables are kept by these keys."""
+    """This holds for contradictory events, too: the Delta tables are updated by these keys."""
     events, fixes = history
     calls, legs = sail(events, track(*fixes), PORTS)
     assert len({(call.time, call.port) for call in calls}) == len(calls)

@@ -1,4 +1,4 @@
-"""Spark's settings: what one machine needs, and what a cluster needs instead; a cluster that gives no executor."""
+"""Spark's settings for one machine and for a cluster, and the error of a cluster that gives no executor."""
 
 from __future__ import annotations
 
@@ -10,19 +10,24 @@ from pyspark import SparkConf
 
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore import session
+from shore.paths import TablePaths
 from shore.session import are_due, await_first
+from shore.storage import spark_settings
 
 
 @pytest.fixture(autouse=True)
 def no_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "ensure_jars", lambda kind: (Path("/jars/one.jar"), Path("/jars/two.jar")))
+    monkeypatch.setattr(session, "ensure_packages", lambda names: tuple(Path(f"/jars/{name}.jar") for name in names))
+    monkeypatch.setattr(session, "archive_option", lambda java, jars: "")
 
 
 def test_one_machine_listens_on_loopback_only(tmp_path: Path) -> None:
     found = session.settings(tmp_path)
     assert (found["spark.driver.host"], found["spark.driver.bindAddress"]) == ("127.0.0.1", "127.0.0.1")
     assert found["spark.local.dir"].startswith(str(tmp_path))
-    assert "spark.jars.packages" not in found
+    assert not any(name.startswith("spark.jars") for name in found)
+    assert session.settings(tmp_path, packages=["s3"])["spark.driver.extraClassPath"].endswith(":/jars/s3.jar")
     assert not any(name.startswith("spark.executorEnv") for name in found)
 
 
@@ -31,8 +36,7 @@ def test_a_cluster_can_reach_the_driver_and_finds_fairlead(tmp_path: Path) -> No
     assert found["spark.master"] == "spark://there:7077"
     assert not any(name in found for name in ("spark.driver.host", "spark.driver.bindAddress", "spark.local.dir"))
     assert str(Path(session.__file__).parents[1]) in found["spark.executorEnv.PYTHONPATH"].split(":")
-    assert found["spark.jars.packages"] == "a:b:1,c:d:2"
-    assert found["spark.jars"] == "/jars/one.jar,/jars/two.jar"
+    assert found["spark.jars"] == "/jars/one.jar,/jars/two.jar,/jars/a:b:1.jar,/jars/c:d:2.jar"
 
 
 def test_both_have_delta_and_utc(tmp_path: Path) -> None:
@@ -43,11 +47,21 @@ def test_both_have_delta_and_utc(tmp_path: Path) -> None:
 
 
 def test_everything_that_spark_sends_is_authenticated_and_encrypted(tmp_path: Path) -> None:
-    """What executors are sent holds the password of Kafka."""
+    """Executors are sent the password of Kafka."""
     for master in ("local[2]", "spark://there:7077", "yarn"):
         found = session.settings(tmp_path, master=master)
         assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
         assert session.SECRET not in found
+
+
+def test_a_cluster_has_a_page_and_an_event_log_beside_the_tables(tmp_path: Path) -> None:
+    paths = TablePaths.of(tmp_path)
+    assert session.settings(tmp_path)["spark.ui.enabled"] == "false"
+    assert session.event_log(paths, "local[2]") == {}
+    assert "spark.ui.enabled" not in session.settings(tmp_path, master="spark://there:7077")
+    found = session.event_log(paths, "spark://there:7077")
+    assert found == {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"{tmp_path}/spark-events"}
+    assert (tmp_path / "spark-events").is_dir()  # Spark refuses to start otherwise
 
 
 class _Started(Exception):
@@ -57,7 +71,7 @@ class _Started(Exception):
 def _start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: str, extra: dict[str, str] | None = None
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The settings that show on Spark's command line, and those of its context."""
+    """Return the settings that show on Spark's command line, and those of its context."""
     seen: list[dict[str, str]] = []
 
     def launch_gateway(conf: SparkConf, _options: object) -> None:
@@ -91,6 +105,18 @@ def test_the_secret_of_a_cluster_is_on_no_command_line(tmp_path: Path, monkeypat
     shown, used = _start(tmp_path, monkeypatch, "spark://there:7077", {session.SECRET: "of-the-cluster"})
     assert used[session.SECRET] == "of-the-cluster"
     assert "of-the-cluster" not in str(shown)
+
+
+def test_the_keys_of_the_storage_are_on_no_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {"AWS_ACCESS_KEY_ID": "who-it-is", "AWS_SECRET_ACCESS_KEY": "its-password", "AWS_REGION": "here"}
+    extra = spark_settings(TablePaths("s3a://lake"), "yarn", environment)
+    shown, used = _start(tmp_path, monkeypatch, "yarn", extra)
+    assert (used["spark.hadoop.fs.s3a.secret.key"], used["spark.executorEnv.AWS_SECRET_ACCESS_KEY"]) == (
+        "its-password",
+        "its-password",
+    )
+    assert shown["spark.hadoop.fs.s3a.endpoint.region"] == "here"
+    assert "its-password" not in str(shown)
 
 
 def test_a_cluster_without_a_secret_is_refused_unless_that_is_asked_for(

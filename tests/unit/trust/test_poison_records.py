@@ -35,7 +35,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.records.edge import Stray
 from replication.custody.ledger import Ledger
-from shore.jobs.operations import rows_of
+from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
 from simulators.voyage.waiting import Waiter
 from tests.support.honest_ledgers import ABOARD, HONEST, grant

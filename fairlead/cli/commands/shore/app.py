@@ -22,8 +22,16 @@ from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacu
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS
-from shore.jobs.status import IN_TROUBLE, JobStatus, RunMonitor, ShoreStatus, read_status
-from shore.lag import Lag, job_lags
+from shore.jobs.status import (
+    IN_TROUBLE,
+    JobStatus,
+    MaintenanceStatus,
+    RunMonitor,
+    ShoreStatus,
+    read_maintenance,
+    read_status,
+)
+from shore.lag import Lag, job_lags, sampled
 from shore.source.losses import LostLog, acknowledge_losses, describe_loss, read_losses
 from topologies.context import DEFAULT_TOPOLOGY
 
@@ -114,8 +122,16 @@ def status(
             found.jobs.items()}  # fmt: skip
     lost = read_losses(place.paths)
     wrong = troubles(found, behind, lost)
+    upkeep = read_maintenance(place.folder)
     body = {**msgspec.to_builtins(found), "jobs": jobs, "losses": msgspec.to_builtins(lost), "ok": not wrong}
-    emit({**body, "wrong": wrong}, as_json=as_json, render=lambda: _render(found, behind, lost))
+    body |= {"wrong": wrong, "maintenance": msgspec.to_builtins(upkeep)}
+
+    def render() -> None:
+        _render(found, behind, lost)
+        for verb, done in upkeep.items():
+            _show_maintenance(verb, done)
+
+    emit(body, as_json=as_json, render=render)
     if check and wrong:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -226,6 +242,13 @@ def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
         say(f"to know about logs: {', '.join(job.skipped)}", "yellow")
 
 
+def _show_maintenance(verb: str, done: MaintenanceStatus) -> None:
+    what = f"{done.tables:,} tables, {done.removed:,} {'rows' if verb == 'expire' else 'files'} less"
+    console.print(f"{verb} at {_time(done.at)} UTC: {what}", style="dim")
+    if done.error is not None:
+        console.print(f"{verb}: {escape(done.error)}", style="yellow", soft_wrap=True)
+
+
 def _span(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.0f} s"
@@ -262,9 +285,23 @@ def run(
     """
     place = open_shore(topology)
     watch = RunMonitor(
-        place.topology.name, place.paths, lambda lost: errors.print(_LOST.format(escape(describe_loss(lost))))
+        place.topology.name,
+        place.paths,
+        lambda lost: errors.print(_LOST.format(escape(describe_loss(lost)))),
+        lambda: read_maintenance(place.folder),
     )
-    with served(watch, metrics_port, metrics_host), LiveJobs(as_json) as show:
+
+    def lags() -> Mapping[str, Lag]:
+        return job_lags(place.topology, place.endpoint, place.paths, watch.jobs, now=dt.datetime.now(dt.UTC))
+
+    def keep(found: Mapping[str, Lag]) -> None:
+        watch.lags = found
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(served(watch, metrics_port, metrics_host))
+        if metrics_port is not None:
+            stack.enter_context(sampled(lags, keep))
+        show = stack.enter_context(LiveJobs(as_json))
 
         def on_progress(states: Mapping[str, JobStatus]) -> None:
             show(states)

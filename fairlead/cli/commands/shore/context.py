@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
+from shore.storage import open_paths
 from topologies.context import Context, open_topology
-from topologies.model import Topology
+from topologies.model import Shore, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +27,12 @@ class ShorePlace:
     folder: Path
     paths: TablePaths
     context: Context
-    site: str
+    shore: Shore
+
+    @property
+    def site(self) -> str:
+        """Return the site where shore runs."""
+        return self.shore.at
 
     @property
     def endpoint(self) -> KafkaEndpoint:
@@ -30,6 +42,25 @@ class ShorePlace:
             UnavailableError: a local site that never ran has none.
         """
         return self.context.resolver.kafka(self.site, "shore")
+
+    @contextlib.contextmanager
+    def session(self, *, beside: bool = False) -> Iterator[SparkSession]:
+        """Start Spark as the topology's shore wants it, and end it.
+
+        Args:
+            beside: Another session may run in the topology's folder: the log of this one has a folder of its own.
+
+        Raises:
+            UnavailableError: Spark does not start.
+        """
+        from shore.jobs.runner import own_session  # importing Spark's modules takes a second
+
+        shore = self.context.topology.shore
+        if shore is None:
+            raise ConfigurationError(f"topology {self.topology.name} does not say where shore runs")
+        folder = self.folder / "spark" / "beside" if beside else self.folder
+        with own_session(folder, shore, self.context.resolver.spark_settings(self.site)) as spark:
+            yield spark
 
 
 def open_shore(name: str) -> ShorePlace:
@@ -44,4 +75,4 @@ def open_shore(name: str) -> ShorePlace:
         raise ConfigurationError(
             f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    return ShorePlace(context.topology, context.folder, TablePaths.of(context.folder, where.storage), context, where.at)
+    return ShorePlace(context.topology, context.folder, open_paths(where, context.folder), context, where)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
@@ -14,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
-from fairlead.cli.commands.shore.context import open_shore
+from fairlead.cli.commands.shore.context import ShorePlace, open_shore
 from fairlead.cli.commands.tables import size
 from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, telling
@@ -25,6 +26,8 @@ from shore.maintenance import CompactStep, VacuumStep, compact, plan_compaction,
 from topologies.context import DEFAULT_TOPOLOGY
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from shore.verify.compare import Difference, Verification
 
 TableOption = Annotated[
@@ -38,8 +41,8 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
     """Compare the tables with the topics that they are made from. Changes nothing.
 
     Log tables are compared with the logs up to where their job has read: every record is parsed again, and every column
-    of its row compared. Derived tables are made anew from their inputs, without Spark, and compared row by row. A
-    difference names the table, the row and the column. Ends with 1 when something differs.
+    of its row compared. Derived tables are made anew from their inputs and compared row by row. A difference names the
+    table, the row and the column. Ends with 1 when something differs.
 
     Example: fairlead shore verify --table readings
     """
@@ -47,8 +50,11 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
 
     place = open_shore(topology)
     check_tables(table or (), kept_tables(place.topology))
+    endpoint = place.endpoint
     with telling(quiet=as_json) as tell:
-        found = run_verify(place.topology, place.endpoint, place.folder, table, tell=tell)
+        tell("starting Spark")
+        with place.session(beside=True) as spark:
+            found = run_verify(spark, place.topology, endpoint, place.folder, table, tell=tell)
     body = {"ok": found.ok, "whole": found.whole, **msgspec.to_builtins(found)}
     emit(body, as_json=as_json, render=lambda: _show_verification(found))
     if not found.ok:
@@ -131,17 +137,20 @@ def backfill(
     Example: fairlead shore backfill --since 2026-03-01 --until 2026-03-02 --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from shore.delta.lake import Lake  # importing Spark's modules takes a second
     from shore.delta.lease import only_one
-    from shore.delta.table_errors import as_table_errors, check_tables
-    from shore.repair.backfill import Span, apply_backfill, plan_backfill  # importing Spark's modules takes a second
+    from shore.jobs.query import as_shore_errors
+    from shore.repair.backfill import Span, apply_backfill, plan_backfill
 
     place = open_shore(topology)
     check_tables(table or ())
     span = Span(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
-    with only_one(place.folder, place.paths), as_table_errors(place.paths):
+    endpoint = place.endpoint
+    with only_one(place.folder, place.paths), place.session() as spark, as_shore_errors(place.paths):
+        lake = Lake(spark, place.paths)
         with telling(quiet=as_json) as tell:
-            todo = plan_backfill(place.topology, place.endpoint, place.paths, span, table, tell=tell)
+            todo = plan_backfill(lake, place.topology, endpoint, span, table, tell=tell)
         rows = [
             {
                 "table": each.entry.name,
@@ -152,7 +161,7 @@ def backfill(
             }
             for each in todo.logs
         ]
-        rows += [{"table": each.entry.table, "differing": each.rows} for each in todo.derived]
+        rows += [{"table": each.table, "differing": each.rows} for each in todo.derived]
 
         def show(on: Console) -> None:
             _show_backfill(rows, on)
@@ -167,7 +176,7 @@ def backfill(
         written: dict[str, int] = {}
         if wanted:
             with telling(quiet=as_json) as tell:
-                written = apply_backfill(todo, place.endpoint, place.paths, tell=tell)
+                written = apply_backfill(todo, lake, place.topology, tell=tell)
 
     def render() -> None:
         if todo.empty:
@@ -201,8 +210,9 @@ def rebuild(
     Example: fairlead shore rebuild readings --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    from shore.delta.lease import only_one  # importing Spark's modules takes a second
-    from shore.delta.table_errors import as_table_errors
+    from shore.delta.lake import Lake  # importing Spark's modules takes a second
+    from shore.delta.lease import only_one
+    from shore.jobs.query import as_shore_errors
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild_job as run_rebuild
 
@@ -213,8 +223,14 @@ def rebuild(
     show = lines([f"The checkpoint of job {job} will be put aside and made anew, its tables completed."])
     done = None
     if consent.given(show):
-        with only_one(place.folder, place.paths), as_table_errors(place.paths), telling(quiet=as_json) as tell:
-            done = run_rebuild(job, JOBS, place.topology, place.endpoint, place.paths, tell=tell)
+        endpoint = place.endpoint
+        with (
+            only_one(place.folder, place.paths),
+            telling(quiet=as_json) as tell,
+            place.session() as spark,
+            as_shore_errors(place.paths),
+        ):
+            done = run_rebuild(job, JOBS, Lake(spark, place.paths), place.topology, endpoint, tell=tell)
 
     def render() -> None:
         if done is None:
@@ -252,6 +268,25 @@ def _show_backfill(rows: list[dict[str, Any]], on: Console) -> None:
             on.print(f"{row['table']}: left alone, truncated or made anew: {escape(names)}", soft_wrap=True)
 
 
+@contextlib.contextmanager
+def _maintaining(place: ShorePlace) -> Iterator[SparkSession]:
+    """Hold the right to write, and start Spark.
+
+    Raises:
+        AlreadyRunningError: another process writes these tables.
+    """
+    from shore.delta.lease import only_one  # importing Spark's modules takes a second
+    from shore.jobs.runner import own_session
+    from shore.maintenance import maintenance_session
+
+    settings = place.context.resolver.spark_settings(place.site)
+    with (
+        only_one(place.folder, place.paths),
+        own_session(place.folder, place.shore, settings) as session,
+    ):
+        yield maintenance_session(session)
+
+
 _NONE: Final = "there are no such tables yet: fairlead shore run --once"
 TablesArgument = Annotated[
     list[str] | None, typer.Argument(help="Only these tables. Default: all.", metavar="[TABLE]...")
@@ -267,7 +302,8 @@ def compact_(
 ) -> None:
     """Compact many small files into few, with readings sorted by container.
 
-    Changes no row, and may run while shore does.
+    Changes no row. A running 'fairlead shore run' does this by itself (shore.maintenance in the topology), so this
+    command is for a shore that is stopped.
 
     Example: fairlead shore compact --yes
     """
@@ -278,8 +314,8 @@ def compact_(
     todo = [step for step in plan if step.why]
     done = {}
     if todo and consent.given(lambda on: _show_compaction(plan, on)):
-        with as_table_errors(paths, kept):
-            done = {step.table: compact(paths, step) for step in todo}
+        with _maintaining(shore) as spark, as_table_errors(paths, kept):
+            done = {step.table: compact(spark, paths, step) for step in todo}
     body = [dataclasses.asdict(step) | {"files_after": done.get(step.table, (0, None))[1]} for step in plan]
 
     def render() -> None:
@@ -306,11 +342,13 @@ def vacuum_(
 ) -> None:
     """Delete files that no version of the last seven days needs.
 
-    May run while shore does. A table is left alone while a job has still to read what it had before.
+    A table is left alone while a job has still to read what it had before that. A running 'fairlead shore run' does
+    this by itself (shore.maintenance in the topology), so this command is for a shore that is stopped.
 
     Example: fairlead shore vacuum --keep 14d --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    from shore.jobs.maintenance import unread_by
     from shore.jobs.runner import JOBS  # importing Spark's modules takes a second
 
     shore, span = open_shore(topology), parse_span("--keep", keep)
@@ -318,12 +356,14 @@ def vacuum_(
     readers = [job.name for job in JOBS.values() if not job.reads_logs]
     now = dt.datetime.now(dt.UTC)
     with as_table_errors(paths, kept):
-        plan = plan_vacuum(paths, tables, keep=span, force=force, jobs=readers, tables=kept, now=now)
+        plan = plan_vacuum(
+            paths, tables, keep=span, force=force, unread=unread_by(paths, readers), tables=kept, now=now
+        )
     todo = [step for step in plan if step.files and not step.why]
     done = {}
     if todo and consent.given(lambda on: _show_vacuum(plan, on)):
-        with as_table_errors(paths, kept):
-            done = {step.table: vacuum(paths, step, keep=span, force=force) for step in todo}
+        with _maintaining(shore) as spark, as_table_errors(paths, kept):
+            done = {step.table: vacuum(spark, paths, step, keep=span, force=force) for step in todo}
 
     def render() -> None:
         if not todo:

@@ -51,7 +51,6 @@ async def test_user_without_permissions_sees_and_writes_nothing(
 
 
 async def test_missing_topic_is_an_error_soon(kafka: Callable[..., KafkaEndpoint]) -> None:
-    """A missing topic is an error after a short time."""
     async with await Cluster.open(kafka("alpha"), client_id="test") as cluster:
         log = TP("test.that-nobody-created")
         error = (await cluster.end_offsets([log]))[log]

@@ -31,6 +31,7 @@ async def values(cluster: Cluster, log: TP) -> list[bytes | None]:
 
 
 async def test_outcomes_of_raw_appends(cluster: Cluster, new_log: NewLog) -> None:
+    """The broker tells new and repeated appends apart, and refuses a gap or conflict (45) and an old term (47)."""
     log = TP(new_log("alpha"))
     await cluster.wait_writable([log.topic])
 
@@ -142,6 +143,7 @@ async def test_two_writers_race_in_one_term(
 
 
 async def test_foreign_write_is_noticed(cluster: Cluster, new_log: NewLog) -> None:
+    """An append raises ``Misplaced`` if another client has written to the log."""
     log = TP(new_log("alpha"))
     appender = Appender(cluster, linger=0.0)
     await appender.open_term(log, 1, marker())

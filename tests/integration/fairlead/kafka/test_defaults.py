@@ -25,7 +25,7 @@ AT_BROKERS = "log.cleaner.max.compaction.lag.ms"
 async def test_settings_that_go_without_saying_are_left_out(
     cluster: Cluster, kafka: Callable[..., KafkaEndpoint]
 ) -> None:
-    """Settings equal to the broker's defaults are left out."""
+    """``create_logs`` leaves out settings that equal the broker's defaults."""
     first, second = (f"defaults.{secrets.token_hex(4)}" for _ in range(2))
     create_logs(kafka("alpha"), {first: {}})
     await cluster.wait_writable([first])
@@ -42,9 +42,9 @@ async def test_settings_that_go_without_saying_are_left_out(
 async def test_a_default_that_was_changed_at_run_time_wins(
     cluster: Cluster, kafka: Callable[..., KafkaEndpoint]
 ) -> None:
-    """A default that was changed at run time counts.
+    """``topic_defaults`` returns a default as changed at run time.
 
-    The answer then contains the setting twice: the changed value, and the one from the broker's start.
+    The broker's answer then contains the setting twice: the changed value, and the one from the broker's start.
     """
     topic = f"defaults.{secrets.token_hex(4)}"
     create_logs(kafka("alpha"), {topic: {OTHER: "1000000"}})

@@ -65,7 +65,6 @@ async def test_many_logs_from_creation_to_reading(cluster: Cluster, appender: Ap
         assert await heard(session) == {many_logs[8]}
     await session.close()
 
-    # Records.
     found = [kept async for kept in read_log(cluster, many_logs[3])]
     assert [kept.offset for kept in found] == [0, 1, 2, 3] and is_marker(found[0])
     assert [kept.value for kept in found if is_data(kept)] == [f"{many_logs[3]}:{i}".encode() for i in range(3)]

@@ -129,6 +129,7 @@ def test_replicators_links_lag_and_troubles_are_shown(two_sites: list[str]) -> N
 
 
 def test_devices_instead_of_a_gateway(two_sites: list[str], home: Path, tmp_path: Path) -> None:
+    """With ``mqtt_gateway: false`` a site accepts its enrolled devices and refuses the gateway's user."""
     site, box = two_sites[0], "BIGU1000010"
     file = tmp_path / "minimal.yaml"
     text = (files("topologies") / "minimal.yaml").read_text(encoding="utf-8")

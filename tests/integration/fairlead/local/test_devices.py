@@ -338,7 +338,6 @@ def test_a_packet_that_is_too_large_ends_the_connection_and_nobody_elses(broker:
 
 
 def test_a_thousand_log_ins_keep_nobody_out(broker: Broker) -> None:
-    """A thousand logins lock nobody out."""
     bridge, device = Bridge(broker), broker.client(OTHER)
     for number in range(1000):
         with socket.create_connection(("127.0.0.1", broker.port), timeout=PATIENCE) as sock:

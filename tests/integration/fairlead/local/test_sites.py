@@ -1,4 +1,4 @@
-"""Local sites that are up: found again, completed, restarted, and closed to strangers."""
+"""Running local sites are found again, completed and restarted, and refuse strangers."""
 
 from __future__ import annotations
 

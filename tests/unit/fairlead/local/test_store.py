@@ -55,6 +55,28 @@ def test_fetched_once(cache: Path) -> None:
     assert len(said) == 1
 
 
+def test_packages_are_fetched_once_and_kept_by_their_names(cache: Path) -> None:
+    repository = Repository(CONTENT)
+    files = store.ensure_packages(["org.example:a:1.0", "org.example:b:1.0"], retrieve=repository.retrieve)
+    assert [file.name for file in files] == ["org.example.a-1.0.jar", "org.example.b-1.0.jar"]
+    assert [file.read_bytes() for file in files] == list(CONTENT.values())
+    again = store.ensure_packages(["org.example:b:1.0", "org.example:a:1.0"], retrieve=repository.retrieve)
+    assert again == files
+    assert store.ensure_packages(["org.example:a:1.0"], retrieve=repository.retrieve) != files
+    assert repository.asked == [["a", "b"], ["a"]]
+    assert store.ensure_packages([]) == ()
+
+
+def test_packages_that_cannot_be_fetched_leave_nothing_behind(cache: Path) -> None:
+    def fail(jars: Iterable[Jar], folder: Path) -> dict[Path, Jar]:
+        raise UnavailableError("no network", hint="")
+
+    with pytest.raises(UnavailableError):
+        store.ensure_packages(["org.example:a:1.0"], retrieve=fail)
+    files = store.ensure_packages(["org.example:a:1.0"], retrieve=Repository(CONTENT).retrieve)
+    assert [file.read_bytes() for file in files] == [CONTENT["a"]]
+
+
 def test_only_what_is_missing_is_fetched(cache: Path) -> None:
     repository = Repository(CONTENT)
     files = store.ensure_jars("kafka", retrieve=repository.retrieve)

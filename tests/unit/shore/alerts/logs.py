@@ -1,4 +1,4 @@
-"""Readings of one log for the tests of detection ashore: by hand, and any by Hypothesis."""
+"""Readings of one log for tests of alert detection ashore: built by hand, or drawn by Hypothesis."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def at(reading: AlertReading) -> dt.datetime:
 
 
 def reading(minute: float, **more: Any) -> AlertReading:
-    """One that is in order, measured so long after ``T0``; offset and sequence are the minute unless given."""
+    """Return a reading in order, so many minutes after ``T0``; offset and sequence default to the minute plus one."""
     values: dict[str, Any] = {
         "offset": int(minute) + 1,
         "term": 1,
@@ -44,7 +44,7 @@ def reading(minute: float, **more: Any) -> AlertReading:
 
 
 def every(minutes: int, until: int, *, since: int = 0, **more: Any) -> list[AlertReading]:
-    """One in so many minutes, from ``since`` to before ``until``."""
+    """Return a reading every so many minutes, from ``since`` to before ``until``."""
     return [reading(minute, **more) for minute in range(since, until, minutes)]
 
 

@@ -1,4 +1,4 @@
-"""docs/shore-alerts.md: its example of a rule works, its table of kinds is that of the rules."""
+"""docs/shore-alerts.md: the example of a rule works, and the table has the kinds of all rules."""
 
 from __future__ import annotations
 

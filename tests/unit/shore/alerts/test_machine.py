@@ -1,4 +1,4 @@
-"""The machine of detection ashore: rule by rule, against detection on board, and over any cut of a log into batches."""
+"""The state machine of alert detection ashore: rule by rule, against detection on board, and over any batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def states(*readings: AlertReading) -> list[State]:
 
 
 def shown(found: list[State]) -> list[tuple[str, str, str, int]]:
-    """Kind, state, severity and when, in minutes after T0."""
+    """Return kind, state, severity and time, in minutes after T0."""
     return [(s.kind, s.state, s.severity, int((s.event_date_time - T0).total_seconds() // 60)) for s in found]
 
 
@@ -98,7 +98,7 @@ def test_defrost_inspection_and_the_time_after_show_nothing_of_temperatures() ->
     assert states(*every(10, 300, is_defrosting=True, **warm)) == []
     assert states(*every(10, 300, is_pre_trip_inspection=True, is_powered=False, **warm)) == []
     found = states(reading(0, is_defrosting=True), *every(10, 200, since=10, **warm))
-    assert shown(found) == [("TEMPERATURE", "OPENED", "CRITICAL", 90)]  # 30 min after the defrost it begins
+    assert shown(found) == [("TEMPERATURE", "OPENED", "CRITICAL", 90)]  # 30 min after the defrost, and 60 min of dwell
 
 
 @pytest.mark.parametrize("off", [{"is_powered": False}, {"is_connected_to_power_source": False}])
@@ -219,13 +219,13 @@ def test_what_is_remembered_of_a_container_is_small() -> None:
 
 
 def again(box: BoxState | None) -> BoxState | None:
-    """As the next batch finds it."""
+    """Return the box as the next batch finds it, packed and unpacked."""
     return unpack(pack(Bucket(boxes={LOG: box}))).boxes[LOG] if box is not None else None
 
 
 def cut(log: list[AlertReading], cuts: set[int], passing: list[tuple[int, int, bool]]) -> list[State]:
-    """As the processor does it: batches that end at ``cuts``; after the n-th one time passes, maybe. A box is packed
-    between two batches."""
+    """Judge a log as the processor does, in batches that end at ``cuts``. ``passing`` lets time pass after batches. A
+    box is packed between two batches."""
     found: list[State] = []
     box: BoxState | None = None
     begin = 0
@@ -244,7 +244,7 @@ def cut(log: list[AlertReading], cuts: set[int], passing: list[tuple[int, int, b
 
 
 def _jumps(box: BoxState, rest: list[AlertReading]) -> bool:
-    """Whether the next newer reading is of more than ``FORGET_MS`` later: what then is forgotten was to be."""
+    """Return whether the next newer reading is more than ``FORGET_MS`` later, so that the box is forgotten anyway."""
     newer = next((r for r in rest if box.is_newer(r)), None)
     return newer is not None and newer.at_ms - box.at_ms > FORGET_MS
 
@@ -267,7 +267,7 @@ def test_batches_and_time_passing_change_nothing(
 
 
 def _whole_alerts(found: list[State]) -> None:
-    """Each alert is OPENED first, CLEARED last if at all, and counts its states."""
+    """Check that each alert is OPENED first, CLEARED last if at all, and counts its states."""
     alerts: dict[str, list[State]] = defaultdict(list)
     for state in found:
         alerts[state.alert_id].append(state)
@@ -328,7 +328,7 @@ def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[AlertRead
 
 
 def message(r: AlertReading) -> ReadingMessage:
-    """As the bridge gives it to detection on board."""
+    """Return the message that the bridge gives to detection on board."""
     record = records.Reading(
         equipment_reference=BOX,
         device=records.Device(device_id=r.device, boot_id=r.boot, sequence=r.sequence, device_date_time=at(r)),

@@ -1,4 +1,4 @@
-"""The processor, by Spark's own tester: state, timers and what is forgotten; no JVM."""
+"""The alert processor in Spark's own tester, without a JVM: state, timers and what is forgotten."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.support.tables import fill
 from tests.unit.shore.alerts.logs import BOX, LOG, T0, T0_MS, every, logs, reading
 
 OTHER = "containers.BIGU0000021"
-KEY = 7  # a bucket that both are in
+KEY = 7  # the bucket of both logs
 HEARD = T0_MS + 1000 * HOUR_MS
 ASHORE = Sites({BOX: "tokyo"}, {"tokyo": HEARD})
 
 
 class Task:
-    """What Spark does with the processor, batch by batch. Each batch has a processor of its own, as in Spark; state and
-    timers are what goes from one to the next."""
+    """Run the processor batch by batch, as Spark does. ``restart`` makes a new processor, as Spark does for each batch;
+    only state and timers carry over."""
 
     def __init__(self, sites: Sites = ASHORE) -> None:
         self.sites = sites
@@ -37,7 +37,7 @@ class Task:
         self.tester = self._new()
 
     def _new(self) -> TwsTester:
-        # The event-time column of the job is null, so that no row is late for Spark.
+        # The event time of the job is so far ahead that no row is late for Spark.
         return TwsTester(Detection(self._ask), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
 
     def _ask(self) -> Sites:
@@ -51,12 +51,12 @@ class Task:
         return self._states(self.tester.test(KEY, [_row(log, r) for log, r in rows]))
 
     def watermark(self, at_ms: int) -> list[State]:
-        """The next batch begins: its watermark is known, timers that have expired fire at its end."""
+        """Begin the next batch, whose watermark is known; return what the expired timers give at its end."""
         fired: Any = self.tester.setWatermark(at_ms)  # a frame only in the other mode
         return self._states(fired)
 
     def restart(self) -> None:
-        """Spark begins again from what it has stored."""
+        """Start again from the stored state and timers."""
         old = self.tester.handle
         self.tester = self._new()
         self.tester.handle.value_states["bucket"].state |= old.value_states["bucket"].state
@@ -150,7 +150,7 @@ def test_news_that_comes_long_after_it_was_measured_is_no_silence() -> None:
     task = Task()
     task.batch(OTHER, [reading(0)])
     task.watermark(T0_MS + 100 * HOUR_MS)
-    task.batch(LOG, every(10, 60))  # the first part of what a site has kept
+    task.batch(LOG, every(10, 60))  # the first part of a site's backlog
     task.batch(OTHER, [reading(60 * 100)])
     assert task.watermark(T0_MS + 100 * HOUR_MS + 30 * MINUTE_MS) == []
     assert task.batch(LOG, every(10, 120, since=60)) == []
@@ -196,7 +196,7 @@ def test_what_is_kept_can_be_read_by_the_next_version() -> None:
 def test_batches_restarts_and_timers_change_nothing(
     log: list[AlertReading], cuts: set[int], steps: list[int], clock: int
 ) -> None:
-    """Two logs in one task, whose clock goes on beside them: other sites may be ahead of them or behind."""
+    """This holds for two logs in one task, whose clock other sites may drive ahead of them or behind."""
     task, found, begin, now = Task(), [], 0, T0_MS + clock
     for end, step in zip([*sorted(c for c in cuts if c < len(log)), len(log)], steps, strict=False):
         now += step

@@ -1,4 +1,4 @@
-"""The record of the tables' schemas: what was released stays as it is."""
+"""The recorded schemas of the tables: released columns stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said about tables that are not there, cannot be opened, or do not exist: the same by every command."""
+"""Every command reports tables that are not there yet, cannot be opened or do not exist in the same words."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from shore.delta.table_errors import check_tables, open_table
 from shore.paths import TablePaths
 from shore.read import sql, table
 from shore.tables import TABLES
+from tests.support.deltars import create
 
 BOX = "BIGU1000010"
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state folder of a topology with one table, ``readings``, without rows."""
+    """Return the state folder of a topology with one table, ``readings``, without rows."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     found = tmp_path / "minimal"
-    TABLES["readings"].create(TablePaths.of(found).table("readings"))
+    create(TABLES["readings"], TablePaths.of(found).table("readings"))
     return found
 
 
@@ -66,7 +67,7 @@ def test_an_unknown_name_in_a_query_is_answered_with_all_valid_ones(folder: Path
 
 def test_one_table_from_python(folder: Path) -> None:
     with pytest.raises(UnavailableError, match="table mkt is not there yet"):
-        table(folder, "mkt")  # others are
+        table(folder, "mkt")  # other tables are there
     with pytest.raises(ConfigurationError, match="device_gaps is a view"):
         table(folder, "device_gaps")
 

@@ -1,4 +1,4 @@
-"""Rows into records of a feed and back."""
+"""Rows become records of a feed, and records become rows again."""
 
 from __future__ import annotations
 

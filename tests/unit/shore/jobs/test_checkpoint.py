@@ -1,24 +1,36 @@
-"""Reading a job's checkpoint: which batch is done, where its sources stood, and what is said of a damaged one."""
+"""Reading a job's checkpoint: which batch is done, the positions of its sources, and the error if it is damaged."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 
 from shore.errors import CheckpointDamagedError
-from shore.jobs.checkpoint import archive_checkpoint, has_begun, read_checkpoint, write_checkpoint
+from shore.jobs.checkpoint import (
+    TablePosition,
+    archive_checkpoint,
+    commit_actions,
+    has_begun,
+    read_checkpoint,
+    unread_rows,
+    write_checkpoint,
+)
 from shore.jobs.runner import JOBS
 from shore.jobs.state import renew_checkpoint
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.model import CHANGE_FEED
+from tests.support.deltars import create
 
 OFFSETS = 'v1\n{"batchWatermarkMs":0,"conf":{}}\n'
 
 
 def checkpoint(folder: Path, begun: dict[int, str], done: list[int], job: str = "readings") -> TablePaths:
-    """A checkpoint as Spark writes it, with these offsets by batch."""
+    """Write a checkpoint as Spark does, with these offsets by batch."""
     root = folder / "checkpoints" / job
     for name in ("offsets", "commits"):
         (root / name).mkdir(parents=True)
@@ -99,6 +111,35 @@ def test_a_damaged_file_is_named_with_what_to_do(tmp_path: Path, file: str, cont
     assert "fairlead shore rebuild readings" in error.value.hint
 
 
+def test_rows_that_a_job_has_still_to_read(tmp_path: Path) -> None:
+    """Appended rows count; if the job follows the change data feed, rows that Spark's MERGE touched count, too."""
+    for followed, merged in ((False, 0), (True, 5)):
+        location = str(tmp_path / f"table-{followed}")
+        configuration = {CHANGE_FEED: "true"} if followed else {}
+        for mode in ("error", "append"):
+            write_deltalake(location, pa.table({"n": [1, 2]}), mode=mode, configuration=configuration)
+        table = DeltaTable(location)
+        (add, *_) = (action["add"] for action in commit_actions(table, 1) if "add" in action)
+        metrics = {"numTargetRowsInserted": "1", "numTargetRowsUpdated": "4", "numTargetRowsDeleted": "0"}
+        actions = [
+            {"commitInfo": {"timestamp": 1_750_000_000_000, "operation": "MERGE", "operationMetrics": metrics}},
+            {"remove": {"path": add["path"], "deletionTimestamp": 1_750_000_000_000, "dataChange": True}},
+            {"add": add | {"path": "merged.parquet"}},
+        ]
+        log = Path(location, "_delta_log", f"{2:020d}.json")
+        log.write_text("\n".join(json.dumps(action) for action in actions))
+        table = DeltaTable(location)
+        assert unread_rows(table, TablePosition("t", 1, -1, snapshot=False))[0] == 2 + merged
+        rows, since = unread_rows(table, TablePosition("t", 2, -1, snapshot=False))
+        assert (rows, since is not None) == (merged, followed)
+        assert unread_rows(table, TablePosition("t", 3, -1, snapshot=False)) == (0, None)
+        for index, left in ((0, merged), (1, 0)):  # Spark may stop behind a commit's last file, here the second
+            assert unread_rows(table, TablePosition("t", 2, index, snapshot=False))[0] == left
+        cdc = {"cdc": {"path": "_change_data/cdc.parquet", "partitionValues": {}, "size": 1, "dataChange": False}}
+        log.write_text("\n".join(json.dumps(action) for action in [*actions, cdc]))
+        assert unread_rows(DeltaTable(location), TablePosition("t", 2, 0, snapshot=False)) == (0, None)
+
+
 READERS = sorted(name for name, job in JOBS.items() if job.inputs)
 
 
@@ -114,7 +155,7 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
         change = "one fewer"
     ids: list[str | None] = []
     for table in job.inputs:
-        TABLES[table].create(TablePaths.of(tmp_path).table(table))
+        create(TABLES[table], TablePaths.of(tmp_path).table(table))
         ids.append(str(DeltaTable(TablePaths.of(tmp_path).table(table)).metadata().id))
     before: dict[str, list[str | None]] = {
         "none": ids,
@@ -129,4 +170,4 @@ def test_a_checkpoint_of_other_inputs_is_put_aside(tmp_path: Path, name: str, ch
     for _ in range(2):
         renew_checkpoint(paths, job)
         assert has_begun(paths, name) is (change in ("none", "one unread"))
-        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # aside, or where it was
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1  # either put aside or kept

@@ -12,18 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta import datasets
-from shore.jobs.hourly import as_conditions
-from shore.tables.hours import HOUR_SCHEMA, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY
+from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.support.oracle.conditions import HOUR_SCHEMA, as_conditions
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BOX = "BIGU0000016"
 
 
 def conditions(readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows of one hour."""
+    """Return the hourly rows of these readings."""
     table = pa.Table.from_pylist(readings, schema=READINGS.plain_schema)
     hours = datasets.select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
     found: list[dict[str, Any]] = as_conditions(hours).to_pylist()
@@ -71,7 +70,7 @@ def test_exactly_two_kelvin_is_in_band() -> None:
 
 
 def test_binary_fractions_do_not_pass_a_limit() -> None:
-    assert 4.4 - 2.4 > 2  # as computers have it
+    assert 4.4 - 2.4 > 2  # in binary fractions
     (row,) = conditions([reading(0, 4.4, setpoint_temperature=2.4)])
     assert row["readings_out_of_band"] == 0
 
@@ -81,7 +80,7 @@ def test_a_reading_stands_beyond_its_hour() -> None:
     assert (first["minutes_out_of_band"], first["minutes_observed"]) == (5, 5)
     assert (second["readings_out_of_band"], second["minutes_out_of_band"]) == (0, 10)
     assert second["minutes_observed"] == 10 + 30
-    (alone,) = conditions([reading(55, 9.0)])  # an hour with none of its own has no row
+    (alone,) = conditions([reading(55, 9.0)])  # an hour without a reading of its own has no row
     assert alone["minutes_out_of_band"] == 5
 
 

@@ -1,15 +1,11 @@
-"""Raw rows into the tables of alerts, events, positions, bookings and custody."""
+"""Raw rows become rows of the tables of alerts, events, positions, bookings and custody."""
 
 from __future__ import annotations
 
-import dataclasses
-from pathlib import Path
-
 import msgspec
-from deltalake import DeltaTable
 
-from shore.delta.write import append_once
-from shore.jobs.operations import PATTERN, rows_of
+from shore.jobs.operations import PATTERN
+from shore.source.operations import rows_of
 from tests.unit.shore.raw_records import BOX, BY_NAME, RECORDS, T, raw
 
 
@@ -46,23 +42,3 @@ def test_the_source_reads_what_the_tables_take() -> None:
     taken = [topic for topic, _ in RECORDS]
     assert all(re.fullmatch(PATTERN, topic) for topic in taken)
     assert not any(re.fullmatch(PATTERN, t) for t in ("containers.x", "ships.9074729.engine", "xalerts.tokyo"))
-
-
-def test_a_table_of_before_gets_its_new_columns_and_keeps_its_rows(tmp_path: Path) -> None:
-    alerts = BY_NAME["alerts"].table
-    before = dataclasses.replace(alerts, columns=tuple(c for c in alerts.columns if c.name != "revision"))
-    location = str(tmp_path / "alerts")
-    before.create(location)
-    rows = rows_of(BY_NAME["alerts"], raw(*RECORDS))
-    append_once(location, rows.drop_columns(["revision"]), app="old", version=0)
-    for _ in range(2):  # as at every start
-        alerts.create(location)
-    second = msgspec.structs.replace(RECORDS[0][1], state="UPDATED", revision=1)
-    append_once(location, rows_of(BY_NAME["alerts"], raw((RECORDS[0][0], second))), app="new", version=0)
-    found = DeltaTable(location).to_pyarrow_table().sort_by("state").to_pylist()
-    assert [(row["state"], row["revision"], row["alert_id"]) for row in found] == [
-        ("OPENED", None, "a1"),
-        ("UPDATED", 1, "a1"),
-    ]
-    described = {field.name: field.metadata["comment"] for field in DeltaTable(location).schema().fields}
-    assert described["revision"].startswith("Counts the states")

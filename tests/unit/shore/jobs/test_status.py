@@ -1,4 +1,4 @@
-"""What jobs say about themselves: status file, errors in one sentence, Ctrl-C as an event."""
+"""How jobs report and end: status file, errors in one sentence, Ctrl-C as an event."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
-from shore.errors import JobFailedError, SlowWorkerError, SplitStateError
+from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
 from shore.jobs.query import NotStarted, QueryHandle, job_failure
@@ -29,6 +29,7 @@ from shore.jobs.state import check_state
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.support.deltars import create
 from topologies.loader.load import load
 
 SPARKS_WORDS = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: [PYTHON_STREAMING] boom
@@ -88,12 +89,14 @@ def test_a_second_ctrl_c_is_as_usual() -> None:
 
 def test_jobs_that_a_topology_has_work_for() -> None:
     assert [job.name for job in choose_jobs(load("big-blue"), None)] == [
-        "readings", "operations", "alerts", "conditions", "alerts_now", "feeds", "voyages", "quality",
+        "readings", "operations", "alerts", "histories", "ships", "conditions", "feeds", "quality", "containers_now",
+        "alerts_now",
     ]  # fmt: skip
     assert [job.name for job in choose_jobs(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
     assert [job.name for job in choose_jobs(unfed, None)] == [
-        "readings", "operations", "alerts", "conditions", "alerts_now", "voyages", "quality",
+        "readings", "operations", "alerts", "histories", "ships", "conditions", "quality", "containers_now",
+        "alerts_now",
     ]  # fmt: skip
 
 
@@ -101,13 +104,13 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
     paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
     check_state(paths, jobs)  # nothing yet
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     check_state(paths, jobs)  # killed before the first batch
     for job in jobs:
         write_checkpoint(paths, job.name, {}, "{}")
     check_state(paths, jobs)
     (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
-    check_state(paths, jobs)  # it is built again from the feeds themselves
+    check_state(paths, jobs)  # a run fills it again from the feeds
     (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
         check_state(paths, jobs)
@@ -122,7 +125,7 @@ def test_paths() -> None:
 def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     root = Path(paths.checkpoint("feeds"))
     write_checkpoint(paths, "feeds", {}, "{}")
     source = '{"sourceVersion":1,"reservoirId":"%s","reservoirVersion":1,"index":-1,"isStartingVersion":false}'
@@ -134,14 +137,14 @@ def test_an_input_that_was_made_anew(tmp_path: Path) -> None:
         check_state(paths, [JOBS["feeds"]])
     assert "fairlead shore rebuild feeds" in error.value.hint
     (Path(paths.table("readings")) / "_delta_log" / f"{0:020}.json").write_text("this is no commit")
-    for job in ("feeds", "readings"):  # one that reads it, and its own
+    for job in ("feeds", "readings"):  # a job that reads the table, and the one that writes it
         with pytest.raises(UnavailableError, match="table readings cannot be opened") as damaged:
             check_state(paths, [JOBS[job]])
         assert "fairlead shore rebuild readings --yes" in damaged.value.hint
 
 
 class Query:
-    """What ``wait`` looks at of a streaming query that has ended."""
+    """The part of an ended streaming query that ``wait_for_queries`` reads."""
 
     isActive = False  # Spark's name
     recentProgress: tuple[Any, ...] = ()
@@ -158,6 +161,7 @@ class FakeReporter:
 
 
 BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect back."
+GONE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found! SQLSTATE: 56000"
 
 
 @pytest.mark.parametrize(
@@ -165,12 +169,14 @@ BUSY = "[X] org.apache.spark.SparkException: Python worker failed to connect bac
     [
         ([None], 1, None),
         ([BUSY, BUSY, None], 3, None),
+        ([GONE, None], 2, None),
+        ([GONE] * 9, MAX_STARTS, LostExecutorError),
         ([BUSY] * 9, MAX_STARTS, SlowWorkerError),
         ([BUSY, SPARKS_WORDS, None], 2, JobFailedError),
         ([SPARKS_WORDS, None], 1, JobFailedError),
     ],
 )
-def test_only_a_busy_machine_is_a_reason_to_start_again(
+def test_only_a_busy_machine_and_a_lost_executor_are_reasons_to_start_again(
     errors: list[str | None], starts: int, raised: type[JobFailedError] | None
 ) -> None:
     queries = iter([Query(error) for error in errors])
@@ -189,7 +195,8 @@ BROKEN = "[X] boom\njava.io.IOException: No space left on device"
 
 
 @pytest.mark.parametrize(
-    ("words", "passing"), [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (BROKEN, False), ("", False)]
+    ("words", "passing"),
+    [(SPARKS_WORDS, True), (CONFLICT, True), (BUSY, True), (GONE, True), (BROKEN, False), ("", False)],
 )
 def test_errors_that_may_pass_by_themselves(words: str, passing: bool) -> None:
     assert job_failure("readings", words).passing is passing
@@ -207,11 +214,12 @@ def test_a_damaged_state_is_not_taken_for_an_error_that_passes() -> None:
     assert not error.passing
 
 
-class Running_(Query):  # a query that runs, and has come through a batch
+class Running_(Query):  # a query that runs and has completed a batch
     isActive = True  # Spark's name
     recentProgress: tuple[Any, ...] = (
         {
             "batchId": 3,
+            "id": "q1",
             "numInputRows": 5,
             "durationMs": {},
             "stateOperators": [{"numRowsTotal": 7, "memoryUsedBytes": 100}, {"numRowsTotal": 1, "memoryUsedBytes": 10}],
@@ -221,7 +229,7 @@ class Running_(Query):  # a query that runs, and has come through a batch
 
 
 class Stopping(FakeReporter):
-    """Notes every state that is shown; stops the run at a given one."""
+    """Record every state that is shown; stop the run at a given one."""
 
     def __init__(self, stop: threading.Event, at: tuple[str, ...]) -> None:
         self.seen: list[tuple[str, ...]] = []
@@ -275,6 +283,7 @@ class Waiting(Running_):  # whose site went away after a batch
         *Running_.recentProgress,
         {
             "batchId": 4,
+            "id": "q1",
             "numInputRows": 0,
             "durationMs": {},
             "stateOperators": [],

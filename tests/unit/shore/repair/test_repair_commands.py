@@ -15,6 +15,7 @@ from shore.delta import table_errors
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.verify.compare import TableCheck, Verification
+from tests.support.deltars import create
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")
     found = tmp_path / "minimal"
     for table in TABLES.values():
-        table.create(TablePaths.of(found).table(table.name))
+        create(table, TablePaths.of(found).table(table.name))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The story's tables, written once for all tests of reports: nobody changes them."""
+"""The tables of ``tests.support.port_story``, written once for all tests of reports, which only read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> TablePaths:
 
 @pytest.fixture
 def folder(story: TablePaths, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The state folder of topology ``minimal``, with the story's tables."""
+    """Return the state folder of topology ``minimal``, with the story's tables."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("FAIRLEAD_HOME", str(home))
     monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal")

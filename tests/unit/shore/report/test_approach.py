@@ -1,4 +1,4 @@
-"""Whether a ship comes, and when, from its positions."""
+"""Whether a ship is coming to a port, and when it arrives, from its positions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def flat(start: Place, end: Place) -> float:
 
 
 def sailing(hours: int, knots: float, *, speed: float | None = None, start: float = 0.0) -> list[Row]:
-    """Eastwards along the equator, a position each hour."""
+    """Return a position each hour eastwards along the equator."""
     return [
         {"device_date_time": at(1, hour), "latitude": 0.0, "longitude": start + hour * knots / 60,
          "speed_over_ground": abs(knots) if speed is None else speed, "course_over_ground": 90.0}
@@ -38,10 +38,10 @@ def test_the_time_is_the_distance_at_the_mean_speed_of_six_hours() -> None:
     [
         (sailing(6, 12.0), 0, "COURSE", True),
         (sailing(6, -12.0), 0, "NO", False),
-        (sailing(6, -12.0), 1, "CARGO", False),  # goes away with boxes for here: it has another port before
+        (sailing(6, -12.0), 1, "CARGO", False),  # sails away with boxes for here: another port comes first
         (sailing(6, 0.0), 0, "NO", False),
         (sailing(6, 0.0), 1, "CARGO", False),
-        (sailing(0, 12.0), 1, "CARGO", True),  # one position: nothing says that it goes away
+        (sailing(0, 12.0), 1, "CARGO", True),  # one position does not show that it sails away
         (sailing(0, 12.0), 0, "NO", True),
         ([], 1, "CARGO", False),
         ([], 0, "NO", False),

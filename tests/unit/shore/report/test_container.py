@@ -1,4 +1,4 @@
-"""What is found out about one container, over generated tables."""
+"""The report about one container, over generated tables."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_time_cuts_everything_but_the_readings_behind_alerts(story: TablePaths
     assert (found.figures.records, found.figures.first_date_time, found.figures.last_date_time) == (
         8, since, at(3, 5, 45),
     )  # fmt: skip
-    assert len(found.excursions) == 2  # both were on at that time
+    assert len(found.excursions) == 2  # both lasted at that time
     assert [c["holder"] for c in found.custody] == ["duck-star"]
     assert found.figures.rejected == 0
     assert [row["day"] for row in found.quality] == [at(3)]

@@ -1,4 +1,4 @@
-"""Whose feeds have a container's records, where nobody knows the bookings."""
+"""Which customers' feeds have a container's records, with bookings and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page and the files of a claim."""
+"""The page and the files of the pack for a claim."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pack(paths: TablePaths, box: str, folder: Path, page: str = "<p>page</p>") -
 
 @pytest.fixture(scope="module")
 def packed(story: TablePaths, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The whole pack of ``WARM``, page and all; tests read it only."""
+    """Return the whole pack of ``WARM``, with its page; tests only read it."""
     folder = tmp_path_factory.mktemp("packs") / WARM
     with open_container(story, WARM) as found:
         report = container_report(found, WARM)
@@ -61,7 +61,7 @@ FORMULAS = ("=1+1", "+1", "-18.5", "@SUM(A1)", "\t=1", "\r=1", '=HYPERLINK("http
 
 
 def test_no_text_in_csv_is_a_formula_and_parquet_has_it_exactly(tmp_path: Path) -> None:
-    """Whoever opens a pack runs nothing that a device or a terminal has written."""
+    """A spreadsheet program that opens a pack runs nothing that a device or a terminal has written."""
     write(tmp_path / "state")
     bad = [
         {"log": f"containers.{WARM}", "log_offset": 900 + n, "equipment_reference": WARM, "reason": reason}
@@ -78,7 +78,7 @@ def test_no_text_in_csv_is_a_formula_and_parquet_has_it_exactly(tmp_path: Path) 
     assert set(FORMULAS) <= set(exact)
     with (tmp_path / "pack" / "readings.csv").open(encoding="utf-8", newline="") as file:
         cells = {cell for row in csv.DictReader(file) for cell in row.values()}
-    assert not any(cell.startswith("'") for cell in cells)  # numbers below zero are numbers
+    assert not any(cell.startswith("'") for cell in cells)  # negative numbers are not escaped
 
 
 def test_the_sums_are_of_every_file(packed: Path) -> None:

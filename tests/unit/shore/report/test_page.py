@@ -1,4 +1,4 @@
-"""How pages write times, numbers and lengths of time."""
+"""How pages write times, numbers and durations."""
 
 from __future__ import annotations
 

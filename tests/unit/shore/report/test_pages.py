@@ -1,4 +1,4 @@
-"""What pages say where there is nothing, what they say of records that could not be read, and who can read them."""
+"""Pages without data, pages about records that could not be read, and pages for screen readers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def page_of(paths: TablePaths, box: str, since: dt.datetime | None = None, until
 
 
 def plain(page: str) -> str:
-    """A page's text, blanks as one."""
+    """Return a page's text, with single blanks."""
     return " ".join(re.sub(r"<svg.*?</svg>|<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL).split())
 
 
 def row(box: str, offset: int, when: dt.datetime, **more: object) -> dict[str, object]:
-    """A reading as the table has it, with no more than it must have."""
+    """Return a row of ``readings`` with only the values that it must have."""
     device = {"device_id": "d", "boot_id": 1, "sequence": offset, "device_date_time": when, "received_date_time": when}
     return {"log": f"containers.{box}", "log_offset": offset, "equipment_reference": box, **device, **more}
 
@@ -75,7 +75,7 @@ def test_an_excursion_of_which_little_was_seen_is_told_with_all_of_its_time(tmp_
 
 
 class Seen(HTMLParser):
-    """Tables, headers and pictures of a page."""
+    """Collects the tables, headers and pictures of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ def test_names_of_states_stand_within_the_drawing() -> None:
     found = re.search(r"translate\((\d+),\d+\)", svg)
     assert found is not None
     longest = max(len(name) for name in drawing.STATES.values())
-    assert int(found[1]) > 5 * longest  # pixels; letters of ten pixels are five wide
+    assert int(found[1]) > 5 * longest  # pixels; a letter of ten pixels is five wide
     assert svg.count(">device time (UTC)</text>") == 1
 
 

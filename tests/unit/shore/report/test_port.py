@@ -1,4 +1,4 @@
-"""What a port has coming, over generated tables."""
+"""The report about a port: ships and boxes that are coming, over generated tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CARGO = ("toy ducks of wax", "tuna", "lettuce", "chocolate ducks", "fishers", "B
 
 
 def straight(start: Place, end: Place) -> float:
-    """Nautical miles on a flat earth."""
+    """Return nautical miles on a flat earth."""
     return 60 * math.dist(start, end)
 
 

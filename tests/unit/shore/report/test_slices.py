@@ -1,4 +1,4 @@
-"""What a report says when a job that keeps its tables has not begun, or is in trouble."""
+"""Reports warn when a job that fills their tables has not begun or has failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.port_story import WARM
 
 @pytest.fixture
 def kept(folder: Path) -> Path:
-    """The story's tables, kept by jobs of which one has not begun and one failed."""
+    """Return the story's tables with the status of their jobs: one has not begun and one failed."""
     (folder / "run").mkdir()
     for job in ("readings", "operations", "conditions"):
         offsets = Path(TablePaths.of(folder).checkpoint(job), "offsets")

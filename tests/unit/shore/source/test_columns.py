@@ -1,4 +1,4 @@
-"""Records into record batches: the fast and the strict way agree, nothing is lost, nothing invented."""
+"""Records become record batches: the fast and the strict reader agree, and no value is lost or invented."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG = f"containers.{BOX}"
 
 
 def stored(records: Sequence[NewRecord], base: int, term: int | None = 3) -> Stretch:
-    """One batch as a broker gives it; of another writer without a term."""
+    """Return one batch as a broker gives it; without a term it is by another writer than Fairlead."""
     data = bytearray(
         term_batch(records, term=term, offset=base, marker=0)
         if term
@@ -80,7 +80,7 @@ def test_all_ways_to_read_agree(given_readings: list[Reading]) -> None:
     assert found == [a.to_pylist() for a in strict.arrays]
     tolerant = collector._tolerant  # noqa: SLF001
     assert found == [a.to_pylist() for a in tolerant.read(values).arrays]
-    # A field that we have no use for is of another kind: only the loose way is left.
+    # An unused field has an unexpected type, so only the tolerant reader can read the record.
     newer = [v[:-1] + b',"stowagePosition":{}}' for v in values]
     loose = tolerant.read(newer)
     assert loose.problems.null_count == len(values)
@@ -212,7 +212,7 @@ def test_what_a_newer_writer_changed_of_optional_fields_rejects_nothing(
         NEEDED.replace(b':2,"', b':18446744073709551616,"') + b"}",  # beyond 64 bits
         NEEDED.replace(b'"d"', rb'"\ud800"') + b"}",  # half a character
         NEEDED.replace(b"2026-03-01T12:00:00Z", b"2026-03-01T25:00:00Z") + b"}",
-        NEEDED + b',"measurements":{"supplyTemperature":1e999}}',  # no JSON number that we know
+        NEEDED + b',"measurements":{"supplyTemperature":1e999}}',  # not a finite number
         b"[" * 100_000,
     ],
 )

@@ -1,4 +1,4 @@
-"""Records that were gone before shore read them: noted once, told everywhere, until somebody acknowledges it."""
+"""Records deleted before shore read them: noted once, and reported everywhere until somebody acknowledges it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,21 @@ from fairlead.cli.app import run
 from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.errors import DataLossError
 from shore.jobs.metrics import ShoreCollector, start_metrics
-from shore.jobs.status import JobStatus, RunMonitor, write_status
+from shore.jobs.query import job_failure
+from shore.jobs.status import JobStatus, MaintenanceStatus, RunMonitor, write_status
+from shore.lag import Lag
 from shore.paths import TablePaths
-from shore.source.losses import Loss, acknowledge_losses, describe_loss, losses_folder, note_losses, read_losses
+from shore.source.losses import (
+    Loss,
+    acknowledge_losses,
+    describe_loss,
+    losses_folder,
+    note_losses,
+    read_losses,
+    settle_losses,
+)
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
@@ -71,17 +82,65 @@ def test_a_watch_tells_what_is_new(paths: TablePaths) -> None:
     told: list[str] = []
     watch = RunMonitor("big-blue", paths, lambda lost: told.append(describe_loss(lost)))
     watch.refresh()
-    assert (told, watch.lost) == ([], False)  # it was there before
+    assert (told, watch.lost) == ([], False)  # it is older than the watch
     note_losses(folder, [loss(5, 5)])
     watch.refresh({"readings": JobStatus("readings", "running")})
     watch.refresh()
     assert (len(told), watch.lost) == (1, True)
 
 
+def test_a_job_stops_until_somebody_acknowledges(paths: TablePaths) -> None:
+    folder = losses_folder(paths, "readings")
+    with pytest.raises(DataLossError, match=f"{LOG} has lost records 10 to 19 .* and 1 more logs") as error:
+        settle_losses(folder, [loss(10, 19), loss(4, 4, "odd/log.name")], fail=True)
+    assert "fairlead shore losses --acknowledge" in error.value.hint
+    assert error.value.fields == {"log": LOG, "first": 10, "last": 19}
+    assert [each.records for each in read_losses(paths)] == [10, 1]  # noted, although the job has stopped
+    with pytest.raises(DataLossError):
+        settle_losses(losses_folder(paths, "readings"), [loss(10, 19)], fail=True)
+    acknowledge_losses(paths)
+    settle_losses(folder, [loss(10, 19), loss(4, 4, "odd/log.name")], fail=True)
+    assert read_losses(paths) == ()
+    with pytest.raises(DataLossError):  # nobody acknowledged what this job lost
+        settle_losses(losses_folder(paths, "alerts"), [loss(10, 19)], fail=True)
+
+
+def test_a_hole_that_has_grown_since_stops_nobody_again(paths: TablePaths) -> None:
+    """Retention may delete more before the job continues: that is noted, and the job skips the whole hole."""
+    folder = losses_folder(paths, "readings")
+    note_losses(folder, [loss(10, 19)])
+    acknowledge_losses(paths)
+    settle_losses(folder, [loss(10, 29)], fail=True)
+    (found,) = read_losses(paths)
+    assert (found.first, found.records) == (20, 10)
+    settle_losses(folder, [loss(15, 29)], fail=True)  # the next batch begins in the hole
+    with pytest.raises(DataLossError):
+        settle_losses(folder, [loss(50, 59)], fail=True)
+
+
+def test_without_fail_it_is_noted_and_goes_on(paths: TablePaths) -> None:
+    settle_losses(losses_folder(paths, "readings"), [loss(10, 19)], fail=False)
+    assert [each.records for each in read_losses(paths)] == [10]
+
+
+def test_the_error_of_the_job_says_what_to_do() -> None:
+    """Spark wraps the source's error in its own; the job's error names log, offsets and the command to continue."""
+    wrapped = f"[PYTHON_STREAMING] failed\nshore.errors.DataLossError: {LOG} has lost records 10 to 19 before this job"
+    failed = job_failure("readings", wrapped + " read them\n  what to do: something\n\tat java.Thing")
+    assert failed.what == f"job readings has stopped: {LOG} has lost records 10 to 19 before this job read them"
+    assert "fairlead shore losses --acknowledge" in failed.hint
+    assert failed.passing
+    assert not failed.retriable  # with --once it ends the run
+
+
 def test_metrics_name_it(tmp_path: Path) -> None:
     paths = TablePaths.of(tmp_path)
-    watch = RunMonitor("big-blue", paths, lambda lost: None)
-    watch.refresh({"readings": JobStatus("readings", "retrying"), "alerts": JobStatus("alerts", "running")})
+    done = MaintenanceStatus(NOW, tables=3, error="a table cannot be read")
+    watch = RunMonitor("big-blue", paths, lambda lost: None, lambda: {"compact": done})
+    watch.lags = {"readings": Lag(records=12, seconds=3.5), "alerts": Lag(why="it has not run yet")}
+    readings = JobStatus("readings", "retrying", batches=2, rows=70, batch_seconds=1.5, starts=4)
+    alerts = JobStatus("alerts", "running", state_rows=9, state_bytes=4096)
+    watch.refresh({"readings": readings, "alerts": alerts})
     note_losses(losses_folder(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
     watch.refresh()
     registry = CollectorRegistry()
@@ -93,8 +152,20 @@ def test_metrics_name_it(tmp_path: Path) -> None:
         'fairlead_shore_lost_logs{query="alerts",topology="big-blue"} 0.0',
         'fairlead_shore_job_state{query="readings",state="retrying",topology="big-blue"} 1.0',
         'fairlead_shore_job_state{query="alerts",state="retrying",topology="big-blue"} 0.0',
+        'fairlead_shore_rows_total{query="readings",topology="big-blue"} 70.0',
+        'fairlead_shore_batches_total{query="readings",topology="big-blue"} 2.0',
+        'fairlead_shore_starts_total{query="readings",topology="big-blue"} 4.0',
+        'fairlead_shore_batch_seconds{query="readings",topology="big-blue"} 1.5',
+        'fairlead_shore_state_rows{query="alerts",topology="big-blue"} 9.0',
+        'fairlead_shore_state_bytes{query="alerts",topology="big-blue"} 4096.0',
+        'fairlead_shore_lag_seconds{query="readings",topology="big-blue"} 3.5',
+        'fairlead_shore_lag_records{query="readings",topology="big-blue"} 12.0',
+        f'fairlead_shore_maintenance_timestamp_seconds{{topology="big-blue",verb="compact"}} {NOW.timestamp()}'[:70],
+        'fairlead_shore_maintenance_failed{topology="big-blue",verb="compact"} 1.0',
     ):
         assert line in page
+    assert 'fairlead_shore_lag_seconds{query="alerts"' not in page  # an unknown lag has no number
+    assert 'fairlead_shore_state_rows{query="readings"' not in page
     server = start_metrics(watch, 0)
     try:
         labels = frozenset({("query", "readings"), ("topology", "big-blue")})
@@ -109,14 +180,15 @@ def test_the_driver_notes_what_it_finds(tmp_path: Path) -> None:
     reader = StreamReader(Task(KafkaEndpoint("alpha", (("127.0.0.1", 9),)), options))
     lost = reader._losses  # noqa: SLF001  # what a look at the logs has found
     lost.add({"a.b": Gone(9, 3, "deleted before they were read"), "a.c": Gone(4, 0, "a.c ends before 4")})
-    reader._task.note_loss(*lost.report_new(fail=False))  # noqa: SLF001
+    with pytest.raises(DataLossError, match=r"a\.b has lost records 9 to 11 before"):
+        reader._task.settle_losses(*lost.report_new(fail=False))  # noqa: SLF001
     (found,) = read_losses(TablePaths.of(tmp_path))
     assert (found.job, found.log, found.first, found.records) == ("readings", "a.b", 9, 3)
 
 
 @pytest.fixture
 def ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """Gives a function that notes a loss of the topology minimal."""
+    """Return a function that notes a loss of topology ``minimal``."""
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     place = open_shore("minimal")
     (place.folder / "run").mkdir(parents=True, exist_ok=True)
@@ -148,7 +220,7 @@ def test_status_check_fails_until_it_is_acknowledged(
 def test_a_run_that_loses_records_says_so_and_ends_with_1(
     ours: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], loses: bool
 ) -> None:
-    ours()  # of an earlier run: it is no reason for this one to fail
+    ours()  # a loss of an earlier run does not fail this one
 
     def jobs(*_: object, **__: object) -> dict[str, JobStatus]:
         if loses:

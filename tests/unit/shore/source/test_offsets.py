@@ -1,4 +1,4 @@
-"""Positions, admission and packing: nothing is admitted twice or lost, and no log is held up by another."""
+"""Positions, admission and packing: nothing is admitted twice or lost, and no log waits for another."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_admission_by_bytes_keeps_both_bounds(
     assert all(0 <= count <= max(0, end.get(log, 0) - start.get(log, 0)) for log, count in taken.items())
     assert sum(taken.values()) <= (lag if limit is None else limit)
     assert sum(count * of(log) for log, count in taken.items()) <= budget or sum(taken.values()) == 1
-    assert (sum(taken.values()) > 0) == (lag > 0)  # always on, one record at least
+    assert (sum(taken.values()) > 0) == (lag > 0)  # at least one record where there is a lag
     generous = admit(start, end, limit, limit_bytes=10**9, size=of)
     assert generous == admit(start, end, limit)
 
@@ -163,7 +163,7 @@ def test_packing_cuts_long_ranges_and_covers_every_offset_once(
         else:
             joined.append(part)
     assert joined == sorted(given_work)
-    for task in packed:  # one range of a log again, where its parts are neighbours
+    for task in packed:  # adjacent parts of a log are one range
         assert not {(item.topic, item.stop) for item in task} & {(item.topic, item.start) for item in task}
     if packed:
         loads = [sum(item.span for item in task) for task in packed]

@@ -1,4 +1,4 @@
-"""Options of the source: what is wrong is named, with what is possible."""
+"""Options of the source: errors name what is wrong and what is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from shore.source.options import EARLIEST, LATEST, Edge, parse_options
 def test_usual_options() -> None:
     found = parse_options({"STREAMS": "containers, yellow", "maxrecordspertrigger": "10", "checkpointLocation": "/x"})
     assert found.streams == {"containers", "yellow"}
-    assert (found.rows, found.tasks, found.max_records, found.fail_on_data_loss) == ("raw", 2, 10, False)
+    assert (found.rows, found.tasks, found.max_records, found.fail_on_data_loss) == ("raw", 2, 10, True)
     assert (found.max_bytes, found.keep_logs_whole) == (None, False)
 
 

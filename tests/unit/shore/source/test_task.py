@@ -1,4 +1,4 @@
-"""Reading ranges from a log store that answers as a broker does: every record once, and no log behind another."""
+"""Reading ranges from a log store that answers as a broker does: every record once, and no log waits for another."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Read = list[tuple[str, int]]
 
 
 class Store:
-    """Logs of whole batches. An answer is filled in the order of the request, at least one batch each until it is full,
-    as brokers do."""
+    """Logs of whole batches. As in a broker, an answer is filled in the order of the request until it is full, and the
+    first log gets at least one batch."""
 
     def __init__(self) -> None:
         self._logs: dict[TopicPartition, list[tuple[int, int, bytes]]] = {}
@@ -32,7 +32,7 @@ class Store:
         self.given = 0
 
     def write(self, log: str, sizes: Sequence[int], *, first: int = 0) -> int:
-        """Batches of so many records each; the log's end."""
+        """Append batches of so many records each; return the log's end."""
         stored, offset = self._logs.setdefault(TP(log), []), first
         for size in sizes:
             records = [NewRecord(b"%d" % (offset + n), timestamp_ms=1) for n in range(size)]
@@ -77,7 +77,7 @@ class Store:
 
 
 async def read(store: Any, work: Sequence[Range], fail_on_data_loss: bool = False) -> Read:
-    """(log, offset) in the order in which they came; each record's value must be that of its offset."""
+    """Return (log, offset) in the order of reading; check that each record's value is that of its offset."""
     found: Read = []
     async for log, stretch in RangeReader(store, work, fail_on_data_loss=fail_on_data_loss).stretches():
         columns = decode([stretch])
@@ -127,7 +127,7 @@ async def test_one_log_with_very_many_records_holds_no_other_up(monkeypatch: pyt
     assert len(found) == len(set(found)) == large + 2_100
     last = max(index for index, (log, _) in enumerate(found) if log != "a")
     assert sum(log == "a" for log, _ in found[:last]) < large / 2
-    # Left alone it is read in larger pieces.
+    # When only the large log is left, it is read in larger pieces.
     alone = sum(request == ["a"] for request in store.requests)
     assert 0 < alone < len(store.whole("a")) / 5_000 / 2
 
@@ -157,7 +157,7 @@ async def test_of_logs_with_much_more_than_is_wanted_only_about_that_is_asked_fo
         work.append(Range(f"a{number:04}", 0, 100, 150))
     assert sorted(await read(store, work)) == every(*work)
     wanted = 300 * len(store.whole("a")) * 50 / 1_000
-    assert store.given < 4 * wanted  # all that is behind the ranges would be 18 times as much
+    assert store.given < 4 * wanted  # fetching also what is behind the ranges would be 18 times
 
 
 async def test_deleted_and_overtaken_logs_end_their_range_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""Spark starts a Python process for each stream of the source, and others for each batch: what these import counts."""
+"""The source imports little: Spark starts a Python process for each of its streams, and others for each batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of ``docs/tables/`` are those of the code, and the examples of ``docs/tables.md`` run."""
+"""The pages of ``docs/tables/`` match the code, and the examples of ``docs/tables.md`` run."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
+from tests.support.deltars import create
 from tools.table_reference import FOLDER, pages
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "tables.md"
@@ -29,7 +30,7 @@ def test_examples_run(
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     paths = TablePaths.of(tmp_path / "big-blue")
     for table in TABLES.values():
-        table.create(paths.table(table.name))
+        create(table, paths.table(table.name))
     exec(compile(example, str(DOCUMENT), "exec"), {})  # noqa: S102  # our own examples
     assert capsys.readouterr().out.strip() == "[]"
 
@@ -43,7 +44,7 @@ def test_every_table_keeps_its_form(table: object) -> None:
     assert len(set(names)) == len(names)
     assert set(table.key) <= set(names)
     assert all(column.comment for column in table.columns)
-    # Names that DuckDB or Spark would want quoted are a trap for whoever writes SQL.
+    # SQL must not need quotes for any column, in DuckDB or Spark.
     assert not {"offset", "order", "group", "timestamp", "user", "end", "window"} & set(names)
 
 

@@ -1,4 +1,4 @@
-"""Sessions out of band against a plain reference, and what they say, rule by rule."""
+"""Excursions, the sessions out of band, against a plain Python reference, and rule by rule."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.jobs.sessions import parts_of, sessions_of
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
+from tests.support.oracle.conditions import parts_of, sessions_of
 from tests.unit.shore.hours import T0, Row, reading
 
 DAY = dt.timedelta(days=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta import datasets
-from shore.jobs import hourly, whole
-from shore.tables.hours import HOUR_SCHEMA, hours_sql
-from shore.tables.mkt import ACTIVATION_ENERGY, DAYS, GAS_CONSTANT, MKT, MONTHS
+from shore.tables.hours import ACTIVATION_ENERGY, GAS_CONSTANT, hours_sql
+from shore.tables.mkt import MKT
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
-from tests.unit.shore.hours import Row, Shore, reading
+from tests.support.oracle import conditions as whole
+from tests.support.oracle.conditions import DAYS_OF_MKT, HOUR_SCHEMA, MONTHS_OF_MKT
+from tests.unit.shore.hours import Row, reading
 from topologies.loader.load import load
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # a midnight
@@ -36,15 +36,15 @@ def at(minute: float, supply: float | None = None, **more: Any) -> Row:
 
 def hours(rows: list[Row], energy: float = ACTIVATION_ENERGY) -> pa.Table:
     table = pa.Table.from_pylist(rows, schema=READINGS.plain_schema)
-    return hourly.as_mkt(datasets.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
+    return whole.as_mkt(datasets.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
 
 
 def days(rows: list[Row]) -> pa.Table:
-    return hourly.windows(MKT, DAYS, hours(rows), FIRST, LAST, hours=24)
+    return whole.windows(MKT, DAYS_OF_MKT, hours(rows), FIRST, LAST, hours=24)
 
 
 def plain(weighted: Sequence[tuple[float, float]], energy: float = ACTIVATION_ENERGY) -> float:
-    """The definition."""
+    """Return the mean kinetic temperature of (weight, degrees Celsius) by its definition."""
     total = sum(weight for weight, _ in weighted)
     harm = sum(weight * math.exp(-energy / GAS_CONSTANT / (value + 273.15)) for weight, value in weighted) / total
     return energy / GAS_CONSTANT / -math.log(harm) - 273.15
@@ -79,9 +79,9 @@ def test_every_window_is_the_weighted_mean_of_its_readings(
     held = [(begin, min(end, begin + 30), value) for (begin, value), end in zip(ordered, ends, strict=True)]
     units = hours([at(minute, value) for minute, value in ordered], energy)
     reported = {minute // 60 for minute, _ in ordered}
-    for row in [*units.to_pylist(), *hourly.windows(MKT, DAYS, units, FIRST, LAST, hours=24).to_pylist()]:
+    for row in [*units.to_pylist(), *whole.windows(MKT, DAYS_OF_MKT, units, FIRST, LAST, hours=24).to_pylist()]:
         since, until = ((row[name] - T0) / dt.timedelta(minutes=1) for name in ("window_start", "window_end"))
-        # What a reading stands for in an hour without one of its own is in no window.
+        # A reading counts for up to half an hour, but not within an hour that has no reading of its own.
         parts = [
             (min(end, hour * 60 + 60) - max(begin, hour * 60), value)
             for begin, end, value in held
@@ -109,7 +109,7 @@ def test_thirty_days_and_no_more() -> None:
     rows = [at(day * 1440, 20.0 if day else 40.0) for day in range(31)]
     found = days(rows)
     whole_days = found.filter(found["whole_day"])
-    months = hourly.windows(MKT, MONTHS, whole_days, FIRST, LAST, hours=720).sort_by("window_end").to_pylist()
+    months = whole.windows(MKT, MONTHS_OF_MKT, whole_days, FIRST, LAST, hours=720).sort_by("window_end").to_pylist()
     assert [row["air_readings"] for row in months] == [*range(1, 31), 30]
     assert [row["air_temperature_max"] for row in months] == [40.0] * 30 + [20.0]
     assert months[29]["air_mean_kinetic_temperature"] == pytest.approx(plain([(1, 40.0), (29, 20.0)]))
@@ -134,19 +134,6 @@ def test_a_defrost_is_left_out_of_the_air_and_not_of_the_cargo() -> None:
 def test_the_air_is_the_one_that_controls() -> None:
     (row,) = hours([at(0, -25.0, return_temperature=-17.0, setpoint_temperature=-18.0)]).to_pylist()
     assert row["air_temperature_min"] == -17.0
-
-
-def test_another_activation_energy_makes_the_table_anew(tmp_path: Path) -> None:
-    shore = Shore(str(tmp_path))
-    shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
-    assert not whole.renew_mkt(shore.paths, ACTIVATION_ENERGY)
-    before = shore.rows("mkt")
-    assert whole.renew_mkt(shore.paths, 200.0)
-    after = shore.rows("mkt")
-    assert whole.stored_energy(shore.paths) == 200.0
-    assert [row["window_end"] for row in before] == [row["window_end"] for row in after]
-    assert after[-1]["air_mean_kinetic_temperature"] > before[-1]["air_mean_kinetic_temperature"] + 0.5
-    shore.check()
 
 
 def test_a_topology_says_the_activation_energy() -> None:

@@ -1,4 +1,4 @@
-"""The times for which bookings hold, against a model that goes along the history of each, hour by hour."""
+"""The times for which bookings hold, against a model that follows the history of each, hour by hour."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shore.delta.datasets import select
-from shore.jobs.bookings import states
 from shore.tables import TABLES
 from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS
 from tests.support.examples import examples
+from tests.support.oracle.bookings import states
 from tests.unit.shore.fleet import BOX, OTHER, at, change
 
 SCHEMA = pa.schema([TABLES["bookings"].plain_schema.field(name) for name in (*COLUMNS, "valid_from", "valid_to")])
@@ -22,7 +22,7 @@ HOURS = range(-1, 8)
 
 @st.composite
 def histories(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Changes of two bookings from two offices' logs, recorded in the order of the list."""
+    """Draw changes of two bookings from two offices' logs, recorded in the order of the list."""
     found = []
     for number in range(draw(st.integers(0, 7))):
         begin = draw(st.integers(0, 6))
@@ -54,7 +54,7 @@ def names(change: dict[str, Any], moment: dt.datetime) -> bool:
 
 
 def holds(changes: list[dict[str, Any]], moment: dt.datetime) -> set[tuple[str, str, str, str]]:
-    """The bookings that hold at a moment, with customer and status of their newest change that cancels nothing."""
+    """Return bookings that hold at a moment, with customer and status of their newest change that cancels nothing."""
     held: dict[tuple[str, str], tuple[str, str]] = {}
     for each in changes:
         booking = (each["booking_reference"], each["equipment_reference"])
@@ -77,7 +77,7 @@ def test_a_booking_holds_less_what_was_cancelled(changes: list[dict[str, Any]]) 
         said = {tuple(row[name] for name in ("booking_reference", "equipment_reference", "customer", "status"))
                 for row in here}  # fmt: skip
         assert said == holds(changes, moment), hour
-        assert len(here) == len(said)  # one stretch of a booking at a time
+        assert len(here) == len(said)  # one row of a booking at a time
     for row in found:
         assert row["valid_to"] is None or row["valid_from"] < row["valid_to"]
 

@@ -34,7 +34,7 @@ class Spark:
         finally:
             self.said.append("session ends")
 
-    def run(self, *_: Any, once: bool, session: Any, settings: Any, stop: threading.Event) -> None:
+    def run(self, *_: Any, once: bool, session: Any, stop: threading.Event) -> None:
         self.said.append(f"run with {session} in {threading.current_thread().name}")
         assert once
         if threading.current_thread().name == "shore":
@@ -60,9 +60,9 @@ def minimal() -> Context:
 
 
 def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spark) -> None:
-    with shore_jobs(minimal(), early=True) as fill:
-        assert spark.first_run.wait(30)  # the voyage sails
-        fill()
+    with shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None and spark.first_run.wait(30)  # the voyage sails
+        jobs.fill()
     assert spark.said == [
         "session opens in spark_0",
         "run with session in shore",
@@ -72,25 +72,32 @@ def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spar
 
 
 def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
-    with shore_jobs(minimal(), early=False) as fill:
-        assert spark.said == []
-        fill()
-    assert spark.said == ["run with None in MainThread"]  # shore.run opens its own session
+    with shore_jobs(minimal(), early=False) as jobs:
+        assert jobs is not None and spark.said == []
+        jobs.fill()
+    assert spark.said == ["session opens in spark_0", "run with session in MainThread", "session ends"]
 
 
 def test_a_retriable_failure_is_shown_and_the_run_repeated(spark: Spark) -> None:
     spark.failure = UnavailableError("tokyo is away")
     told: list[str] = []
-    with shore_jobs(minimal(), early=True, tell=told.append) as fill:
-        fill()
+    with shore_jobs(minimal(), early=True, tell=told.append) as jobs:
+        assert jobs is not None
+        jobs.fill()
     assert told == ["the tables will be filled later: tokyo is away"]
-    assert spark.said[-2:] == ["session ends", "run with None in MainThread"]
+    assert spark.said[-4:] == [
+        "session ends",
+        "session opens in spark_0",
+        "run with session in MainThread",
+        "session ends",
+    ]
 
 
 def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
     spark.failure = ConfigurationError("no such job")
-    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as fill:
-        fill()
+    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None
+        jobs.fill()
     assert spark.said[-1] == "session ends"
 
 
@@ -102,7 +109,18 @@ def test_an_interrupted_voyage_stops_the_first_run(spark: Spark) -> None:
     assert spark.said == ["session opens in spark_0", "run with session in shore", "session ends"]
 
 
+def test_tables_are_verified_in_the_session_that_filled_them(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions: list[Any] = []
+    monkeypatch.setattr("shore.verify.verify", lambda session, *_: sessions.append(session))
+    with shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None
+        jobs.fill()
+        jobs.verify()
+    assert sessions == ["session"]
+    assert sum(each.startswith("session opens") for each in spark.said) == 1
+
+
 def test_a_topology_without_shore_fills_nothing(spark: Spark) -> None:
-    with shore_jobs(open_topology("two-way"), early=True) as fill:
-        fill()
+    with shore_jobs(open_topology("two-way"), early=True) as jobs:
+        assert jobs is None
     assert spark.said == []

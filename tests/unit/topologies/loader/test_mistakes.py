@@ -125,6 +125,8 @@ FORM = [
         "from",
     ),
     Case(19, "shore: {at: sydney, ^mastr: local}", "shore.mastr", "no such key", "at, master", "master"),
+    Case(19, "shore: {at: sydney, ^storage: s3a://b/c}", "shore.storage", "the key is tables now", "tables"),
+    Case(19, "shore: {at: sydney, retention: {readings: ^7d}}", "shore.retention.readings", "7d", "30d or more"),
     Case(19, "shore: {at: sydney, settings: {^executor: 2}}", "shore.settings.executor", "executor", "spark.<name>"),
     Case(
         19,

@@ -36,6 +36,7 @@ class Bridge(Store):
         self.queued: set[str] = set()  # names of barriers that are in a queue already
         self.tried: dict[str, int] = {}  # by barrier name, the value of ``world.changes`` when it last ended
         self.broken: set[str] = set()  # logs whose custody must be checked
+        self.refused_before: list[Order] = []  # seizures that were refused before this bridge started
         self.starting: Pauses | None = self._start()
 
     # -- scheduling
@@ -123,6 +124,11 @@ class Bridge(Store):
                 self._take(site, entry, at_start=True)
             self.read[site] = len(self.disk.ledgers[site])
         self.ledger_end = self.read[self.site]
+        self.refused_before = [
+            order
+            for order in self.disk.orders
+            if order.transfer.event == "SEIZURE" and self.protocol.is_refused(order.transfer.event_id)
+        ]
         yield
         for log in self.protocol.begin(self.world.logs):
             yield from self._complete(log)
@@ -237,6 +243,9 @@ class Bridge(Store):
         for order in self.disk.orders:
             if order.transfer.log == log and order.transfer.event_id not in self.disk.answered:
                 begun |= self.barrier(log, order.transfer.event_id, partial(self._obey, order))
+            elif order in self.refused_before and order.transfer.log == log:
+                self.refused_before.remove(order)
+                begun |= self.barrier(log, order.transfer.event_id, partial(self._enter, order))
         return begun
 
     def _take_over(self, log: str) -> bool:
@@ -299,6 +308,17 @@ class Bridge(Store):
                 raise
             return
         if order.transfer.event == "SEIZURE" and self.holds(order.transfer.log):
+            self._took_over(order.transfer.log)
+
+    def _enter(self, order: Order) -> Pauses:
+        try:
+            entered = yield from self.drive(self.protocol.enter_refused_seizure(order.transfer))
+        except FairleadError as error:
+            if not error.retriable:
+                raise
+            self.refused_before.append(order)
+            return
+        if entered:
             self._took_over(order.transfer.log)
 
     # -- a log's queue

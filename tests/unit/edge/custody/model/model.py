@@ -254,9 +254,7 @@ class World:
         return offset
 
     def seen(self, log: str, offset: int, record: Rec) -> None:
-        """Record that a record is at an offset. A different record at the same offset is allowed only beyond a seizure
-        (I1).
-        """
+        """Record that a record is at an offset. Another record there is allowed only beyond a seizure (I1)."""
         began = self._began.setdefault((log, record.term), offset - record.sequence)
         there = self._seen.setdefault((log, offset), [])
         if record in there or began != offset - record.sequence:
@@ -264,12 +262,16 @@ class World:
         for other in there:
             older, newer = sorted((record.term, other.term))
             if not any(
-                marker.event == "SEIZURE" and older < term <= newer
+                marker.event == "SEIZURE" and older < term and (term <= newer or self._cut_off(log, term, offset))
                 for (name, term), marker in self.markers.items()
                 if name == log
             ):
                 raise Violation(f"I1: {log} has two records at offset {offset}: {record} and {other}")
         there.append(record)
+
+    def _cut_off(self, log: str, term: int, offset: int) -> bool:
+        """Return whether a seizure cuts off both records: a bridge that slept appended to a copy being rebuilt."""
+        return self._began.get((log, term), offset + 1) <= offset
 
     def entered(self, entry: CustodyEntry) -> None:
         for other in self.entries:

@@ -1,6 +1,6 @@
 """Search the protocol of docs/custody.md for violations: every run of 100 steps ends with all invariants intact.
 
-There are 300 runs in the suite, and 2,000 in ``make chaos``.
+The suite makes 300 runs, the same ones each time. ``make chaos`` makes 2,000 that nobody has seen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from edge.messages import MessageId
 from fairlead.records.custody import RefusalEntry
 from tests.unit.edge.custody.model import invariants
 from tests.unit.edge.custody.model.bridge import Bridge
-from tests.unit.edge.custody.model.disk import Message
+from tests.unit.edge.custody.model.disk import Message, Order
 from tests.unit.edge.custody.model.machine import Custody
 from tests.unit.edge.custody.model.model import World
 
@@ -34,6 +34,7 @@ def test_the_invariants_hold_in_all_runs_of_100_steps(runs: int) -> None:
         Searched,
         settings=settings(
             max_examples=runs + runs // 10,  # Hypothesis ends some runs early
+            derandomize=runs == RUNS,
             stateful_step_count=STEPS,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -119,7 +120,7 @@ def test_a_bridge_that_slept_in_a_seizure_leaves_the_order_that_another_has_refu
     asleep_before = 0
     while _sleeps_in_a_seizure(asleep_before):
         asleep_before += 1
-    assert asleep_before > 5
+    assert asleep_before >= 5
 
 
 def _sleeps_in_a_seizure(steps: int) -> bool:
@@ -147,6 +148,73 @@ def _sleeps_in_a_seizure(steps: int) -> bool:
     return True
 
 
+def test_two_bridges_of_a_site_carry_out_one_seizure_wherever_either_pauses() -> None:
+    """Found by the search: the second one's marker followed that of the first, which had no entry, ever."""
+    for asleep_before in range(12):
+        for awake in range(16):
+            _seize_twice(asleep_before, awake)
+
+
+def _seize_twice(asleep_before: int, awake: int) -> None:
+    """Let a bridge sleep so many steps after it began a seizure, and wake up so many steps of the next bridge later."""
+    world = World(sites=3, logs=1, restarts=False)
+    world.settle()
+    (log,) = world.logs
+    giver, _, seizer = range(3)
+    world.order_seizure(log, seizer)
+    sleeper = running(world, seizer)
+    sleeper.run(1, 1)
+    for _ in range(asleep_before):
+        sleeper.run(2, 1)
+    world.zombies[seizer], world.bridges[seizer] = sleeper, Bridge(world, world.disks[seizer])
+    next_bridge = running(world, seizer)
+    for _ in range(awake):
+        _step(next_bridge)
+    finish(sleeper)
+    readings = [MessageId(f"{log}/0", 0, sequence) for sequence in range(3)]
+    world.published.update((log, reading) for reading in readings)
+    world.disks[giver].queue += [Message(log, reading) for reading in readings]
+    finish(running(world, giver))  # the holder has not heard of the seizure
+    world.settle()
+    invariants.check(world)
+    assert {term for _, term in world.markers} == {entry.term for entry in world.entries}
+
+
+def test_a_seizure_that_another_bridge_refused_after_its_marker_is_entered_at_the_next_start() -> None:
+    """Found by the search: the order was answered, so nobody wrote the entry of the marker that was stored for it."""
+    world = World(sites=3, logs=1)
+    world.settle()
+    (log,) = world.logs
+    world.order_seizure(log, 2)
+    bridge, disk = running(world, 2), world.disks[2]
+    while disk.copies[log].records[-1].term == 1:
+        assert any(bridge.run(choice, 1) for choice in range(3))
+    disk.take_entry(disk.site, refused(disk.orders[0]))
+    world.settle()
+    invariants.check(world)
+    assert [entry.event for entry in world.entries] == ["GTIN", "SEIZURE"]
+
+
+def test_a_log_that_another_bridge_opened_without_an_entry_is_entered_by_the_one_that_runs() -> None:
+    """Found by the search: only the next start wrote the entry, and the box's readings waited for it."""
+    world = World(sites=3, logs=1, restarts=False)
+    (log,) = world.logs
+    opener = running(world, 0)
+    while not opener.tasks:
+        assert _step(opener)
+    next_bridge = Bridge(world, world.disks[0])
+    world.zombies[0], world.bridges[0] = opener, next_bridge
+    while next_bridge.starting is not None:
+        next_bridge.run(0, 1)
+    while not opener.disk.copies[log].records:
+        assert opener.run(2, 1)
+    world.died(opener)
+    next_bridge.positions.clear()  # as after a lost connection
+    world.settle()
+    invariants.check(world)
+    assert [entry.event for entry in world.entries] == ["GTIN"]
+
+
 def test_an_order_that_another_bridge_has_refused_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a bridge that reads the refusal and goes on: the shipped one stops only at another's grant."""
     world = World(sites=3, logs=1)
@@ -154,18 +222,22 @@ def test_an_order_that_another_bridge_has_refused_is_left_alone(monkeypatch: pyt
     (log,) = world.logs
     world.order_seizure(log, 2)
     bridge, (order,) = running(world, 2), world.disks[2].orders
-    refusal = RefusalEntry(
-        log=log,
+    monkeypatch.setattr(bridge, "catch_up", lambda: bridge.protocol.learn(refused(order)))
+    for _ in bridge.drive(bridge.protocol.seize(order.transfer, term=order.term)):
+        pass
+    assert (log, 17) not in world.markers
+
+
+def refused(order: Order) -> RefusalEntry:
+    """The refusal of an order."""
+    return RefusalEntry(
+        log=order.transfer.log,
         order_id=order.transfer.event_id,
         code="RefusedError",
         reason="",
         refused_date_time=order.transfer.at,
-        refused_by=bridge.site,
+        refused_by=order.transfer.to_site or "",
     )
-    monkeypatch.setattr(bridge, "catch_up", lambda: bridge.protocol.learn(refusal))
-    for _ in bridge.drive(bridge.protocol.seize(order.transfer, term=order.term)):
-        pass
-    assert (log, 17) not in world.markers
 
 
 def running(world: World, site: int) -> Bridge:
@@ -177,5 +249,9 @@ def running(world: World, site: int) -> Bridge:
 
 def finish(bridge: Bridge) -> None:
     """Let a bridge of a world with one log work until it has nothing to do, or has died."""
-    while any(bridge.run(choice, 1) for choice in range(3)):
+    while _step(bridge):
         pass
+
+
+def _step(bridge: Bridge) -> bool:
+    return any(bridge.run(choice, 1) for choice in range(3))

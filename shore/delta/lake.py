@@ -1,0 +1,109 @@
+"""The tables of one topology in a Spark session: read them, follow them as streams, append to them, merge into them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import and_
+from typing import Final
+
+from delta.tables import DeltaTable
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from shore.delta.diff import EXTRA
+from shore.delta.lease import check_lease
+from shore.paths import TablePaths
+from shore.tables.model import Table
+
+AS_THEY_STAND: Final = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings that turn Spark's code generation off.
+
+A batch of a derived table has a few thousand rows, and Delta reads the table's log before and after it. Every task
+would generate the text of each class again, which costs more than the rows do (Spark 4.2.0: ``CodeFormatter`` is 70 %
+of the executors' work in a batch with one new row).
+"""
+
+
+def computed(rows: DataFrame) -> DataFrame:
+    """Compute rows now and return them as a DataFrame whose plan begins with the result, kept by the executors.
+
+    A DataFrame that is only cached keeps the plan that leads to it. Where ten follow from each other, as in a batch of
+    ``conditions``, Spark's optimizer then takes three times as long as all tasks (measured: 125 CPU-s instead of 45).
+    When an executor dies, its rows are lost: the batch fails and is repeated.
+    """
+    return rows.localCheckpoint()
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """The locations of tables, and the session that reads and writes them."""
+
+    spark: SparkSession
+    paths: TablePaths
+
+    def in_batch(self, batch: DataFrame) -> Lake:
+        """Return the same tables in the session of a ``foreachBatch`` batch, with ``AS_THEY_STAND`` set. Spark has
+        switched adaptive execution off there: planning every stage again is most of a small batch's cost."""
+        for name, value in AS_THEY_STAND.items():
+            batch.sparkSession.conf.set(name, value)
+        return replace(self, spark=batch.sparkSession)
+
+    def read(self, table: str, version: int | None = None) -> DataFrame:
+        """Return a table's rows in its newest version, or in ``version``."""
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.paths.table(table))
+
+    def inputs(self, tables: Iterable[str], versions: Mapping[str, int] = {}) -> dict[str, DataFrame]:
+        """Return several tables by name, in their newest or the given versions, as arguments of a table's function."""
+        return {name: self.read(name, versions.get(name)) for name in tables}
+
+    def new_rows(self, table: str, **options: str) -> DataFrame:
+        """Return the rows appended to a table as a stream. Commits that move, change or delete rows are skipped."""
+        reader = self.spark.readStream.format("delta").option("skipChangeCommits", "true").options(**options)
+        found: DataFrame = reader.load(self.paths.table(table))
+        return found
+
+    def changed_rows(self, table: str, **options: str) -> DataFrame:
+        """Return the inserted, updated and deleted rows of a table as a stream: Delta's change data feed. The table
+        needs ``Table.change_feed``. An update gives two rows: the old one and the new one."""
+        reader = self.spark.readStream.format("delta").option("readChangeFeed", "true").options(**options)
+        found: DataFrame = reader.load(self.paths.table(table))
+        return found
+
+    def is_empty(self, table: str) -> bool:
+        """Return whether the table's newest version has no files."""
+        from deltalake import DeltaTable as Reader  # reads a table's log in milliseconds; Spark takes a second
+
+        return not Reader(self.paths.table(table)).file_uris()
+
+    def append(self, table: str, rows: DataFrame) -> None:
+        """Append rows in one commit."""
+        location = self.paths.table(table)
+        check_lease(location)
+        rows.write.format("delta").mode("append").save(location)
+
+    def merge(self, table: Table, odd: DataFrame, where: Column) -> None:
+        """Change the rows that differ (``shore.delta.diff.differences``) to what is expected, in one commit.
+
+        Args:
+            where: What holds for every stored row that differs, over columns ``t.*``, so that Delta skips files.
+        """
+        key = [F.coalesce(f"expected.{name}", f"found.{name}").alias(f"_{name}") for name in table.key]
+        source = odd.select("what", *key, "expected.*")
+        condition = reduce(and_, (F.col(f"t.{name}") == F.col(f"s._{name}") for name in table.key), where)
+        values: dict[str, str | Column] = {name: F.col(f"s.{name}") for name in table.plain_schema.names}
+        location = self.paths.table(table.name)
+        check_lease(location)
+        (
+            DeltaTable.forPath(self.spark, location)
+            .alias("t")
+            .merge(source.alias("s"), condition)
+            .whenMatchedDelete(F.col("s.what") == EXTRA)
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(condition=F.col("s.what") != EXTRA, values=values)
+            .execute()
+        )

@@ -1,0 +1,347 @@
+"""Compare what customers' feeds must have with what they have, as DataFrames.
+
+The origin (``log``, ``log_offset``) identifies a record. The newest row of an origin in table ``feeds`` says whether
+the customer has the record. A record that is made for a feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a
+name with a slash in place of a log. Table ``feeds`` has a digest of it; another digest is another revision.
+
+``due`` compares the part of the feeds that a ``Look`` names: all records of containers whose bookings changed, and
+other new records. Literals in its conditions let Delta skip files of large tables.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
+
+from shore.feeds.coarse import hours, milestones
+from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
+from shore.feeds.movements import NAME, movements
+from shore.feeds.periods import covered
+from shore.feeds.readers import FeedReader, reader_rows
+from shore.tables.custody import believed_of
+from shore.tables.model import TIME
+from topologies.ledger_trust import history_rules
+
+DUE: Final = (
+    StructType()
+    .add("customer", StringType())
+    .add("step", IntegerType())  # retractions come before deliveries, copied records before made ones
+    .add("log", StringType())
+    .add("log_offset", LongType())
+    .add(BOX, StringType())
+    .add("device_date_time", TimestampType())
+    .add("received_date_time", TimestampType())
+    .add("late", BooleanType())
+    .add("payload", BinaryType())
+    .add("retracts", LongType())  # offset in the feed of the record that is retracted; null: a delivery
+    .add("revision", IntegerType())  # of a record made for the feed: counts from 0; null: a copied record
+)
+"""Rows of ``due``: what is to be appended to feeds."""
+
+_BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+
+
+def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFrame:
+    """Return the relation ``customers``: ``customer``, ``grain``, ``port``."""
+    return spark.createDataFrame(reader_rows(readers))
+
+
+def records(readings: DataFrame, alerts: DataFrame, custody_entries: DataFrame) -> DataFrame:
+    """Return the records of these tables that may stand in feeds."""
+    return readings.sparkSession.sql(
+        """
+        select 'readings' as kind, log, log_offset, equipment_reference, device_date_time, received_date_time, late,
+            payload
+        from {readings}
+        union all
+        select 'alerts', log, log_offset, equipment_reference, event_date_time, null, false, payload from {alerts}
+        union all
+        select 'custody', log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
+        from {entries} where entry_type = 'grant'
+        """,
+        readings=readings,
+        alerts=alerts,
+        entries=custody_entries,
+    )
+
+
+def believed(entries: DataFrame, ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None) -> DataFrame:
+    """Return the believed rows of ``custody_entries``. All entries of a log must be among them."""
+    if ledgers is None:
+        return entries
+    rules = ledgers  # plain values travel to executors
+
+    def of_log(group: pa.Table) -> pa.Table:
+        kept = {(each.ledger, each.offset) for each in believed_of(group, history_rules(*rules))}
+        origins = zip(group["log"].to_pylist(), group["log_offset"].to_pylist(), strict=True)
+        return group.filter(pa.array([each in kept for each in origins], pa.bool_()))
+
+    needed = entries.select("log", "log_offset", "entry_type", "entry_log", "event_date_time", "payload")
+    return needed.where("entry_log is not null").groupBy("entry_log").applyInArrow(of_log, needed.schema)
+
+
+def entitled_records(found: DataFrame, periods: DataFrame) -> DataFrame:
+    """Return those of these records that customers may see: ``customer`` and the columns of ``RECORD``, each once.
+
+    Args:
+        found: Rows of ``RECORD``.
+        periods: From ``shore.feeds.periods.periods``.
+    """
+    return found.sparkSession.sql(
+        f"""
+        select /*+ broadcast(p) */ p.customer, r.*
+        from {{records}} r join {{periods}} p on p.equipment_reference = r.equipment_reference
+        where (p.grain = 'detailed' or r.kind = 'alerts') and {covered("r.device_date_time")}
+        """,  # noqa: S608  # our own names
+        records=found,
+        periods=periods,
+    )
+
+
+def newest_rows(feeds: DataFrame) -> DataFrame:
+    """Return the current state of each customer and origin in rows of table ``feeds``: whether it is ``taken_back``,
+    the offset in the feed of its newest record, its last revision and digest."""
+    return feeds.groupBy("customer", "log", "log_offset").agg(
+        F.max_by(BOX, "feed_offset").alias(BOX),
+        F.max("feed_offset").alias("feed_offset"),
+        F.max_by("device_date_time", "feed_offset").alias("device_date_time"),
+        F.max_by(F.coalesce("retracts", F.lit(False)), "feed_offset").alias("taken_back"),
+        F.max("revision").alias("revision"),
+        F.max_by("digest", "feed_offset").alias("digest"),
+    )
+
+
+def due(
+    inputs: Mapping[str, DataFrame], readers: Sequence[FeedReader], periods: DataFrame, look: Look = EVERYTHING
+) -> DataFrame:
+    """Compute what to append to feeds so that they have exactly what their customers are entitled to.
+
+    Args:
+        inputs: Tables ``readings``, ``alerts``, ``custody_entries``, ``events``, ``feeds``, ``sites`` and ``owners``,
+            by name. Only those that are needed are read.
+        readers: The customers with feeds.
+        periods: Of these customers (``shore.feeds.periods``).
+
+    Returns:
+        Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
+    """
+    spark = periods.sparkSession
+    customers = customer_rows(spark, readers)
+    parts = [*_copied(inputs, customers, periods, look), *_made(inputs, customers, readers, periods, look)]
+    if not parts:
+        return spark.createDataFrame([], DUE)
+    return reduce(DataFrame.unionByName, (_conform(part) for part in parts))
+
+
+def order_of_feeds() -> list[Column]:
+    """Return the order in which rows of ``DUE`` enter the feeds: records of one log in the log's order, records made
+    for a feed by time."""
+    made = F.when(F.col("step") == 3, F.col("device_date_time"))
+    return [F.col("customer"), F.col("step"), made, F.col("log"), F.col("log_offset")]
+
+
+def _conform(part: DataFrame) -> DataFrame:
+    there = set(part.columns)
+    return part.select(
+        *(
+            (F.col(each.name) if each.name in there else F.lit(None)).cast(each.dataType).alias(each.name)
+            for each in DUE.fields
+        )
+    )
+
+
+def _copied(
+    inputs: Mapping[str, DataFrame], customers: DataFrame, periods: DataFrame, look: Look
+) -> Iterable[DataFrame]:
+    """Copied records: first those to retract, then those to deliver."""
+    whole = look.everything or bool(look.boxes)
+    found: list[DataFrame] = []
+    if whole:
+        entries = of_boxes(inputs["custody_entries"], look.whole, F.split_part("entry_log", F.lit("."), F.lit(2)))
+        readings, alerts = (of_boxes(inputs[name], look.whole) for name in ("readings", "alerts"))
+        found.append(records(readings, alerts, believed(entries, look.ledgers)))
+    if look.news is not None and not look.everything:
+        found.append(without_boxes(_believed_news(inputs, look, look.news), look.boxes))
+    if not found:
+        return
+    rows = inputs["feeds"].where(~F.col("log").contains("/"))
+    given = newest_rows(_of_readers(rows if look.everything else rows.where(_in_look(look)), customers))
+    standing = given.where("not taken_back")
+    of_records = reduce(DataFrame.unionByName, found)
+    if whole:
+        yield _retracted(of_boxes(standing, look.whole), found[0], customers, periods)
+    yield (
+        entitled_records(of_records, periods)
+        .join(standing, on=["customer", "log", "log_offset"], how="left_anti")
+        .withColumn("step", F.lit(1))
+    )
+
+
+def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, periods: DataFrame) -> DataFrame:
+    """Records that customers have and may not see. The feed's time decides about records that the tables lack."""
+    return standing.sparkSession.sql(
+        f"""
+        select h.customer, 0 as step, h.log, h.log_offset, h.equipment_reference, h.at as device_date_time,
+            false as late, h.feed_offset as retracts
+        from (
+            select s.*, coalesce(r.device_date_time, s.device_date_time) as at
+            from {{standing}} s left join {{records}} r on r.log = s.log and r.log_offset = s.log_offset
+        ) h
+        join {{customers}} c on c.customer = h.customer
+        left join {{periods}} p on p.customer = h.customer and p.equipment_reference = h.equipment_reference
+        where p.spans is null
+            or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
+            or not coalesce({covered("h.at")}, false)
+        """,  # noqa: S608  # our own names
+        standing=standing,
+        records=found,
+        customers=customers,
+        periods=periods,
+    )
+
+
+def _made(
+    inputs: Mapping[str, DataFrame], customers: DataFrame, readers: Sequence[FeedReader], periods: DataFrame, look: Look
+) -> Iterable[DataFrame]:
+    """Records made for feeds: first those to retract, then those to deliver."""
+    grains = {reader.grain for reader in readers}
+    spark = periods.sparkSession
+    derived: list[DataFrame] = []
+    scope: list[Column] = []  # rows of table feeds that ``derived`` is compared with
+    begins = dict.fromkeys(look.boxes, _BEGIN) | {
+        box: since for box, since in look.since.items() if box not in look.boxes
+    }
+    moved = look.boxes | look.moved
+    coarse = periods.where("grain = 'coarse'")
+    if "coarse" in grains and (begins or look.everything):
+        first = min(begins.values(), default=_BEGIN)
+        near = of_boxes(inputs["readings"], None if look.everything else frozenset(begins))
+        near = near.where(F.col("device_date_time") >= F.lit(first - dt.timedelta(minutes=30)))
+        if look.everything:
+            since = coarse.select(BOX, F.lit(_BEGIN).alias("since")).distinct()
+        else:
+            rows = pa.table({BOX: list(begins), "since": pa.array(list(begins.values()), TIME)})
+            since = spark.createDataFrame(rows)
+        derived.append(hours(near, coarse, since))
+    if "coarse" in grains and (moved or look.everything):
+        events = inputs["events"]
+        if not look.everything:
+            events = events.where(among(moved) | F.col(BOX).isNull()) if len(moved) <= MOST_LITERALS else events
+        boxes = None if look.everything else moved
+        derived.append(of_boxes(milestones(events, coarse), boxes))
+    if "movements" in grains and (look.events is not None or look.everything):
+        heard = inputs["events"].where("problem is null")
+        if look.events is not None:
+            heard = heard.join(F.broadcast(look.events), on="event_id", how="left_semi")
+        derived.append(movements(heard, inputs["sites"], inputs["owners"], customers))
+    feeds = inputs["feeds"].where(F.col("log").contains("/"))
+    if look.everything:
+        rows = feeds
+    else:
+        kind, hour = F.split_part("log", F.lit("/"), F.lit(1)), F.col("device_date_time")
+        if moved:
+            scope.append((kind == "milestones") & among(moved))
+        if look.boxes:
+            scope.append((kind == "hours") & among(look.boxes))
+        if begins:
+            scope.append((kind == "hours") & among(frozenset(begins)) & (hour >= F.lit(min(begins.values()))))
+        if look.events is not None:
+            scope.append(kind == "movements")
+        if not scope:
+            return
+        rows = feeds.where(reduce(or_, scope))
+    given = newest_rows(_of_readers(rows, customers))
+    if not look.everything:
+        given = _in_scope(given, look, begins, moved)
+    made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
+    given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
+    if look.everything or look.boxes or derived:
+        yield spark.sql(
+            """
+            select g.customer, 2 as step, g.log, g.log_offset, g.equipment_reference, g.device_date_time,
+                false as late, g.feed_offset as retracts
+            from {given} g
+            left anti join {made} m on m.customer = g.customer and m.log = g.log and m.log_offset = g.log_offset
+            where not g.taken_back
+            """,
+            given=given,
+            made=made,
+        )
+    if derived:
+        yield spark.sql(
+            """
+            select m.customer, 3 as step, m.log, m.log_offset, m.equipment_reference, m.device_date_time,
+                false as late, cast(m.content as binary) as payload, coalesce(g.revision + 1, 0) as revision
+            from {made} m
+            left join {given} g on g.customer = m.customer and g.log = m.log and g.log_offset = m.log_offset
+            where g.customer is null or g.taken_back or g.digest is distinct from md5(cast(m.content as binary))
+            """,
+            given=given,
+            made=made,
+        )
+
+
+_MADE: Final = (
+    StructType()
+    .add("customer", StringType())
+    .add("log", StringType())
+    .add("log_offset", LongType())
+    .add(BOX, StringType())
+    .add("device_date_time", TimestampType())
+    .add("content", StringType())
+)
+
+
+def _in_scope(given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], moved: frozenset[str]) -> DataFrame:
+    """The rows of feeds whose records are made again, and no others."""
+    spark = given.sparkSession
+    name = F.split_part("log", F.lit("/"), F.lit(2))
+    kind = F.split_part("log", F.lit("/"), F.lit(1))
+    found: list[DataFrame] = []
+    if begins:
+        rows = pa.table({"_box": list(begins), "_since": pa.array(list(begins.values()), TIME)})
+        since = F.broadcast(spark.createDataFrame(rows))
+        late = F.col("log_offset") >= F.expr("unix_seconds(_since) div 3600")
+        whole = among(look.boxes) if look.boxes else F.lit(False)
+        hour = given.where(kind == "hours").join(since, on=[F.col("_box") == F.col(BOX)])
+        found.append(hour.where(late | whole).drop("_box", "_since"))
+    if moved:
+        found.append(of_boxes(given.where(kind == "milestones"), moved))
+    if look.events is not None:
+        heard = F.broadcast(look.events.select(F.expr(NAME).alias("_event")))
+        found.append(given.where(kind == "movements").join(heard, on=[F.col("_event") == name], how="left_semi"))
+    return reduce(DataFrame.unionByName, found)
+
+
+def _believed_news(inputs: Mapping[str, DataFrame], look: Look, news: DataFrame) -> DataFrame:
+    """New records without grants that are not believed."""
+    if look.ledgers is None or not look.granted:
+        return news
+    entries = of_boxes(inputs["custody_entries"], look.granted, F.split_part("entry_log", F.lit("."), F.lit(2)))
+    kept = believed(entries, look.ledgers).select("log", "log_offset")
+    grants = news.where("kind = 'custody'").join(kept, on=["log", "log_offset"], how="left_semi")
+    return news.where("kind <> 'custody'").unionByName(grants)
+
+
+def _in_look(look: Look) -> Column:
+    """A condition in literals for the rows of table ``feeds`` that the look may be about."""
+    parts = []
+    if look.boxes:
+        parts.append(among(look.boxes))
+    if look.seen:
+        at = F.col("device_date_time")
+        times = (at.between(F.lit(each.first), F.lit(each.last)) for each in time_ranges(look.seen.values()))
+        parts.append(among(look.seen.keys()) & reduce(or_, times))
+    return reduce(or_, parts)
+
+
+def _of_readers(rows: DataFrame, customers: DataFrame) -> DataFrame:
+    return rows.join(F.broadcast(customers.select("customer")), on="customer", how="left_semi")

@@ -1,0 +1,265 @@
+"""Decide which part of the feeds must be compared after a batch of changes, and bound what that reads.
+
+A batch has new records and events, and the containers whose bookings changed (``CHANGE``). Its keys, the containers and
+their times, are collected on the driver; they become the literals by which Delta skips files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType, TimestampType
+
+from shore.tables.bands import IN_TIME
+from shore.tables.model import TIME
+from topologies.model import Grain
+
+BOX: Final = "equipment_reference"
+MOST_LITERALS: Final = 1_000  # containers in a condition; more are joined
+
+RECORD: Final = (
+    StructType()
+    .add("kind", StringType())  # readings, alerts, custody
+    .add("log", StringType())
+    .add("log_offset", LongType())
+    .add(BOX, StringType())
+    .add("device_date_time", TimestampType())  # of an alert and a grant: the event's time
+    .add("received_date_time", TimestampType())
+    .add("late", BooleanType())
+    .add("payload", BinaryType())
+)
+"""Records that are copied into feeds."""
+
+CHANGE: Final = StructType([*RECORD.fields, *StructType().add("event_id", StringType()).fields])
+"""The rows of a batch: rows of ``RECORD``; rows of kind ``bookings``, each a container whose booking changed; rows of
+kind ``events``, with the ship's IMO number as ``equipment_reference`` in an event of a ship."""
+
+_COPIED: Final = ("readings", "alerts", "custody")
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MOST_RANGES: Final = 16
+_LOOK_BACK: Final = (dt.timedelta(days=2), dt.timedelta(days=60), None)
+"""How far back to search for the reading before a container's first new one, step by step until one is found."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange:
+    """Device times from ``first`` to ``last``, both inclusive."""
+
+    first: dt.datetime
+    last: dt.datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The part of the feeds that is compared.
+
+    Args:
+        whole: Containers all of whose records are compared; None: everything, movements too.
+        news: Other records (``RECORD``) that may be due.
+        seen: The containers of ``news``, and their device times there.
+        granted: Containers with custody grants in ``news``.
+        since: Containers whose hours are made again, and from when on.
+        moved: Containers whose milestones are made again.
+        events: Column ``event_id``: the movements that are made again.
+        ledgers: Site kinds, and streams of owner codes, that decide which ledger entries are believed; None: all are.
+    """
+
+    whole: frozenset[str] | None = frozenset()
+    news: DataFrame | None = None
+    seen: Mapping[str, TimeRange] = field(default_factory=dict)
+    granted: frozenset[str] = frozenset()
+    since: Mapping[str, dt.datetime] = field(default_factory=dict)
+    moved: frozenset[str] = frozenset()
+    events: DataFrame | None = None
+    ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+
+    @property
+    def everything(self) -> bool:
+        return self.whole is None
+
+    @property
+    def named(self) -> frozenset[str]:
+        """All containers that are compared in any way."""
+        return self.boxes | self.seen.keys() | self.since.keys() | self.moved
+
+    @property
+    def boxes(self) -> frozenset[str]:
+        """The containers that are compared as a whole."""
+        return self.whole or frozenset()
+
+
+EVERYTHING: Final = Look(whole=None)
+
+
+class Key(NamedTuple):
+    """What a batch has of one container or ship.
+
+    Args:
+        first, last: The device times of its rows; None where they have none.
+        in_time: The first plausible device time (``IN_TIME``).
+    """
+
+    kind: str
+    box: str
+    first: dt.datetime | None
+    last: dt.datetime | None
+    in_time: dt.datetime | None
+
+
+def keys_of(batch: DataFrame) -> list[Key]:
+    """Return the keys of a batch of ``CHANGE``."""
+    time = F.col("device_date_time")
+    times = {"first": F.min(time), "last": F.max(time), "in_time": F.min(F.when(F.expr(IN_TIME), time))}
+    box = F.coalesce(BOX, F.lit("")).alias(BOX)  # an event may name neither container nor ship
+    rows = batch.groupBy("kind", box).agg(*(F.unix_micros(each).alias(name) for name, each in times.items()))
+    return [Key(row["kind"], row[BOX], *(_time(row[name]) for name in times)) for row in rows.collect()]
+
+
+def look_of(
+    batch: DataFrame,
+    keys: Sequence[Key],
+    inputs: Mapping[str, DataFrame],
+    periods: DataFrame,
+    grains: Collection[Grain],
+    ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
+) -> Look:
+    """Return the part of the feeds that must be compared after a batch.
+
+    Args:
+        batch: Rows of ``CHANGE``.
+        keys: The batch's keys.
+        inputs: Tables ``readings`` and ``events``; read only where there are coarse feeds.
+        periods: From ``shore.feeds.periods.periods``.
+        grains: The kinds of feeds that there are.
+    """
+    of_kind = {kind: [key for key in keys if key.kind == kind] for kind in (*_COPIED, "bookings", "events")}
+    whole = frozenset(key.box for key in of_kind["bookings"])
+    copied = [key for kind in _COPIED for key in of_kind[kind] if key.box not in whole]
+    since, moved = dict[str, dt.datetime](), frozenset[str]()
+    if "coarse" in grains:
+        firsts = {key.box: key.in_time for key in of_kind["readings"] if key.in_time and key.box not in whole}
+        since = _first_hours(inputs, periods, firsts) if firsts else since
+        moved = _moved(inputs, {key.box for key in of_kind["events"]}) if of_kind["events"] else moved
+    events = None
+    if "movements" in grains and of_kind["events"]:
+        events = batch.where("kind = 'events'").select("event_id").distinct()
+    return Look(
+        whole=whole,
+        news=batch.where(F.col("kind").isin(*_COPIED)).select(*RECORD.names) if copied else None,
+        seen=_times(copied),
+        granted=frozenset(key.box for key in of_kind["custody"] if key.box not in whole),
+        since=since,
+        moved=moved,
+        events=events,
+        ledgers=ledgers,
+    )
+
+
+def _times(keys: Iterable[Key]) -> dict[str, TimeRange]:
+    found: dict[str, TimeRange] = {}
+    for key in keys:
+        if key.first is not None and key.last is not None:
+            known = found.get(key.box, TimeRange(key.first, key.last))
+            found[key.box] = TimeRange(min(known.first, key.first), max(known.last, key.last))
+    return found
+
+
+def _first_hours(
+    inputs: Mapping[str, DataFrame], periods: DataFrame, firsts: Mapping[str, dt.datetime]
+) -> dict[str, dt.datetime]:
+    """Per container with a coarse feed: the last hour with readings before that of the first new reading; if there is
+    none, the hour of that reading."""
+    coarse = of_boxes(periods.where("grain = 'coarse'"), firsts).select(BOX).distinct().collect()
+    hours = {row[BOX]: _hour(firsts[row[BOX]]) for row in coarse if row[BOX] in firsts}
+    found: dict[str, dt.datetime] = {}
+    for span in _LOOK_BACK:
+        left = {box: hour for box, hour in hours.items() if box not in found}
+        if not left:
+            break
+        readings = of_boxes(inputs["readings"], left).where(IN_TIME)
+        readings = readings.where(F.col("device_date_time") < F.lit(max(left.values())))
+        if span is not None:
+            readings = readings.where(F.col("device_date_time") >= F.lit(min(left.values()) - span))
+        begins = pa.table({BOX: list(left), "_hour": pa.array(list(left.values()), TIME)})
+        before = readings.join(F.broadcast(readings.sparkSession.createDataFrame(begins)), on=BOX)
+        last = F.unix_micros(F.max("device_date_time")).alias("last")
+        rows = before.where("device_date_time < _hour").groupBy(BOX).agg(last).collect()
+        found |= {row[BOX]: _hour(_EPOCH + dt.timedelta(microseconds=row["last"])) for row in rows}
+    return hours | found
+
+
+def _moved(inputs: Mapping[str, DataFrame], names: Collection[str]) -> frozenset[str]:
+    """The containers among these names, and those that were ever loaded on the ships among them."""
+    ships = sorted(name for name in names if name.isdecimal())
+    boxes = frozenset(names) - frozenset(ships)
+    if not ships:
+        return boxes
+    loaded = inputs["events"].where(
+        F.col("vessel_imo_number").isin(ships) & (F.col("equipment_event_type_code") == "LOAD")
+    )
+    return boxes | {row[BOX] for row in loaded.select(BOX).where(f"{BOX} is not null").distinct().collect()}
+
+
+def _time(micros: int | None) -> dt.datetime | None:
+    return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
+
+
+def _hour(time: dt.datetime) -> dt.datetime:
+    return time.replace(minute=0, second=0, microsecond=0)
+
+
+def time_ranges(times: Iterable[TimeRange]) -> list[TimeRange]:
+    """Return at most ``_MOST_RANGES`` ranges that cover all of these times, in the milliseconds that feeds have. With
+    one range, a single late reading would make table ``feeds`` be read back to its time."""
+    merged: list[TimeRange] = []
+    for each in sorted(times, key=lambda one: one.first):
+        first, last = _in_feed(each.first), _in_feed(each.last)
+        if merged and first - merged[-1].last <= dt.timedelta(hours=1):
+            merged[-1] = TimeRange(merged[-1].first, max(last, merged[-1].last))
+        else:
+            merged.append(TimeRange(first, last))
+    while len(merged) > _MOST_RANGES:
+        gaps = [after.first - before.last for before, after in pairwise(merged)]
+        at = gaps.index(min(gaps))
+        merged[at : at + 2] = [TimeRange(merged[at].first, merged[at + 1].last)]
+    return merged
+
+
+def _in_feed(time: dt.datetime) -> dt.datetime:
+    """The time that a record of a feed has: whole milliseconds since 1970."""
+    return max(_EPOCH, time.replace(microsecond=time.microsecond // 1000 * 1000))
+
+
+def among(boxes: Collection[str]) -> Column:
+    """Return the condition that a row is about one of these containers. For more than ``MOST_LITERALS`` it is a range
+    that contains them all."""
+    if len(boxes) <= MOST_LITERALS:
+        return F.col(BOX).isin(sorted(boxes))
+    return F.col(BOX).between(min(boxes), max(boxes))
+
+
+def of_boxes(rows: DataFrame, boxes: Collection[str] | None, column: Column | None = None) -> DataFrame:
+    """Return the rows of these containers; all rows where ``boxes`` is None."""
+    if boxes is None:
+        return rows
+    column = F.col(BOX) if column is None else column
+    if len(boxes) <= MOST_LITERALS:
+        return rows.where(column.isin(sorted(boxes)))
+    names = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"_box": sorted(boxes)})))
+    return rows.where(column.between(min(boxes), max(boxes))).join(names, F.col("_box") == column, "left_semi")
+
+
+def without_boxes(rows: DataFrame, boxes: Collection[str]) -> DataFrame:
+    if not boxes:
+        return rows
+    if len(boxes) <= MOST_LITERALS:
+        return rows.where(~F.col(BOX).isin(sorted(boxes)))
+    names = F.broadcast(rows.sparkSession.createDataFrame(pa.table({"_box": sorted(boxes)})))
+    return rows.join(names, F.col("_box") == F.col(BOX), "left_anti")

@@ -1,0 +1,199 @@
+"""The schedule on which ``fairlead shore run`` maintains its tables: compact, vacuum, and delete old rows.
+
+One thread handles one table at a time. It has its own session and scheduler pool, whose tasks run only on free cores.
+delta-rs measures first what a table needs, so a table that needs nothing costs milliseconds. ``run/maintenance.json``
+in the state folder keeps the times of the last runs, so the schedule holds across restarts.
+
+A commit that conflicts with a query's commit is tried again. An error appears in ``fairlead shore status``; the jobs
+go on, and the next interval tries again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from fairlead.errors import FairleadError
+from shore.feeds.readers import kept_tables
+from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
+from shore.jobs.status import MaintenanceStatus, Verb, maintenance_file, read_maintenance
+from shore.maintenance import (
+    CompactStep,
+    compact,
+    expire,
+    maintenance_session,
+    plan_compaction,
+    plan_expiry,
+    plan_vacuum,
+    vacuum,
+)
+from shore.paths import TablePaths
+from shore.session import MAINTENANCE_POOL
+from shore.tables import Table
+from topologies.model import Shore, Topology
+
+_POLL_SECONDS: Final = 1.0
+_PATIENCE: Final = 30.0  # seconds that a commit under way has to finish when the run ends
+
+logger = logging.getLogger(__name__)
+
+
+class Maintenance:
+    """Maintains the tables of one run.
+
+    Args:
+        folder: The topology's state folder.
+        readers: The jobs that follow tables. Vacuum keeps the files that they have not read yet.
+    """
+
+    def __init__(
+        self, topology: Topology, shore: Shore, folder: Path, paths: TablePaths, readers: Iterable[str]
+    ) -> None:
+        self._shore, self._paths, self._readers = shore, paths, tuple(readers)
+        self._tables: Mapping[str, Table] = kept_tables(topology)
+        self._file = maintenance_file(folder)
+        self.status = read_maintenance(folder)
+
+    @contextlib.contextmanager
+    def running(self, spark: SparkSession) -> Iterator[None]:
+        """Run due maintenance in a thread while inside. On exit, a step under way has ``_PATIENCE`` seconds to end."""
+        stop = threading.Event()
+        thread = threading.Thread(target=self._run, args=(spark, stop), name="shore-maintenance", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            spark.sparkContext.cancelJobGroup(MAINTENANCE_POOL)
+            thread.join(_PATIENCE)
+
+    def due(self, now: dt.datetime) -> list[Verb]:
+        """Return the verbs that are due. A verb that has never run is due one whole interval from now."""
+        wanted: tuple[tuple[Verb, dt.timedelta | None], ...] = (
+            ("expire", self._shore.maintenance.expire if self._shore.retention else None),
+            ("compact", self._shore.maintenance.compact),
+            ("vacuum", self._shore.maintenance.vacuum),
+        )
+        found: list[Verb] = []
+        for verb, interval in wanted:
+            if interval is None:
+                continue
+            if verb not in self.status:
+                self.status[verb] = MaintenanceStatus(now)
+                self._save()
+            elif now - self.status[verb].at >= interval:
+                found.append(verb)
+        return found
+
+    def do(self, verb: Verb, session: SparkSession, stop: threading.Event) -> None:
+        """Run one verb on all tables. ``session`` comes from ``maintenance_session``."""
+        began, now = time.monotonic(), dt.datetime.now(dt.UTC)
+        changed = removed = 0
+        wrong: list[str] = []
+        for step in self._steps(verb, session, now, wrong):
+            if stop.is_set():
+                return
+            try:
+                count = step()
+            except FairleadError as error:
+                wrong.append(error.what)
+                continue
+            except Exception as error:
+                if stop.is_set():  # cancelled
+                    return
+                wrong.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+                continue
+            removed += count
+            changed += 1
+        for each in wrong:
+            logger.warning("%s: %s", verb, each)
+        seconds = round(time.monotonic() - began, 1)
+        self.status[verb] = MaintenanceStatus(now, changed, removed, seconds, "; ".join(wrong) or None)
+        self._save()
+
+    def _run(self, spark: SparkSession, stop: threading.Event) -> None:
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", MAINTENANCE_POOL)
+        spark.sparkContext.setJobGroup(MAINTENANCE_POOL, "looking after tables", interruptOnCancel=True)
+        session = maintenance_session(spark)
+        while not stop.wait(_POLL_SECONDS):
+            for verb in self.due(dt.datetime.now(dt.UTC)):
+                if not stop.is_set():
+                    self.do(verb, session, stop)
+
+    def _steps(
+        self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str]
+    ) -> Iterator[Callable[[], int]]:
+        """Yield the steps to run, each planned right before it runs. Add tables that cannot be opened to ``wrong``."""
+        for name in self._tables:
+            try:
+                yield from self._steps_of(verb, name, session, now)
+            except FairleadError as error:
+                wrong.append(error.what)
+
+    def _steps_of(self, verb: Verb, name: str, session: SparkSession, now: dt.datetime) -> Iterator[Callable[[], int]]:
+        paths = self._paths
+        if verb == "compact":
+            for small in plan_compaction(paths, [name], tables=self._tables):
+                if small.why:
+                    yield partial(_compacted, session, paths, small)
+        elif verb == "vacuum":
+            for old in plan_vacuum(paths, [name], unread=unread_by(paths, self._readers), tables=self._tables, now=now):
+                if old.files and not old.why:
+                    yield partial(vacuum, session, paths, old)
+        elif name in self._shore.retention:
+            keep = self._shore.retention[name]
+            for rows in plan_expiry(paths, {name: keep}, now=now):
+                if rows.files:
+                    yield partial(expire, session, paths, rows)
+
+    def _save(self) -> None:
+        fresh = self._file.with_suffix(".new")
+        fresh.write_bytes(msgspec.json.encode(self.status))
+        fresh.replace(self._file)
+
+
+def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, dt.datetime], str]:
+    """Return a function that says why vacuum must leave a table alone that would lose its files from before a time: a
+    job has still to read them. It returns an empty text where no job has.
+
+    Args:
+        jobs: Jobs that read tables. Their checkpoints are read now, and not when the function is called.
+
+    Raises:
+        CheckpointDamagedError: a file of a checkpoint cannot be read.
+    """
+    positions: dict[str, list[tuple[str, TablePosition]]] = {}
+    for job in jobs:
+        checkpoint = read_checkpoint(paths, job)
+        for position in checkpoint.tables if checkpoint is not None else ():
+            positions.setdefault(position.table_id, []).append((job, position))
+
+    def unread(table: DeltaTable, before: dt.datetime) -> str:
+        for job, position in positions.get(str(table.metadata().id), ()):
+            try:
+                rows, since = unread_rows(table, position)
+            except FileNotFoundError:
+                return f"job {job} has stood still for so long that the table's log does not reach back to it"
+            if rows and since is None:
+                return f"job {job} is behind"
+            if rows and since is not None and since < before:
+                return f"job {job} has still to read rows of {since:%Y-%m-%d %H:%M} UTC"
+        return ""
+
+    return unread
+
+
+def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:
+    before, after = compact(session, paths, step)
+    return max(0, before - after)

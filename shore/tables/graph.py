@@ -1,0 +1,101 @@
+"""The graph of tables: the inputs of each derived table, and the DataFrame function that computes it.
+
+The same function serves the job that keeps the table (over what new rows touch) and ``fairlead shore backfill``,
+``rebuild`` and ``verify`` (over everything). A derived table that is missing here cannot be verified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
+from shore.tables.alerts_now import ALERTS_NOW, alerts_now
+from shore.tables.bookings import BOOKINGS, bookings
+from shore.tables.conditions import CONDITIONS, conditions
+from shore.tables.containers_now import CONTAINERS_NOW, containers_now
+from shore.tables.custody import CUSTODY, custody
+from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
+from shore.tables.hours import ACTIVATION_ENERGY
+from shore.tables.itineraries import port_calls, voyages
+from shore.tables.mkt import MKT, mkt
+from shore.tables.model import Table
+from shore.tables.outlook import OUTLOOK, outlook
+from shore.tables.port_calls import PORT_CALLS
+from shore.tables.quality import QUALITY, quality
+from shore.tables.ships_now import SHIPS_NOW, ships_now
+from shore.tables.voyages import VOYAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Inputs = Mapping[str, "DataFrame"]
+"""Tables by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What tables depend on besides other tables.
+
+    Args:
+        activation_energy: kJ/mol, for table ``mkt``.
+    """
+
+    activation_energy: float = ACTIVATION_ENERGY
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """A table that is computed from other tables.
+
+    Args:
+        inputs: The tables it is computed from.
+        compute: Makes all of its rows from all rows of its inputs.
+        time: The column by which a backfill limits what it recomputes; None: it recomputes the whole table.
+    """
+
+    table: Table
+    inputs: tuple[str, ...]
+    compute: Callable[[Inputs, Settings], DataFrame]
+    time: str | None = None
+
+
+_SAILED = ("dock_movements", "positions", "sites")
+
+DERIVED: tuple[Derived, ...] = (
+    Derived(CONDITIONS, ("readings",), lambda i, _: conditions(i["readings"]), "window_end"),
+    Derived(MKT, ("readings",), lambda i, settings: mkt(i["readings"], settings.activation_energy), "window_end"),
+    Derived(EXCURSION_PARTS, ("readings",), lambda i, _: excursion_parts(i["readings"]), "part_start"),
+    Derived(EXCURSIONS, ("excursion_parts",), lambda i, _: excursions(i["excursion_parts"]), "start_date_time"),
+    Derived(ALERTS_ASHORE, ("readings",), lambda i, _: alerts_ashore(i["readings"])),
+    Derived(BOOKINGS, ("booking_changes",), lambda i, _: bookings(i["booking_changes"])),
+    Derived(
+        CUSTODY,
+        ("custody_entries", "sites", "owners"),
+        lambda i, _: custody(i["custody_entries"], i["sites"], i["owners"]),
+    ),
+    Derived(
+        DOCK_MOVEMENTS,
+        ("events", "sites", "owners"),
+        lambda i, _: dock_movements(i["events"], i["sites"], i["owners"]),
+        "event_date_time",
+    ),
+    Derived(PORT_CALLS, _SAILED, lambda i, _: port_calls(*(i[name] for name in _SAILED)), "call_date_time"),
+    Derived(VOYAGES, _SAILED, lambda i, _: voyages(*(i[name] for name in _SAILED)), "leg_date_time"),
+    Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
+    Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day"),
+    Derived(
+        CONTAINERS_NOW,
+        ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners"),
+        lambda i, _: containers_now(**i),
+    ),
+    Derived(
+        ALERTS_NOW,
+        ("alerts", "alerts_ashore", "custody", "bookings", "sites"),
+        lambda i, _: alerts_now(**i),
+    ),
+    Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"])),
+)
+"""Each table comes after its inputs."""

@@ -1,0 +1,167 @@
+"""Compute tables ``port_calls`` and ``voyages`` from ``dock_movements`` and ``positions``.
+
+One call of ``shore.sailing.sail`` per ship, on executors, takes its events and positions and returns rows of both
+tables. A caller that needs both tables persists ``itineraries`` and selects each from it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shore.sailing import ALL, Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
+from shore.tables.port_calls import PORT_CALLS
+from shore.tables.voyages import VOYAGES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+_SHIP: Final = "vessel_imo_number"
+_EVENT: Final = (_SHIP, "event_date_time", "movement", "un_location_code", "event_id", "voyage_reference")
+_ORDER: Final = ("device_date_time", "log", "log_offset")
+_POSITION: Final = (_SHIP, *_ORDER, "latitude", "longitude", "speed_over_ground", "navigation_status")
+
+CALL, LEG = "call", "leg"
+"""Columns of ``itineraries``: exactly one of them is set in each row."""
+_SCHEMA: Final = pa.schema(
+    [
+        pa.field(name, pa.struct([field for field in table.plain_schema if field.name != "vessel"]))
+        for name, table in ((CALL, PORT_CALLS), (LEG, VOYAGES))
+    ]
+)
+
+
+def port_calls(dock_movements: DataFrame, positions: DataFrame, sites: DataFrame) -> DataFrame:
+    """Compute table ``port_calls`` from all rows of its inputs."""
+    return named(itineraries(dock_movements, positions, sites), CALL, sites)
+
+
+def voyages(dock_movements: DataFrame, positions: DataFrame, sites: DataFrame) -> DataFrame:
+    """Compute table ``voyages`` from all rows of its inputs."""
+    return named(itineraries(dock_movements, positions, sites), LEG, sites)
+
+
+def itineraries(
+    dock_movements: DataFrame,
+    positions: DataFrame,
+    sites: DataFrame,
+    bounds: Mapping[str, TimeBounds] | None = None,
+) -> DataFrame:
+    """Compute the calls and legs of ships.
+
+    Args:
+        dock_movements: All movements of each ship (``ship_events``).
+        positions: All positions of each ship, at least those that ``bounds`` needs (``shore.sailing.TimeBounds``).
+        sites: All sites of the topology: the places of ports.
+        bounds: The part of each ship's history to compute, by IMO number; None: all of all ships.
+
+    Returns:
+        One row per call and per leg, with the struct columns ``CALL`` and ``LEG``, one of which is null. The structs
+        have the columns of ``port_calls`` and ``voyages`` without the ship's name.
+    """
+    known = sites.where("latitude is not null").select("un_location_code", "latitude", "longitude").distinct()
+    ports = sorted(Port(*row) for row in known.collect())
+
+    def of_ship(key: tuple[pa.Scalar, ...], events: pa.Table, track: pa.Table) -> pa.Table:
+        ship = key[0].as_py()
+        part = ALL if bounds is None else bounds[ship]
+        calls, legs = sail(events_of(events), _track(track), ports, part)
+        rows: list[dict[str, Any]] = [{CALL: {_SHIP: ship, **_call(call)}} for call in calls]
+        rows += [{LEG: {_SHIP: ship, **_leg(leg)}} for leg in legs]
+        return pa.Table.from_pylist(rows, schema=_SCHEMA)
+
+    placed = positions.where(f"latitude is not null and device_date_time is not null and {_SHIP} is not null")
+    events = ship_events(dock_movements).groupBy(_SHIP)
+    return events.cogroup(placed.select(*_POSITION).groupBy(_SHIP)).applyInArrow(of_ship, _spark(_SCHEMA))
+
+
+def named(found: DataFrame, what: str, sites: DataFrame) -> DataFrame:
+    """Return the calls or the legs (``CALL``, ``LEG``) of ``itineraries``, with the names of their ships."""
+    ships = sites.where("kind = 'ship'").selectExpr(_SHIP, "title as vessel")
+    return found.where(f"`{what}` is not null").select(f"{what}.*").join(ships, _SHIP, "left")
+
+
+def ship_events(dock_movements: DataFrame) -> DataFrame:
+    """Return the movements that place a ship at a port."""
+    said = f"movement in ('ARRI', 'DEPA') and {_SHIP} is not null and un_location_code is not null"
+    return dock_movements.where(said).select(*_EVENT)
+
+
+def events_of(rows: pa.Table) -> list[ShipEvent]:
+    """Convert rows of ``ship_events`` to events for ``shore.sailing``."""
+    columns = [rows["event_date_time"].cast(pa.int64()), *(rows[name] for name in _EVENT[2:])]
+    return [ShipEvent(*each) for each in zip(*(column.to_pylist() for column in columns), strict=True)]
+
+
+def micros(time: dt.datetime) -> int:
+    """Convert a time to microseconds since 1970."""
+    return (time - _EPOCH) // _MICROSECOND
+
+
+def instant(since_1970: int) -> dt.datetime:
+    """Convert microseconds since 1970 to a time."""
+    return _EPOCH + since_1970 * _MICROSECOND
+
+
+def _track(positions: pa.Table) -> Track:
+    """The positions of one ship in order of time. Of several at one moment, the one written first counts."""
+    ordered = positions.sort_by([(name, "ascending") for name in _ORDER])
+    time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
+    first = np.ones(len(time), bool)
+    first[1:] = np.diff(time) > 0
+
+    def floats(name: str) -> Any:
+        return ordered[name].cast(pa.float64()).to_numpy()[first]
+
+    status = pc.fill_null(ordered["navigation_status"], 15).cast(pa.int64()).to_numpy()[first]
+    return Track(time[first], floats("latitude"), floats("longitude"), floats("speed_over_ground"), status)
+
+
+def _call(call: Call) -> dict[str, Any]:
+    return {
+        "un_location_code": call.port,
+        "call_date_time": instant(call.time),
+        "arrival_date_time": _maybe(call.arrival),
+        "departure_date_time": _maybe(call.departure),
+        "arrival_source": call.arrival_source,
+        "departure_source": call.departure_source,
+        "in_port": not call.left,
+        "inbound_voyage_reference": call.inbound,
+        "outbound_voyage_reference": call.outbound,
+    }
+
+
+def _leg(leg: Leg) -> dict[str, Any]:
+    return {
+        "leg_date_time": instant(leg.time),
+        "voyage_reference": leg.voyage,
+        "from_un_location_code": leg.from_port,
+        "to_un_location_code": leg.to_port,
+        "departure_date_time": _maybe(leg.departure),
+        "arrival_date_time": _maybe(leg.arrival),
+        "last_position_date_time": _maybe(leg.last_position),
+        "positions": leg.positions,
+        "distance": leg.distance,
+        "mean_speed": leg.speed,
+        "gaps": leg.gaps,
+        "gap_minutes": leg.gap_micros / 6e7,
+        "longest_gap_minutes": leg.longest_gap_micros / 6e7,
+    }
+
+
+def _maybe(since_1970: int | None) -> dt.datetime | None:
+    return None if since_1970 is None else instant(since_1970)
+
+
+def _spark(schema: pa.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(schema)

@@ -1,0 +1,279 @@
+"""What feeds lack and what they have too much, as DuckDB SQL over relations of the tables' rows. Opens no tables.
+
+What belongs in a feed and what stands in it are compared record by record. The origin (``log``, ``log_offset``)
+identifies a record, and the newest row of it in table ``feeds`` says whether the customer has it. A record that is made
+for a feed (``coarse``, ``movements``) has a name with a slash in place of a log. Table ``feeds`` has a digest of it;
+another digest is another revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from shore.feeds.periods import PERIODS
+from shore.feeds.readers import FeedReader, reader_rows
+from shore.tables.bookings import STATES
+from shore.tables.model import TIME
+from shore.tables.valid_bookings import covers
+from shore.verify.entitlement import coarse, movements
+
+BOX: Final = "equipment_reference"
+
+TOUCHED: Final = pa.schema(
+    [
+        pa.field("equipment_reference", pa.string()),  # of a ship's event: its IMO number
+        pa.field("log", pa.string()),  # null: all of the container's records; without a container: all movements
+        pa.field("first_offset", pa.int64()),
+    ]
+)
+
+DUE: Final = pa.schema(
+    [
+        pa.field("customer", pa.string()),
+        pa.field("log", pa.string()),
+        pa.field("log_offset", pa.int64()),
+        pa.field("equipment_reference", pa.string()),
+        pa.field("device_date_time", TIME),
+        pa.field("received_date_time", TIME),
+        pa.field("late", pa.bool_()),
+        pa.field("payload", pa.binary()),
+        pa.field("retracts", pa.int64()),  # the offset in the feed of the record that is taken back; null: a delivery
+        pa.field("revision", pa.int32()),  # of a record made for the feed: counts from 0; null: a copied record
+    ]
+)
+
+_OTHER_STREAMS: Final = frozenset({"alerts", "custody", "events"})
+
+BOXES: Final = "select distinct equipment_reference from states semi join touched using (equipment_reference)"
+
+
+def _reached(row: str) -> str:
+    """SQL for whether a row with box, log and offset is among what was touched."""
+    return f"""exists (
+        select 1 from touched t
+        where t.equipment_reference = {row}.equipment_reference
+            and (t.log is null or (t.log = {row}.log and {row}.log_offset >= t.first_offset))
+    )"""  # noqa: S608  # our own names
+
+
+_PREPARED: Final = (
+    f"create temp table states as {STATES.format(booking_changes='booking_changes')}",
+    f"create temp table periods as select * from ({PERIODS.format(bookings='states')}) "  # noqa: S608
+    "where customer in (select customer from customers)",
+    "create temp table boxes as select distinct p.customer, c.grain, p.equipment_reference "
+    "from periods p join customers c using (customer) where c.grain <> 'movements'",
+)
+
+_RECORDS: Final = """
+    select 'readings' as kind, log, log_offset, equipment_reference, device_date_time, received_date_time, late, payload
+    from readings
+    union all
+    select 'alerts', log, log_offset, equipment_reference, event_date_time, null, false, payload
+    from alerts
+    union all
+    select 'custody', log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
+    from custody_entries
+    where entry_type = 'grant'
+"""
+
+_NEWEST: Final = """
+    customer, log, log_offset,
+    any_value(equipment_reference) as equipment_reference,
+    max(feed_offset) as feed_offset,
+    arg_max(device_date_time, feed_offset) as device_date_time,
+    arg_max(coalesce(retracts, false), feed_offset) as taken_back,
+    max(revision) as revision,
+    arg_max(digest, feed_offset) as digest
+"""
+
+_THERE: Final = f"""
+create temp table there as
+select {_NEWEST}
+from feeds f
+where customer in (select customer from customers) and log not like '%/%' and {_reached("f")}
+group by customer, log, log_offset
+"""  # noqa: S608  # our own names
+
+_MADE_THERE: Final = f"""
+create temp table made_there as
+select {_NEWEST}
+from feeds f
+where log like '%/%' and exists (
+    select 1 from scope s
+    where s.customer = f.customer and s.kind = split_part(f.log, '/', 1) and s.name = split_part(f.log, '/', 2)
+        and f.log_offset >= s.first
+)
+group by customer, log, log_offset
+"""  # noqa: S608
+
+_SCOPE: Final = """
+create temp table scope as
+select distinct c.customer, k.kind, t.equipment_reference as name, 0::bigint as first
+from touched t, customers c, (values ('hours'), ('milestones')) k(kind)
+where t.log is null and t.equipment_reference is not null
+"""
+_DERIVED: Final = """
+create temp table derived (
+    customer varchar, log varchar, log_offset bigint, equipment_reference varchar, device_date_time timestamptz,
+    content varchar
+)
+"""
+
+_TOO_MUCH: Final = f"""
+with records as ({_RECORDS}
+)
+select
+    h.customer, h.log, h.log_offset, h.equipment_reference,
+    coalesce(r.device_date_time, h.device_date_time) as device_date_time,
+    null as received_date_time, false as late, null as payload, h.feed_offset as retracts, null as revision
+from there h
+join customers c on c.customer = h.customer
+left join records r on r.log = h.log and r.log_offset = h.log_offset
+where not h.taken_back
+    and h.equipment_reference in (select equipment_reference from touched where log is null)
+    and (
+        c.grain = 'movements'
+        or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
+        or not exists (
+            select 1 from periods p
+            where p.customer = h.customer and p.equipment_reference = h.equipment_reference
+                and {covers("p", "coalesce(r.device_date_time, h.device_date_time)")}
+        )
+    )
+order by h.customer, h.log, h.log_offset
+limit {{limit}}
+"""  # noqa: S608
+
+_TOO_LITTLE: Final = f"""
+with records as ({_RECORDS}
+)
+select
+    x.customer, r.log, r.log_offset, r.equipment_reference, r.device_date_time, r.received_date_time, r.late, r.payload,
+    null as retracts, null as revision
+from records r
+join boxes x on x.equipment_reference = r.equipment_reference
+where (x.grain = 'detailed' or r.kind = 'alerts')
+    and {_reached("r")}
+    and exists (
+        select 1 from periods p
+        where p.customer = x.customer and p.equipment_reference = r.equipment_reference
+            and {covers("p", "r.device_date_time")}
+    )
+    and not exists (
+        select 1 from there h
+        where h.customer = x.customer and h.log = r.log and h.log_offset = r.log_offset and not h.taken_back
+    )
+order by x.customer, r.log, r.log_offset
+limit {{limit}}
+"""  # noqa: S608
+
+_MADE_TOO_MUCH: Final = """
+select
+    h.customer, h.log, h.log_offset, h.equipment_reference, h.device_date_time,
+    null as received_date_time, false as late, null as payload, h.feed_offset as retracts, null as revision
+from made_there h
+where not h.taken_back and not exists (
+    select 1 from derived d where d.customer = h.customer and d.log = h.log and d.log_offset = h.log_offset
+)
+order by h.customer, h.log, h.log_offset
+limit {limit}
+"""
+
+_MADE_TOO_LITTLE: Final = """
+select
+    d.customer, d.log, d.log_offset, d.equipment_reference, d.device_date_time,
+    null as received_date_time, false as late, encode(d.content) as payload, null as retracts,
+    coalesce(h.revision + 1, 0)::integer as revision
+from derived d
+left join made_there h on h.customer = d.customer and h.log = d.log and h.log_offset = d.log_offset
+where h.customer is null or h.taken_back or h.digest is distinct from md5(d.content)
+order by d.customer, d.device_date_time, d.log, d.log_offset
+limit {limit}
+"""
+
+
+class Due:
+    """One comparison of feeds with what is due. Relations are registered as they become needed: the bookings decide
+    which boxes are compared. ``everything``: whether the feeds of movements are compared as a whole."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, readers: Collection[FeedReader], touched: pa.Table
+    ) -> None:
+        self._connection = connection
+        self._all = touched["log"].null_count > 0
+        self.everything = pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is True
+        self._touched = touched
+        connection.register("touched", touched)
+        connection.register("customers", reader_rows(readers))
+
+    def boxes(self, booking_changes: Any) -> set[str]:
+        """Return the touched containers that have a booking, from all changes of the bookings of touched containers."""
+        self._connection.register("booking_changes", booking_changes)
+        for statement in _PREPARED:
+            self._connection.execute(statement)
+        return {row[0] for row in self._connection.execute(BOXES).fetchall()}
+
+    @property
+    def first_reading(self) -> int | None:
+        """The offset before which no reading, of any log, is needed; None where older ones may be: bookings changed, or
+        hours are to be made."""
+        hours = self._connection.execute("select 1 from boxes where grain = 'coarse' limit 1").fetchall()
+        if self._all or hours:
+            return None
+        return _first_reading(self._touched)
+
+    def rows(self, relations: Mapping[str, Any], *, limit: int) -> pa.Table:
+        """Return at most ``limit`` rows of ``DUE``: copied records to take back, then copied records to deliver, then
+        the same for records made for feeds.
+
+        Args:
+            relations: ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``feeds``, with all rows of
+                ``boxes``; for feeds of movements all rows of ``events`` and of these feeds, and ``sites`` and
+                ``owners``.
+        """
+        for name, relation in relations.items():
+            self._connection.register(name, relation)
+        for statement in (_THERE, _SCOPE, _DERIVED):
+            self._connection.execute(statement)
+        coarse.derive(self._connection)
+        movements.derive(self._connection, everything=self.everything)
+        self._connection.execute(_MADE_THERE)
+        found: list[pa.Table] = []
+        for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):
+            left = limit - sum(each.num_rows for each in found)
+            if left > 0 and (self._all or statement is not _TOO_MUCH):
+                found.append(self._select(statement, left))
+        return pa.concat_tables(found)
+
+    def _select(self, statement: str, limit: int) -> pa.Table:
+        found: pa.Table = self._connection.sql(statement.format(limit=int(limit))).to_arrow_table()
+        return found.cast(DUE)
+
+
+@contextmanager
+def look(readers: Collection[FeedReader], touched: pa.Table) -> Iterator[Due]:
+    """Open a comparison of what is due to these customers, among what was touched (rows of ``TOUCHED``)."""
+    with duckdb.connect(":memory:") as connection:
+        connection.execute("set timezone = 'UTC'")
+        yield Due(connection, readers, touched)
+
+
+def _first_reading(touched: pa.Table) -> int:
+    """The lowest offset among the touched logs of containers; 0 where there are none."""
+    first = [
+        row["first_offset"]
+        for row in touched.select(["log", "first_offset"]).to_pylist()
+        if row["log"].partition(".")[0] not in _OTHER_STREAMS
+    ]
+    return min(first, default=0)
+
+
+def touched_boxes(touched: pa.Table) -> set[str]:
+    """Return the containers that rows of ``TOUCHED`` name."""
+    return set(pc.unique(touched[BOX]).to_pylist()) - {None}

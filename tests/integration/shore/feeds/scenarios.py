@@ -1,0 +1,251 @@
+"""Small histories of bookings, readings and events, and the feeds that customers get from them, without brokers.
+
+Many scenarios play at once: each has containers, ships and customers of its own, and all share one set of tables, so
+that a delivery to all of them is one action of Spark. Every delivery must also equal what the SQL of
+``shore.verify.entitlement`` makes due.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from fairlead.kafka.protocol.record import Record
+from shore.feeds.entitlement import customer_rows, due, order_of_feeds
+from shore.feeds.look import CHANGE, EVERYTHING, keys_of, look_of
+from shore.feeds.periods import periods
+from shore.feeds.readers import FeedReader
+from shore.feeds.records import delivered, new_record
+from shore.tables import TABLES
+from shore.tables.bookings import STATES
+from shore.verify.entitlement.due import TOUCHED
+from shore.verify.entitlement.due import look as duck_look
+from topologies.model import Grain
+
+T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+LOGS: Final = {"readings": "containers.{box}", "alerts": "alerts.tokyo", "custody_entries": "custody.tokyo"}
+KINDS: Final = {"readings": "readings", "alerts": "alerts", "custody_entries": "custody"}
+INPUTS: Final = ("readings", "alerts", "custody_entries", "booking_changes", "events", "sites", "owners")
+
+Wish = Literal["batch", "everything"]
+Play = Generator[Wish, dict[str, list[Record]], None]
+"""A running scenario: each yield asks for a delivery and receives the records that each customer got."""
+
+
+def hours(count: float) -> dt.datetime:
+    return T0 + dt.timedelta(hours=count)
+
+
+@dataclass
+class World:
+    """The tables and feeds of one scenario. ``number`` makes its names unique; ``broken_after`` interrupts the next
+    delivery after so many records, before its batch counts as done."""
+
+    number: int
+    offsets: Counter[str]
+    readers: list[FeedReader] = field(default_factory=list)
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    feeds: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    broken_after: int | None = None
+
+    def reader(self, name: str, grain: Grain = "detailed", port: str | None = None) -> FeedReader:
+        found = FeedReader(self.customer(name), grain, port)
+        self.readers = [each for each in self.readers if each.customer != found.customer] + [found]
+        return found
+
+    def customer(self, name: str) -> str:
+        return f"{name}-{self.number}"
+
+    def box(self, index: int = 0) -> str:
+        return f"BIGU{self.number:05d}{index}"
+
+    @property
+    def ship(self) -> str:
+        return f"{9_000_000 + self.number}"
+
+    def feed(self, name: str) -> list[Record]:
+        return self.feeds[self.customer(name)]
+
+    def happened(self, table: str, hour: float, box: int = 0, **more: Any) -> dict[str, Any]:
+        """Add a reading, alert or grant and return its row. Its sequence and temperature depend on the rows so far."""
+        index = sum(len(rows) for rows in self.tables.values())
+        name = self.box(box)
+        log = LOGS[table].format(box=name)
+        self.offsets[log] += 1
+        offset = self.offsets[log]
+        time = hours(hour)
+        row: dict[str, Any] = {"log": log, "log_offset": offset, "payload": f"{log}@{offset}".encode(), "late": False}
+        row |= {"device_id": "d", "boot_id": 1, "sequence": index, "supply_temperature": index * 13 % 40 / 10}
+        row |= {"device_date_time": time, "event_date_time": time, "equipment_reference": name}
+        row |= {"entry_type": "grant", "entry_log": f"containers.{name}"} | more
+        self.tables[table].append(row)
+        if table != "custody_entries" or row["entry_type"] == "grant":
+            about = row["entry_log"].partition(".")[2] if table == "custody_entries" else name
+            time = row["device_date_time" if table == "readings" else "event_date_time"]
+            record = {"kind": KINDS[table], "equipment_reference": about, "device_date_time": time}
+            self.changes.append(record | {name: row.get(name) for name in ("log", "log_offset", "late", "payload")})
+        return row
+
+    def event(self, identity: str, hour: float, *, copy: int = 0, log: str = "events.tokyo", **more: Any) -> None:
+        self.offsets[log] += 1
+        row: dict[str, Any] = {"log": log, "log_offset": self.offsets[log], "event_id": f"{identity}.{self.number}"}
+        row |= {"event_date_time": hours(hour), "vessel_imo_number": self.ship, "payload": b"secret"}
+        row |= {"event_created_date_time": T0 + dt.timedelta(days=1 + copy), "booking_reference": "BKG1"} | more
+        self.tables["events"].append(row)
+        about = row.get("equipment_reference") or row["vessel_imo_number"]
+        change = {name: row[name] for name in ("log", "log_offset", "event_id")} | {"equipment_reference": about}
+        self.changes.append({"kind": "events", "device_date_time": hours(hour), **change})
+
+    def moved(self, identity: str, code: str, hour: float, box: int = 0, *, copies: int = 1) -> None:
+        """Add an event of a container, or of the ship (ARRI, DEPA)."""
+        of_ship = code in ("ARRI", "DEPA")
+        more = {"transport_event_type_code" if of_ship else "equipment_event_type_code": code}
+        more |= {} if of_ship else {"equipment_reference": self.box(box)}
+        for copy in range(copies):
+            self.event(identity, hour, copy=copy, publisher=f"site {copy}", **more)
+
+    def booked(
+        self,
+        begin: float,
+        end: float | None,
+        customer: str | None = "ducks",
+        *,
+        box: int = 0,
+        reference: str = "B1",
+        status: str = "CONFIRMED",
+        consignee: str | None = None,
+        **more: Any,
+    ) -> None:
+        """Add a change of a booking."""
+        log = more.get("log", "bookings.hq")
+        self.offsets[log] += 1
+        row = {
+            "log": log,
+            "log_offset": self.offsets[log],
+            "booking_reference": f"{reference}.{self.number}",
+            "customer": self.customer(customer) if customer else None,
+            "consignee": self.customer(consignee) if consignee else consignee,
+            "equipment_reference": self.box(box),
+            "status": status,
+            "valid_from": hours(begin),
+            "valid_to": None if end is None else hours(end),
+        }
+        self.tables["booking_changes"].append(row | more)
+        self.changes.append({"kind": "bookings", "equipment_reference": self.box(box)})
+
+
+Scenario = Callable[[World], Play]
+
+
+def play(spark: SparkSession, scenarios: Mapping[str, Scenario]) -> dict[str, Exception | None]:
+    """Play scenarios to their ends, side by side; return the error of each, None for those that passed."""
+    offsets: Counter[str] = Counter()
+    worlds = {name: World(number, offsets) for number, name in enumerate(scenarios, start=1)}
+    going = {name: scenario(worlds[name]) for name, scenario in scenarios.items()}
+    got: dict[str, dict[str, list[Record]] | None] = dict.fromkeys(going)
+    ended: dict[str, Exception | None] = {}
+    while going:
+        wishes: dict[str, Wish] = {}
+        for name, one in list(going.items()):
+            try:
+                wishes[name] = one.send(got[name])  # type: ignore[arg-type]  # None begins a generator
+            except StopIteration:
+                ended[name] = None
+            except Exception as error:
+                ended[name] = error
+            if name in ended:
+                del going[name]
+        for wish in ("batch", "everything"):
+            wanted = {name: worlds[name] for name, each in wishes.items() if each == wish}
+            if wanted:
+                found = _deliver(spark, list(worlds.values()), list(wanted.values()), wish)
+                got |= {name: found[world.number] for name, world in wanted.items()}
+    return ended
+
+
+def _deliver(
+    spark: SparkSession, worlds: Sequence[World], wanted: Sequence[World], wish: Wish
+) -> dict[int, dict[str, list[Record]]]:
+    """Deliver as job ``feeds`` does, to feeds that are lists."""
+    rows = {name: [row for world in worlds for row in world.tables[name]] for name in INPUTS}
+    tables = {name: pa.Table.from_pylist(rows[name], schema=TABLES[name].plain_schema) for name in INPUTS}
+    given = [delivered(name, records) for world in worlds for name, records in world.feeds.items()]
+    tables["feeds"] = pa.concat_tables([TABLES["feeds"].plain_schema.empty_table(), *given])
+    # PySpark 4.2 silently drops the rows after an empty chunk, so combine the chunks.
+    inputs = {name: spark.createDataFrame(rows.combine_chunks()) for name, rows in tables.items()}
+    readers = [reader for world in wanted for reader in world.readers]
+    inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
+    held = periods(inputs["bookings"], customer_rows(spark, readers))
+    look, changes = EVERYTHING, [change for world in wanted for change in world.changes]
+    if wish == "batch":
+        schema = to_arrow_schema(CHANGE, timezone="UTC")
+        batch = spark.createDataFrame(pa.Table.from_pylist(changes, schema=schema))
+        look = look_of(batch, keys_of(batch), inputs, held, {reader.grain for reader in readers})
+    lacking = due(inputs, readers, held, look).orderBy(*order_of_feeds()).toArrow().to_pylist()
+    assert lacking == by_duck(tables, readers, wanted, changes if wish == "batch" else None)
+    found: dict[int, dict[str, list[Record]]] = {world.number: defaultdict(list) for world in wanted}
+    for world in wanted:
+        mine = {reader.customer for reader in world.readers}
+        new = [row for row in lacking if row["customer"] in mine]
+        for row in new[: world.broken_after]:
+            record, feed = new_record(row), world.feeds[row["customer"]]
+            feed.append(Record(len(feed), record.timestamp_ms, record.key, record.value, record.headers))
+            found[world.number][row["customer"]].append(feed[-1])
+        if world.broken_after is None or len(new) <= world.broken_after:
+            world.changes.clear()
+        world.broken_after = None
+    return found
+
+
+def by_duck(
+    tables: Mapping[str, pa.Table],
+    readers: Sequence[FeedReader],
+    wanted: Iterable[World],
+    changes: Sequence[Mapping[str, Any]] | None,
+) -> list[dict[str, Any]]:
+    """Return the rows that ``due`` must find, in the same order, computed by DuckDB."""
+    boxes = {row["equipment_reference"] for world in wanted for row in world.tables["booking_changes"]}
+    touched = [{"equipment_reference": box} for box in (*boxes, None)]
+    if changes is not None:
+        touched = []
+        for row in changes:
+            touch = {"log": row.get("log"), "first_offset": row.get("log_offset")}
+            boxes = {row["equipment_reference"]}
+            if row["kind"] == "events" and row["equipment_reference"]:
+                boxes |= {box for world in wanted for box in loaded(world, row["equipment_reference"])}
+            touched += [{"equipment_reference": box, **touch} for box in boxes]
+    with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:
+        look.boxes(pads.dataset(tables["booking_changes"]))
+        relations = {name: pads.dataset(rows) for name, rows in tables.items() if name != "booking_changes"}
+        found = look.rows(relations, limit=1_000_000).to_pylist()
+    for row in found:
+        made, back = "/" in row["log"], row["retracts"] is not None
+        row["step"] = 2 * made + (not back)
+        row["late"] = bool(row["late"])
+    names = ("customer", "step", "log", "log_offset", "equipment_reference", "device_date_time")
+    rest = ("received_date_time", "late", "payload", "retracts", "revision")
+
+    def place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        time = row["device_date_time"] if row["step"] == 3 else T0
+        return (row["customer"], row["step"], time, row["log"], row["log_offset"])
+
+    return [{name: row[name] for name in (*names, *rest)} for row in sorted(found, key=place)]
+
+
+def loaded(world: World, ship: str) -> set[str]:
+    """Return the containers that were ever loaded on a ship."""
+    events = world.tables["events"]
+    return {
+        row["equipment_reference"]
+        for row in events
+        if row.get("equipment_event_type_code") == "LOAD" and row["vessel_imo_number"] == ship
+    }

@@ -1,0 +1,73 @@
+"""A feed is compared whole when its customer is new to a running job or gets another kind of feed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta.commit import create_table
+from shore.delta.lake import Lake
+from shore.feeds.kinds import newcomers, note_kinds
+from shore.feeds.readers import FeedReader
+from shore.jobs.feeds import Feeds, welcome
+from shore.paths import TablePaths
+from shore.sink.exactly_once import FeedSink
+from shore.tables.feeds import FEEDS
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+KINDS = {
+    reader.kind: reader
+    for reader in (
+        FeedReader("shop"),
+        FeedReader("shop", "coarse"),
+        FeedReader("shop", "movements", "SGSIN"),
+        FeedReader("shop", "movements", "JPTYO"),
+    )
+}
+DUCKS, LATE = FeedReader("ducks"), FeedReader("late")
+
+
+@pytest.fixture
+def lake(tmp_path: Path, spark: SparkSession) -> Lake:
+    found = Lake(spark, TablePaths.of(tmp_path))
+    create_table(spark, FEEDS, found.paths.table("feeds"))
+    return found
+
+
+def test_each_change_is_noticed_once_and_so_is_the_way_back(lake: Lake) -> None:
+    known = []
+    for kind in ("detailed", "coarse", "detailed", "movements:SGSIN", "movements:JPTYO", "movements:SGSIN"):
+        (new, *others) = newcomers(lake.paths, [KINDS[kind], DUCKS])
+        assert new.reader.kind == kind
+        known.append(new.known)
+        note_kinds(lake.spark, lake.paths, [each.reader for each in (new, *others)])
+        assert newcomers(lake.paths, [KINDS[kind], DUCKS]) == []
+    assert known == [False, True, True, True, True, True]
+
+
+def test_the_job_looks_at_everything_where_batches_do_not(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[list[str]] = []
+
+    def deliver_everything(feeds: Feeds, at: Any, readers: Sequence[FeedReader]) -> int:
+        looked.append([reader.customer for reader in readers])
+        return 0
+
+    monkeypatch.setattr(Feeds, "deliver_everything", deliver_everything)
+
+    def start(*readers: FeedReader, begun: bool) -> None:
+        sink = FeedSink(lake.paths, KafkaEndpoint("alpha", (("127.0.0.1", 1),)), {}, 0, frozenset())
+        welcome(lake, Feeds(readers, sink, None), begun=begun)
+
+    start(KINDS["detailed"], begun=False)  # the first batches deliver everything
+    assert looked == []
+    start(KINDS["coarse"], DUCKS, begun=False)  # but they would not retract detailed records
+    assert looked == [["shop"]]
+    for _ in range(2):
+        start(KINDS["coarse"], DUCKS, LATE, begun=True)
+    assert looked == [["shop"], ["late"]]

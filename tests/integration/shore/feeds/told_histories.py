@@ -1,0 +1,405 @@
+"""Histories written step by step: entitlement by bookings, coarse feeds, movements, and changes of a feed's kind."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from itertools import combinations
+from typing import Any
+
+from fairlead.kafka.protocol.record import Record
+from tests.integration.shore.feeds.scenarios import Play, Scenario, Wish, World, hours
+from tests.support.feeds import followed, value_of
+from topologies.model import Grain
+
+SHOP, PORT = "shop", "port-authority"
+Delivered = Generator[Wish, dict[str, list[Record]], list[Record]]
+
+
+def delivered(world: World, name: str, wish: Wish = "batch") -> Delivered:
+    """Return what a customer gets by one more delivery."""
+    return (yield wish)[world.customer(name)]
+
+
+def offsets(records: list[Record], header: str = "origin") -> list[int]:
+    """Return the offsets that records name as their origin, or that they retract."""
+    named = [dict(record.headers).get(header) for record in records]
+    return [int(name.rpartition(b"@")[2]) for name in named if name is not None]
+
+
+def from_valid_from_inclusive_to_valid_to_exclusive(world: World) -> Play:
+    world.reader("ducks")
+    rows = [world.happened("readings", at) for at in (0.9, 1.0, 1.5, 2.0)]
+    world.booked(1, 2)
+    found = yield from delivered(world, "ducks")
+    assert offsets(found) == [row["log_offset"] for row in rows[1:3]]
+
+
+def other_boxes_and_unknown_customers_give_nothing(world: World) -> Play:
+    world.reader("ducks")
+    world.happened("readings", 1, box=1)
+    world.happened("readings", 1)
+    world.booked(0, None, "stranger")
+    assert not (yield from delivered(world, "ducks"))
+    world.booked(0, None, reference="B2")
+    assert offsets((yield from delivered(world, "ducks"))) == [1]
+    assert not world.feed("stranger")
+
+
+def the_newest_state_of_a_booking_counts(world: World) -> Play:
+    world.reader("ducks")
+    for at in range(1, 6):
+        world.happened("readings", at)
+    world.booked(2, None)
+    world.booked(2, 4, status="COMPLETED")
+    assert offsets((yield from delivered(world, "ducks"))) == [2, 3]
+    world.booked(2, 4, status="CANCELLED")
+    assert offsets((yield from delivered(world, "ducks")), "retracts") == [2, 3]
+
+
+def between_two_offices_the_change_recorded_last_counts(world: World) -> Play:
+    """Offsets of two logs cannot be compared, so record times decide, as in table ``bookings``."""
+    world.reader("ducks")
+    world.happened("readings", 1)
+    world.booked(0, None, record_date_time=hours(1))
+    world.booked(0, None, status="CANCELLED", log="bookings.tokyo", record_date_time=hours(2))
+    assert not (yield from delivered(world, "ducks"))
+    world.tables["booking_changes"][-1]["record_date_time"] = hours(0)
+    world.changes.append({"kind": "bookings", "equipment_reference": world.box()})
+    assert offsets((yield from delivered(world, "ducks"))) == [1]
+
+
+def overlapping_bookings_deliver_once_and_two_customers_each_get_theirs(world: World) -> Play:
+    world.reader("ducks")
+    world.reader("toyshop")
+    for at in range(1, 4):
+        world.happened("readings", at)
+    world.booked(0, 3)
+    world.booked(1, None, reference="B2")
+    world.booked(3, None, "toyshop", reference="B3")
+    assert offsets((yield from delivered(world, "ducks"))) == [1, 2, 3]
+    assert offsets(world.feed("toyshop")) == [3]
+
+
+def what_a_corrected_booking_gives_no_right_to_is_retracted(world: World) -> Play:
+    world.reader("ducks")
+    world.reader("toyshop")
+    for at in range(1, 6):
+        world.happened("readings", at)
+    world.booked(0, None)
+    assert len((yield from delivered(world, "ducks"))) == 5
+    world.booked(2, 4)
+    assert offsets((yield from delivered(world, "ducks")), "retracts") == [1, 4, 5]
+    world.booked(0, None, "toyshop")
+    assert offsets((yield from delivered(world, "ducks")), "retracts") == [2, 3]
+    assert offsets(world.feed("toyshop")) == [1, 2, 3, 4, 5]
+    world.booked(0, None)
+    assert offsets((yield from delivered(world, "ducks"))) == [1, 2, 3, 4, 5]
+    world.booked(2, 4, status="CANCELLED")  # cancels only the times that it names
+    assert offsets((yield from delivered(world, "ducks")), "retracts") == [2, 3]
+    world.booked(6, None, status="CANCELLED")  # cancels only hours from 6 on
+    assert not (yield from delivered(world, "ducks"))
+    world.booked(0, None, status="CANCELLED")
+    world.booked(3, None)
+    again = yield from delivered(world, "ducks")
+    assert (offsets(again, "retracts"), offsets(again)) == ([1], [3])
+    world.tables["readings"].clear()  # without a row in the tables, the time in the feed decides
+    world.booked(5, None)
+    assert offsets((yield from delivered(world, "ducks")), "retracts") == [3, 4]
+
+
+def alerts_and_custody_go_by_the_time_of_the_event_and_only_grants_count(world: World) -> Play:
+    world.reader("ducks")
+    alerts = [world.happened("alerts", at) for at in (0.5, 1.5)]
+    grants = [world.happened("custody_entries", at) for at in (0.5, 1, 1.9, 2)]
+    world.happened("custody_entries", 1.5, entry_log=f"containers.{world.box(1)}")
+    world.happened("custody_entries", 1.5, entry_type="claim")
+    world.happened("custody_entries", 1.5, entry_log=f"containers.{world.box()}", entry_type="return")
+    world.booked(1, 2)
+    found = yield from delivered(world, "ducks")
+    assert [record.value for record in found] == [alerts[1]["payload"], *(row["payload"] for row in grants[1:3])]
+    late = world.happened("custody_entries", 1.2)
+    assert [record.value for record in (yield from delivered(world, "ducks"))] == [late["payload"]]
+
+
+def new_records_are_compared_by_themselves(world: World) -> Play:
+    """A reading that was in no batch is delivered when its booking changes."""
+    world.reader("ducks")
+    world.booked(0, None)
+    world.happened("readings", 1)
+    yield "batch"
+    world.happened("readings", 2)
+    world.changes.clear()
+    world.happened("readings", 3)
+    world.happened("readings", 3, box=1)
+    assert offsets((yield from delivered(world, "ducks"))) == [3]
+    world.booked(0, 9)
+    assert offsets((yield from delivered(world, "ducks"))) == [2]
+
+
+def an_hour_comes_with_the_first_reading_of_a_later_one(world: World) -> Play:
+    begin(world)
+    world.happened("readings", 7 / 60, supply_temperature=1.3)
+    world.happened("readings", 14 / 60, supply_temperature=2.6)
+    assert not (yield from delivered(world, SHOP))
+    world.happened("readings", 3.35)
+    (record,) = yield from delivered(world, SHOP)
+    assert told([record]) == [(hour(world, 0), 2, 0)]
+    assert record.key == world.box().encode()
+    assert value_of(record) == {
+        "kind": "conditions",
+        "equipmentReference": world.box(),
+        "windowStart": "2026-03-01T00:00:00Z",
+        "windowEnd": "2026-03-01T01:00:00Z",
+        "readings": 2,
+        "supplyTemperature": {"min": 1.3, "mean": 1.95, "max": 2.6},
+        "returnTemperature": {},
+        "minutesOutOfBand": 0.0,
+        "minutesWithoutPower": 0.0,
+        "minutesObserved": 37.0,
+        "revision": 0,
+    }
+    assert not (yield from delivered(world, SHOP))
+
+
+def the_reading_before_may_be_long_ago(world: World) -> Play:
+    begin(world)
+    world.happened("readings", -24 * 400)
+    world.booked(-24 * 500, None, consignee=SHOP)
+    assert not (yield from delivered(world, SHOP))
+    world.happened("readings", 5)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, -24 * 400), 1, 0)]
+
+
+def a_late_reading_makes_a_revision_of_its_hour_and_of_the_next_that_it_stands_into(world: World) -> Play:
+    begin(world)
+    for at, minute in enumerate((7, 14, 21, 28)):
+        world.happened("readings", at + minute / 60)
+    expected = [(hour(world, at), 1, 0) for at in range(3)]
+    assert told((yield from delivered(world, SHOP))) == expected
+    world.happened("readings", 1 + 35 / 60)  # counts for half an hour, so into hour 2
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, 1), 2, 1), (hour(world, 2), 1, 1)]
+    world.happened("readings", 42 / 60)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 2, 1), (hour(world, 1), 2, 2)]
+    world.happened("readings", 7 / 60)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 3, 2)]
+
+
+def a_corrected_booking_takes_hours_back_and_gives_them_again(world: World) -> Play:
+    begin(world)
+    for at in range(4):
+        world.happened("readings", at)
+    yield "batch"
+    world.booked(1, None, consignee=SHOP)
+    (taken,) = yield from delivered(world, SHOP)
+    assert dict(taken.headers)["retracts"] == hour(world, 0).encode()
+    world.booked(0, None, consignee=SHOP)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 1, 1)]
+    world.booked(0, None)  # without a recipient
+    yield "batch"
+    assert followed(world.feed(SHOP)) == []
+
+
+def milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard(world: World) -> Play:
+    begin(world)
+    for code, at in (("ARRI", 0), ("LOAD", 1), ("DEPA", 2), ("ARRI", 3), ("DISC", 4), ("DEPA", 5)):
+        world.moved(f"e{at}", code, at, copies=2)
+    values = [value_of(record) for record in (yield from delivered(world, SHOP))]
+    codes = [value.get("equipmentEventTypeCode") or value["transportEventTypeCode"] for value in values]
+    assert codes == ["LOAD", "DEPA", "ARRI", "DISC"]
+    assert values[0] == {
+        "kind": "milestone",
+        "equipmentReference": world.box(),
+        "eventID": f"e1.{world.number}",
+        "equipmentEventTypeCode": "LOAD",
+        "eventDateTime": "2026-03-01T01:00:00Z",
+        "vesselIMONumber": world.ship,
+        "revision": 0,
+    }
+    world.moved("e6", "ARRI", 3.5)  # an event of the ship concerns the boxes aboard
+    assert len((yield from delivered(world, SHOP))) == 1
+    world.booked(3, None, status="CANCELLED")
+    assert len((yield from delivered(world, SHOP))) == 3
+    kept = [value_of(record)["eventID"] for record in followed(world.feed(SHOP))]
+    assert kept == [f"e1.{world.number}", f"e2.{world.number}"]
+
+
+def single_readings_and_custody_are_not_for_a_recipient(world: World) -> Play:
+    begin(world)
+    for table in ("readings", "custody_entries", "alerts"):
+        row = world.happened(table, 1)
+    assert [record.value for record in (yield from delivered(world, SHOP))] == [row["payload"]]
+    assert len(world.feed("ducks")) == 3
+
+
+def begin(world: World) -> None:
+    """Add a booking of ducks with the shop as its recipient."""
+    world.reader("ducks")
+    world.reader(SHOP, "coarse")
+    world.booked(0, None, consignee=SHOP)
+
+
+def told(records: list[Record]) -> list[tuple[str, int, int]]:
+    """Return origin, readings and revision of the hours in these records."""
+    values = [(dict(record.headers)["origin"] or b"", value_of(record)) for record in records]
+    return [(origin.decode(), value["readings"], value["revision"]) for origin, value in values]
+
+
+def hour(world: World, number: int) -> str:
+    return f"hours/{world.box()}@{492312 + number}"
+
+
+def harbour(world: World) -> None:
+    """Add a port authority, and the names of a ship and a line."""
+    world.reader("ducks")
+    world.reader(PORT, "movements", f"SG{world.number}")
+    world.tables["sites"] += [
+        {"site": f"singapore-{world.number}", "kind": "port", "un_location_code": f"SG{world.number}"},
+        {"site": f"star-{world.number}", "kind": "ship", "title": "MV Duck Star", "vessel_imo_number": world.ship},
+    ]
+    world.tables["owners"].append({"owner_code": f"Y{world.number:03d}", "stream": "y", "line": "Yellow"})
+
+
+def ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else(world: World) -> Play:
+    harbour(world)
+    port: dict[str, Any] = {"un_location_code": f"SG{world.number}"}
+    box = f"Y{world.number:03d}0000014"
+    unloaded: dict[str, Any] = {
+        "equipment_event_type_code": "DISC",
+        "equipment_reference": box,
+        "voyage_reference": "V1",
+    }
+    world.event("a", 1, transport_event_type_code="ARRI", **port)
+    world.event("b/1", 2, **unloaded, **port)
+    world.event("c", 3, equipment_event_type_code="LOAD", equipment_reference="XXXU1", un_location_code="JPTYO")
+    gate: dict[str, Any] = {
+        "equipment_event_type_code": "GTIN",
+        "equipment_reference": "XXXU1",
+        "vessel_imo_number": None,
+    }
+    world.event("d", 4, **gate, **port)
+    world.event("e", 5, transport_event_type_code="ARRI", **port | {"vessel_imo_number": None})
+    first, second, third, nameless = yield from delivered(world, PORT)
+    assert (nameless.key, value_of(nameless)["eventID"]) == (b"", f"e.{world.number}")
+    assert first.key == world.ship.encode()
+    expected = {
+        "kind": "movement",
+        "eventID": f"a.{world.number}",
+        "transportEventTypeCode": "ARRI",
+        "eventDateTime": "2026-03-01T01:00:00Z",
+        "UNLocationCode": f"SG{world.number}",
+        "vesselIMONumber": world.ship,
+        "vessel": "MV Duck Star",
+        "revision": 0,
+    }
+    assert value_of(first) == expected
+    del expected["transportEventTypeCode"]
+    assert value_of(second) == expected | {
+        "eventID": f"b/1.{world.number}",
+        "equipmentEventTypeCode": "DISC",
+        "eventDateTime": "2026-03-01T02:00:00Z",
+        "voyageReference": "V1",
+        "equipmentReference": box,
+        "line": "Yellow",
+    }
+    assert (third.key, value_of(third)["equipmentEventTypeCode"]) == (b"XXXU1", "GTIN")
+    assert not world.feed("ducks")
+    assert not (yield from delivered(world, PORT))
+
+
+def an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else(world: World) -> Play:
+    harbour(world)
+    more: dict[str, Any] = {"transport_event_type_code": "ARRI", "un_location_code": f"SG{world.number}"}
+    world.event("a", 1, copy=1, **more)
+    assert len((yield from delivered(world, PORT))) == 1
+    world.event("a", 1, copy=2, log="events.sydney", **more)
+    assert not (yield from delivered(world, PORT))
+    world.event("a", 2, copy=0, log="events.duck-star", **more)
+    (corrected,) = yield from delivered(world, PORT)
+    assert (value_of(corrected)["eventDateTime"], value_of(corrected)["revision"]) == ("2026-03-01T02:00:00Z", 1)
+    world.event("a", 2, copy=-1, **more | {"un_location_code": "JPTYO"})
+    assert "retracts" in value_of((yield from delivered(world, PORT))[0])
+    assert followed(world.feed(PORT)) == []
+
+
+def a_port_authority_sees_nothing_of_a_booked_containers_readings(world: World) -> Play:
+    harbour(world)
+    world.happened("readings", 1)
+    world.booked(0, None, PORT)
+    assert not (yield from delivered(world, PORT))
+
+
+KINDS: tuple[tuple[Grain, str | None], ...] = (
+    ("detailed", None),
+    ("coarse", None),
+    ("movements", "SGSIN"),
+    ("movements", "JPTYO"),
+)
+
+
+def of_another_kind(first: tuple[Grain, str | None], second: tuple[Grain, str | None]) -> Scenario:
+    """After a change of kind, only records of the new kind are valid; changing back restores the old ones."""
+
+    def play(world: World) -> Play:
+        for box, name in enumerate(("shop", "first", "second")):
+            world.booked(0, None, name, box=box, reference=f"B{box}", consignee=name)
+            for table, at in (("readings", 0), ("readings", 1), ("readings", 2), ("alerts", 1), ("custody_entries", 1)):
+                world.happened(table, at, box)
+        for identity, port, code in (("a", "JPTYO", "LOAD"), ("b", "SGSIN", "DISC"), ("c", "SGSIN", "ARRI")):
+            of_box = {"equipment_event_type_code": code, "equipment_reference": world.box()}
+            more: dict[str, Any] = {"transport_event_type_code": code} if code == "ARRI" else of_box
+            world.event(identity, 1, un_location_code=port, **more)
+        stood: dict[int, list[tuple[str, str]]] = {}
+        for turn, kind in enumerate((first, second, first)):
+            world.readers.clear()
+            world.reader("shop", *kind)
+            yield "everything"
+            stood[turn] = stands(world)
+            assert stood[turn]
+        assert not any((yield "everything").values())
+        assert stood[0] == stood[2] != stood[1]
+        origins = {origin.partition("/")[0].partition(".")[0] for origin, _ in stood[1]}
+        assert (
+            origins
+            == {
+                "detailed": {"containers", "alerts", "custody"},
+                "coarse": {"hours", "milestones", "alerts"},
+                "movements": {"movements"},
+            }[second[0]]
+        )
+
+    return play
+
+
+def stands(world: World) -> list[tuple[str, str]]:
+    """Return what a consumer has in the end: origins and contents, without the number of the revision."""
+    found = []
+    for record in followed(world.feed("shop")):
+        value = value_of(record)
+        value.pop("revision", None)
+        found.append(((dict(record.headers)["origin"] or b"").decode(), repr(value or record.value)))
+    return sorted(found)
+
+
+def told_histories() -> dict[str, Scenario]:
+    """Return all scenarios of this module by name."""
+    plain: tuple[Scenario, ...] = (
+        from_valid_from_inclusive_to_valid_to_exclusive,
+        other_boxes_and_unknown_customers_give_nothing,
+        the_newest_state_of_a_booking_counts,
+        between_two_offices_the_change_recorded_last_counts,
+        overlapping_bookings_deliver_once_and_two_customers_each_get_theirs,
+        what_a_corrected_booking_gives_no_right_to_is_retracted,
+        alerts_and_custody_go_by_the_time_of_the_event_and_only_grants_count,
+        new_records_are_compared_by_themselves,
+        an_hour_comes_with_the_first_reading_of_a_later_one,
+        the_reading_before_may_be_long_ago,
+        a_late_reading_makes_a_revision_of_its_hour_and_of_the_next_that_it_stands_into,
+        a_corrected_booking_takes_hours_back_and_gives_them_again,
+        milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard,
+        single_readings_and_custody_are_not_for_a_recipient,
+        ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
+        an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,
+        a_port_authority_sees_nothing_of_a_booked_containers_readings,
+    )
+    kinds = {f"{first} then {second}": of_another_kind(first, second) for first, second in combinations(KINDS, 2)}
+    return {each.__name__.replace("_", " "): each for each in plain} | kinds

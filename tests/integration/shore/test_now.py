@@ -1,0 +1,349 @@
+"""Jobs ``containers_now``, ``alerts_now`` and ``quality``: what their tables contain, however the input is batched."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from delta.tables import DeltaTable
+from pyspark.sql import SparkSession
+
+from shore.alerts.machine import advance
+from shore.jobs import scope
+from shore.jobs.quality import MOST_SPANS, spans
+from shore.tables.alerts_ashore import table_of
+from tests.integration.shore.lake import Tables, empty_tables
+from tests.integration.shore.readings import undo_commit
+from tests.support.ledgers import entry
+from tests.support.oracle import now as by_duckdb
+from tests.unit.shore.alerts import logs
+from tests.unit.shore.fleet import (
+    BOX,
+    MARLIN,
+    OTHER,
+    STAR,
+    YELLOW,
+    alert,
+    at,
+    change,
+    ledger,
+    merged,
+    position,
+    reading,
+    story,
+    topology,
+)
+from topologies.model import Site, SiteKind
+
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
+
+NAMES = ("containers_now", "alerts_now", "quality")
+ORACLES = {
+    "containers_now": by_duckdb.containers_now,
+    "alerts_now": by_duckdb.alerts_now,
+    "quality": by_duckdb.quality,
+}
+LOG = f"containers.{BOX}"
+HELD: list[dict[str, Any]] = [
+    ledger(1, entry(1, 0, "tokyo", "GTIN", event_date_time=at(0))),
+    ledger(2, entry(2, 30, "star", "LOAD", event_date_time=at(2))),
+    ledger(3, entry(3, 9000, "singapore", "DISC", by="star", event_date_time=at(100))),
+]
+
+
+@pytest.fixture(scope="session")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return empty_tables(tmp_path_factory.mktemp("empty"), NAMES)
+
+
+@pytest.fixture
+def tables(spark: SparkSession, empty: Path, tmp_path: Path) -> Tables:
+    return Tables(spark, tmp_path, empty, NAMES)
+
+
+def now(tables: Tables, box: str = BOX) -> dict[str, Any]:
+    (found,) = (row for row in tables.rows("containers_now") if row["equipment_reference"] == box)
+    return dict(found)
+
+
+def rejected(offset: int, hours: float, reason: str) -> dict[str, Any]:
+    row = {"log": LOG, "log_offset": offset, "equipment_reference": BOX, "reason": reason}
+    return row | {"received_date_time": at(hours)}
+
+
+# -- containers_now
+
+
+def test_the_state_of_a_box_follows_its_readings_and_its_holder(tables: Tables) -> None:
+    tables.start("containers_now")
+    tables.add(
+        readings=[reading(1, 0), reading(3, 2), reading(2, 1), reading(1, 0, OTHER, latitude=5.0, longitude=6.0)]
+    )
+    assert (now(tables)["log_offset"], now(tables)["reading_date_time"]) == (3, at(2))
+    tables.add(readings=[reading(4, 1.5, late=True)])
+    assert now(tables)["log_offset"] == 3, "a reading that comes late is not the newest"
+    tables.add(readings=[reading(9, 1000, received_date_time=at(1))])
+    assert now(tables)["log_offset"] == 3, "a clock that is ahead counts as the moment of receipt"
+    row = now(tables)
+    assert (row["owner_code"], row["line"], row["holder"], row["open_alerts"]) == ("BIGU", "Our own", None, 0)
+
+    loaded = entry(2, 7, "star", "LOAD")
+    tables.add(
+        custody_entries=[ledger(1, entry(1, 0, "tokyo", "GTIN")), ledger(2, loaded)],
+        positions=[position(1, 1, (30.0, 140.0)), position(1, 9, (0.0, 0.0), ship=MARLIN)],
+    )
+    row = now(tables)
+    assert (row["holder"], row["holder_kind"], row["vessel"], row["un_location_code"]) == (
+        "star", "ship", "MV Duck Star", None,
+    )  # fmt: skip
+    assert (row["position_source"], row["latitude"], row["position_date_time"]) == ("SHIP", 30.0, at(1))
+    assert (row["custody_event"], row["seen_date_time"]) == ("LOAD", loaded.event_date_time)
+    tables.add(positions=[position(2, 2, (29.0, 139.0))])
+    assert (now(tables)["latitude"], now(tables)["position_date_time"]) == (29.0, at(2)), "its ship has moved"
+    assert now(tables, OTHER)["latitude"] == 5.0
+    before = tables.versions()
+    tables.add(positions=[position(3, 1.5, (28.0, 138.0)), position(2, 10, (1.0, 1.0), ship=MARLIN)])
+    assert tables.versions() == before, "an older position, and a ship without boxes, change nothing"
+    tables.add(readings=[reading(10, 30, latitude=1.0, longitude=2.0)])
+    row = now(tables)
+    assert (row["position_source"], row["latitude"], row["longitude"], row["holder"]) == ("OWN", 1.0, 2.0, "star")
+    moves = [ledger(3, entry(3, 9, "tokyo", "DISC", by="star")), ledger(4, entry(4, 12, None, "GTOT"))]
+    tables.add(custody_entries=moves, readings=[reading(11, 31)])
+    row = now(tables)
+    assert [row[name] for name in ("holder", "custody_event", "latitude", "vessel")] == [None, "GTOT", None, None]
+    assert tables.differing({"containers_now": by_duckdb.containers_now}).keys() <= {"alerts_now", "quality"}
+
+
+@pytest.mark.chaos
+def test_open_alerts_and_the_booking_of_a_box(tables: Tables) -> None:
+    tables.start("containers_now")
+    tables.add(readings=[reading(1, 2)], booking_changes=[change(1, 0), change(2, 0, booking_reference="B0")])
+    assert (now(tables)["booking_reference"], now(tables)["customer"]) == ("B0", "ducks")
+    tables.add(booking_changes=[change(3, 3, booking_reference="B0", status="CANCELLED")])
+    assert now(tables)["booking_reference"] == "B1"
+    ashore = {"alert_id": "s1", "revision": 0, "state": "OPENED", "severity": "WARNING", "condition_id": "a1"}
+    tables.add(
+        alerts=[alert(1, 1), alert(2, 1, alert_id="a2", severity="CRITICAL"), alert(5, 1, equipment_reference="")],
+        alerts_ashore=[ashore | {"equipment_reference": BOX, "log": LOG, "log_offset": 1}],
+    )
+    row = now(tables)
+    assert (row["open_alerts"], row["worst_severity"]) == (2, "CRITICAL"), "both sources know of one condition"
+    tables.add(alerts=[alert(3, 2, "CLEARED", "a2")], readings=[reading(1, 0, OTHER)])
+    assert (now(tables)["open_alerts"], now(tables)["worst_severity"]) == (1, "ALARM")
+    tables.add(readings=[reading(2, 3)])
+    row = now(tables)
+    assert (row["log_offset"], row["open_alerts"], row["worst_severity"]) == (2, 1, "ALARM"), "as it was stored"
+    tables.add(booking_changes=[change(8, 7, status="COMPLETED", valid_to=at(2))])
+    assert (now(tables)["booking_reference"], now(tables)["open_alerts"]) == (None, 1)
+    assert tables.rows("containers_now", "equipment_reference") == [BOX, OTHER]
+    assert tables.differing({"containers_now": by_duckdb.containers_now}).keys() <= {"alerts_now", "quality"}
+
+
+@pytest.mark.chaos
+def test_a_row_goes_when_nothing_is_known_of_the_box_any_more(tables: Tables) -> None:
+    tables.start("containers_now")
+    tables.add(booking_changes=[change(1, 0), change(2, 0, equipment_reference=OTHER)], readings=[reading(1, 0)])
+    assert tables.rows("containers_now", "equipment_reference") == [BOX, OTHER]
+    DeltaTable.forPath(tables.spark, tables.paths.table("bookings")).delete()
+    tables.settle()
+    assert tables.rows("containers_now", "equipment_reference", "booking_reference") == [(BOX, None)]
+
+
+@pytest.mark.chaos
+def test_another_topology_makes_the_rows_anew(tables: Tables) -> None:
+    log = f"yellow.{YELLOW}"
+    held = [ledger(1, entry(1, 0, "tokyo", "GTIN", log=log)), ledger(2, entry(2, 7, "marlin", "LOAD", log=log))]
+    tables.start("containers_now", "alerts_now")
+    tables.add(
+        readings=[reading(1, 0, YELLOW)],
+        custody_entries=held,
+        alerts=[alert(1, 100, equipment_reference=YELLOW)],
+    )
+    assert (now(tables, YELLOW)["line"], now(tables, YELLOW)["vessel"]) == ("Yellow Box Leasing", "MV Blue Marlin")
+    assert tables.rows("alerts_now", "holder", "vessel_imo_number") == [("marlin", MARLIN)]
+    known = topology()
+    marlin = Site(kind=SiteKind.SHIP, title="MV Red Herring", imo="9300001")
+    tables.follow(known.model_copy(update={"customers": {}, "sites": known.sites | {"marlin": marlin}}))
+    tables.settle()
+    assert (now(tables, YELLOW)["line"], now(tables, YELLOW)["vessel"]) == ("yellow", "MV Red Herring")
+    assert tables.rows("alerts_now", "holder", "vessel_imo_number") == [("marlin", "9300001")]
+    assert tables.differing(ORACLES).keys() <= {"quality"}
+
+
+# -- alerts_now
+
+
+def test_an_alert_of_a_site(tables: Tables) -> None:
+    evidence = '[{"name":"power-lost","weight":1.0,"detail":"switched off, for 30 min"},{"name":"silence","weight":1}]'
+    place: dict[str, Any] = {"latitude": 1.5, "longitude": 2.5, "raised_at": "star", "vessel_imo_number": STAR}
+    opened = alert(1, 3, **place, evidence='[{"name":"first"}]', raised_date_time=at(3.25))
+    worse = alert(2, 4, "UPDATED", severity="CRITICAL", raised_at="star", evidence=evidence)
+    tables.start("alerts_now")
+    tables.add(custody_entries=HELD, booking_changes=[change(1, 0)], alerts=[opened, worse, worse | {"log_offset": 3}])
+    assert tables.rows("alerts_now") == [
+        {
+            "source": "site",
+            "alert_id": "a1",
+            "kind": "POWER_LOST",
+            "state": "UPDATED",
+            "severity": "CRITICAL",
+            "highest_severity": "CRITICAL",
+            "equipment_reference": BOX,
+            "opened_date_time": at(3),
+            "updated_date_time": at(4),
+            "cleared_date_time": None,
+            "minutes_open": None,
+            "revisions": 2,
+            "raised_at": "star",
+            "raised_date_time": at(3.25),
+            "log": LOG,
+            "holder": "star",
+            "vessel_imo_number": STAR,
+            "booking_reference": "B1",
+            "customer": "ducks",
+            "latitude": 1.5,
+            "longitude": 2.5,
+            "detail": "power-lost: switched off, for 30 min; silence",
+            "condition_id": "a1",
+        }
+    ]
+    whole_ship = alert(
+        9, 3, equipment_reference="", alert_id="s", kind="SILENCE", vessel_imo_number=STAR, evidence="[]"
+    )
+    unreadable = {"log": "alerts.star", "log_offset": 10, "problem": "no JSON"}
+    ended = alert(4, 5.5, "CLEARED", revision=2, severity="ALARM", raised_at="star")
+    tables.add(alerts=[ended, whole_ship, unreadable])
+    columns = ("alert_id", "state", "severity", "highest_severity", "cleared_date_time", "minutes_open", "holder")
+    assert tables.rows("alerts_now", *columns) == [
+        ("a1", "CLEARED", "ALARM", "CRITICAL", at(5.5), 150.0, "star"),
+        ("s", "OPENED", "ALARM", "ALARM", None, None, None),
+    ]
+    assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
+@pytest.mark.chaos
+def test_holder_and_booking_of_an_alert_are_those_of_its_time(tables: Tables) -> None:
+    warm = advance(LOG, None, [*logs.every(10, 70, supply_temperature=9.0), *logs.every(10, 120, since=70)])[1]
+    aboard = advance(LOG, None, [*logs.every(10, 130, since=40, supply_temperature=9.0), logs.reading(130)])[1]
+    tables.start("alerts_now")
+    tables.add(
+        alerts_ashore=table_of([*warm, *aboard]).to_pylist(),
+        alerts=[alert(1, 3), alert(2, 30, alert_id="a2"), alert(3, 60, alert_id="a3")],
+    )
+    assert {row["holder"] for row in tables.rows("alerts_now")} == {None}
+    second = change(2, 1, booking_reference="B2", valid_from=at(20))
+    tables.add(custody_entries=HELD, booking_changes=[change(1, 0, valid_to=at(10)), second])
+    columns = ("alert_id", "holder", "vessel_imo_number", "booking_reference", "minutes_open")
+    assert tables.rows("alerts_now", *columns) == [
+        (f"TEMPERATURE.{BOX}@1", "tokyo", None, "B1", 30.0),
+        (f"TEMPERATURE.{BOX}@41", "star", STAR, "B1", None),
+        ("a1", "star", STAR, "B1", None),
+        ("a2", "star", STAR, "B2", None),
+        ("a3", "star", STAR, "B2", None),
+    ]
+    later = change(5, 50, booking_reference="B2", valid_from=at(50), status="CANCELLED")
+    tables.add(booking_changes=[later])
+    assert [row["booking_reference"] for row in tables.rows("alerts_now")] == ["B1", "B1", "B1", "B2", None]
+    assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
+# -- quality
+
+
+def test_days_of_devices(tables: Tables) -> None:
+    found = [reading(i, i / 10) for i in (1, 2, 5, 6, 9)]
+    found += [
+        reading(10, 0.2, sequence=2),  # a repeat
+        reading(11, 0.3, sequence=3, late=True),  # a drained stray
+        reading(12, 2, boot_id=2, sequence=0, received_date_time=at(1)),  # its clock is ahead
+        reading(13, 2.1, boot_id=2, sequence=1, received_date_time=at(60)),
+    ]
+    tables.start("quality")
+    tables.add(readings=found, readings_rejected=[rejected(20, 0, "no JSON"), rejected(21, 1, "no JSON")])
+    counts, day = tables.rows("quality")
+    assert (counts["device_id"], counts["rejected"], counts["rejected_by_reason"]) == ("", 2, '{"no JSON":2}')
+    told = {name: day[name] for name in ("readings", "repeats", "missing", "gaps", "late", "out_of_order", "boots")}
+    assert told == {"readings": 8, "repeats": 1, "missing": 3, "gaps": 2, "late": 1, "out_of_order": 1, "boots": 2}
+    assert (day["clock_ahead"], day["delayed"], day["rejected"], day["rejected_by_reason"]) == (1, 1, 0, None)
+    assert (day["first_boot_id"], day["first_sequence"], day["last_boot_id"], day["last_sequence"]) == (1, 1, 2, 1)
+    assert (day["first_date_time"], day["last_date_time"]) == (at(0.1), at(2.1))
+    unknown = rejected(22, 0, "too new") | {"received_date_time": None, "record_date_time": at(30)}
+    tables.add(
+        readings=[reading(14, 0.35, sequence=4), reading(1, 2000, OTHER), reading(2, 2001, OTHER)],
+        readings_rejected=[rejected(23, 2, "a 'reason'"), unknown],
+    )
+    columns = ("device_id", "day", "readings", "missing", "rejected", "rejected_by_reason")
+    assert tables.rows("quality", *columns) == [
+        ("", at(0), 0, 0, 3, '{"a \'reason\'":1,"no JSON":2}'),
+        ("", at(24), 0, 0, 1, '{"too new":1}'),
+        (f"dev-{BOX}", at(0), 9, 2, 0, None),
+        (f"dev-{OTHER}", at(1992), 2, 0, 0, None),
+    ]
+    assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
+def test_days_that_follow_each_other_are_one_span() -> None:
+    day = dt.timedelta(days=1)
+    found = spans([(BOX, at(0)), (OTHER, at(24)), (BOX, at(24)), (YELLOW, at(96))])
+    assert [(span.since, span.until, span.boxes.names) for span in found] == [
+        (at(0), at(48), frozenset({BOX, OTHER})),
+        (at(96), at(120), frozenset({YELLOW})),
+    ]
+    scattered = [(f"B{n}", at(0) + 2 * n * day) for n in range(MOST_SPANS + 1)]
+    (span,) = spans(scattered)
+    assert (span.since, span.until, span.boxes.names) == (
+        at(0), at(0) + (2 * MOST_SPANS + 1) * day, frozenset(box for box, _ in scattered),
+    )  # fmt: skip
+
+
+# -- any order, any batches, any repeats
+
+
+def _story() -> list[tuple[str, dict[str, Any]]]:
+    log = [*logs.every(10, 150, supply_temperature=9.0, is_powered=False), *logs.every(10, 400, since=150)]
+    second = LOG.replace(BOX, OTHER)
+    ashore = [
+        *advance(LOG, None, [*log, logs.reading(900)])[1],
+        *advance(second, None, logs.every(20, 400, relative_humidity=20.0))[1],
+    ]
+    of_other = [entry(1, 0, "tokyo", log=second), entry(2, 200, None, "GTOT", log=second)]
+    return [
+        *((table, row) for table, row in story() if table != "events"),
+        *(("alerts_ashore", row) for row in table_of(ashore).to_pylist()),
+        *(("custody_entries", ledger(10 + n, each)) for n, each in enumerate(of_other)),
+        ("alerts", alert(20, 5, equipment_reference=OTHER, alert_id="other", evidence="[]")),
+        ("booking_changes", change(30, 1, booking_reference="B2", equipment_reference=OTHER)),
+        *(("readings_rejected", rejected(40 + n, 20 * n, f"reason {n % 2}")) for n in range(4)),
+        ("readings", reading(50, 900)),
+    ]
+
+
+@pytest.mark.chaos
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("seed", range(3))
+def test_batches_in_any_order_and_repeated_make_the_same_tables(
+    tables: Tables, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if seed == 2:
+        monkeypatch.setattr(scope, "MOST_LITERALS", 1)  # filter by a join instead of a list of names
+    chance = random.Random(seed)  # noqa: S311  # an order of rows
+    shuffled = _story()
+    chance.shuffle(shuffled)
+    tables.start(*NAMES)
+    cuts = [0, *sorted(chance.sample(range(1, len(shuffled)), 2)), len(shuffled)]
+    for first, last in itertools.pairwise(cuts):
+        tables.append(merged(shuffled[first:last]))
+        tables.settle()
+        for job in NAMES:
+            undo_commit(tables.folder, job)  # the driver was killed before Spark's commit: the batch comes again
+    assert tables.differing(ORACLES) == {}
+    before = tables.versions()
+    tables.settle()
+    assert tables.versions() == before, "a batch without news commits nothing"
+    assert len(tables.rows("quality")) == 7  # three days of one box, one of the other; three days of rejected records
+    assert [row["log_offset"] for row in tables.rows("containers_now")] == [50, 1]
+    assert len(tables.rows("alerts_now")) == 4 + 3  # of shore: power, temperature, silence, humidity; of sites: three
