@@ -289,9 +289,9 @@ class World:
             if zombie is not None:
                 self.died(zombie)
             bridge = self.bridges[number]
-            if self.restarts or (bridge is not None and bridge.starting is None and bridge.is_overtaken()):
-                self.crash(number)
-            elif bridge is not None and bridge.starting is None:
+            if self.restarts or bridge is None or bridge.starting is not None or bridge.is_overtaken():
+                self.crash(number)  # one that starts may have read the strays before the other bridge kept its last
+            else:
                 self.connected(bridge)  # a second bridge may have taken the session from it
         before = -1
         for _ in range(ROUNDS):
