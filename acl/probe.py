@@ -30,7 +30,7 @@ from pydantic import SecretStr
 
 from acl.kafka import QUIET, Client, NotAuthorised, Received, StartAt, UserConsumer, WrongPassword, translate
 from fairlead.errors import UnknownNameError
-from fairlead.kafka.admin import kafka_error
+from fairlead.kafka.admin import ask_coordinator, kafka_error
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.names import parse_log
 from topologies.endpoints import EndpointResolver
@@ -104,16 +104,11 @@ def read_settings(client: Client, kind: ResourceType, name: str) -> None:
 
 def describe_group(client: Client, group: str) -> None:
     """Describe somebody's consumer group."""
-    futures = client.admin.describe_consumer_groups([group], request_timeout=client.timeout)
-    client.wait(cast("Future[Any]", futures[group]), f"describing group {group}")
+    client.wait(ask_coordinator(client.admin, group, client.timeout), f"describing group {group}")
 
 
 def read_group_offsets(client: Client, group: str) -> None:
-    """Read the offsets of somebody's consumer group, unless the broker refuses to describe it: one right allows both.
-
-    Asked for offsets, a coordinator that is not ready ends the process (librdkafka issue 5040); described, it answers
-    with an error.
-    """
+    """Read the offsets of somebody's group, unless the broker refuses to describe it: one right allows both."""
     describe_group(client, group)
     request = [ConsumerGroupTopicPartitions(group)]
     futures = client.admin.list_consumer_group_offsets(request, request_timeout=client.timeout)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (
@@ -56,6 +56,13 @@ def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = N
     if endpoint.tls:
         client_context(endpoint.tls_ca, site=endpoint.site)  # its error names the reason; librdkafka's does not
     return AdminClient({**endpoint.librdkafka(), **FOLLOW_CONTROLLER, **quiet, **(settings or {})})
+
+
+def ask_coordinator(client: AdminClient, group: str, timeout: float) -> Future[Any]:
+    """Describe a consumer group. Wait for it before ``list_consumer_group_offsets``, which ends the process if the
+    group's coordinator is not ready (librdkafka issue 5040); a request to describe is answered with an error then.
+    """
+    return cast("Future[Any]", client.describe_consumer_groups([group], request_timeout=timeout)[group])
 
 
 def create_logs(

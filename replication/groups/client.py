@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from confluent_kafka import (
@@ -21,7 +21,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as ClientPartition
 
 from fairlead.errors import FairleadError, RefusedError
-from fairlead.kafka.admin import ClientErrors, admin_client, explain, kafka_error
+from fairlead.kafka.admin import ClientErrors, admin_client, ask_coordinator, explain, kafka_error
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups.rules import Commit
@@ -125,10 +125,7 @@ class GroupClient:
             FairleadError: see ``groups``.
         """
         doing = f"read the offsets of group {group}"
-        # Asked for offsets, a coordinator that is not ready ends the process (librdkafka issue 5040); described, it
-        # answers with an error.
-        described = self._admin.describe_consumer_groups([group], request_timeout=TIMEOUT)
-        await self._wait(cast("Future[Any]", described[group]), doing)
+        await self._wait(ask_coordinator(self._admin, group, TIMEOUT), doing)
         asked = self._admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)], request_timeout=TIMEOUT)
         answer = await self._wait(asked[group], doing)
         return {

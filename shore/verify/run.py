@@ -96,20 +96,17 @@ class _Verifier:
         self._lake, self._topology, self._endpoint, self._tell = lake, topology, endpoint, tell
         self._paths = lake.paths
         self._pool = pool
-        self._made: dict[str, Future[TableCheck]] = {}
+        self._started: dict[str, Future[TableCheck]] = {}
 
     def checks(self, wanted: frozenset[str] | None) -> Iterator[TableCheck]:
-        started: list[Callable[[], TableCheck]] = [
-            *(self._of_logs(each).result for each in FROM_LOGS if wanted is None or not wanted.isdisjoint(each.tables)),
-            *(self._reference(each).result for each in REFERENCE if wanted is None or each in wanted),
-            *(
-                partial(self._judged, each, self._derived(each))
-                for each in DERIVED
-                if wanted is None or each.table.name in wanted
-            ),
-        ]
-        for check in started:
-            yield check()
+        logs = [each for each in FROM_LOGS if wanted is None or not wanted.isdisjoint(each.tables)]
+        reference = [name for name in REFERENCE if wanted is None or name in wanted]
+        derived = [each for each in DERIVED if wanted is None or each.table.name in wanted]
+        started = [*map(self._of_logs, logs), *map(self._reference, reference)]
+        for each in derived:
+            self._derived(each)
+        yield from (check.result() for check in started)
+        yield from map(self._judged, derived)
         readers = readers_here(self._topology)
         if readers and (wanted is None or "feeds" in wanted):
             self._tell("comparing feeds with the customers' feeds")
@@ -139,19 +136,19 @@ class _Verifier:
         return self._start(name, what, partial(_read, self._paths, name, "derived", (name,), inputs, check))
 
     def _start(self, name: str, other: str, check: Callable[[], TableCheck]) -> Future[TableCheck]:
-        """Start a check, unless it is made already. ``other`` is what the table is compared with."""
+        """Start a check, unless it was started before. ``other`` is what the table is compared with."""
 
         def run() -> TableCheck:
             self._tell(f"comparing {name} with {other}")
             return check()
 
-        if name not in self._made:
-            self._made[name] = self._pool.submit(run)
-        return self._made[name]
+        if name not in self._started:
+            self._started[name] = self._pool.submit(run)
+        return self._started[name]
 
-    def _judged(self, derived: Derived, check: Future[TableCheck]) -> TableCheck:
-        """Wait for a derived table's check; do not accuse the table where its inputs are wrong."""
-        found = check.result()
+    def _judged(self, derived: Derived) -> TableCheck:
+        """Return a derived table's check; do not accuse the table where its inputs are wrong."""
+        found = self._derived(derived).result()
         if found.differing and (wrong := self._wrong(derived.inputs)):
             return _not_accused(found, wrong)
         return found
@@ -169,7 +166,7 @@ class _Verifier:
         if table in REFERENCE:
             return self._reference(table).result().same is False
         derived = derived_table(table)
-        return derived is not None and self._judged(derived, self._derived(derived)).same is False
+        return derived is not None and self._judged(derived).same is False
 
 
 def _not_accused(found: TableCheck, wrong: Sequence[str]) -> TableCheck:

@@ -10,6 +10,7 @@ import socketserver
 import struct
 import threading
 from collections.abc import Iterator
+from io import BufferedIOBase
 from typing import IO
 
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -38,7 +39,7 @@ def cut_at_handshake(endpoint: KafkaEndpoint, times: int | None = None) -> Itera
                 opened.extend((client, broker))
                 back = threading.Thread(target=_pump, args=(broker, client))
                 back.start()
-                while frame := _frame(sent):
+                while frame := read_frame(sent):
                     if struct.unpack_from(">h", frame, 4)[0] == _SASL_HANDSHAKE and (
                         times is None or next(handshakes) < times
                     ):
@@ -60,7 +61,7 @@ def cut_at_handshake(endpoint: KafkaEndpoint, times: int | None = None) -> Itera
                 _shut(each)
 
 
-def _frame(sent: IO[bytes]) -> bytes:
+def read_frame(sent: IO[bytes] | BufferedIOBase) -> bytes:
     """Read a request with its length prefix; return nothing at the end of the stream."""
     with contextlib.suppress(OSError):
         head = sent.read(4)

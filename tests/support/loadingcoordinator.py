@@ -11,6 +11,7 @@ from typing import Any
 
 from kafka.protocol.api_key import ApiKey
 
+from tests.support.handshakes import read_frame
 from tests.support.kafkarequests import classes, filled
 
 NOT_COORDINATOR = 16
@@ -25,11 +26,10 @@ def loading_coordinator() -> Iterator[int]:
 
     class Answering(socketserver.StreamRequestHandler):
         def handle(self) -> None:
-            while len(size := self.rfile.read(_SIZE.size)) == _SIZE.size:
-                answer = _answer(self.rfile.read(*_SIZE.unpack(size)), port)
+            while frame := read_frame(self.rfile):
+                answer = _answer(frame[_SIZE.size :], port)
                 self.wfile.write(_SIZE.pack(len(answer)) + answer)
 
-    socketserver.ThreadingTCPServer.daemon_threads = True
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answering) as server:
         port = server.server_address[1]
         serving = threading.Thread(target=server.serve_forever)
@@ -43,13 +43,12 @@ def loading_coordinator() -> Iterator[int]:
 
 def _answer(frame: bytes, port: int) -> bytes:
     key, version, correlation, name_length = struct.unpack_from(">hhih", frame)
-    name = ApiKey(key).name
-    kind = classes()[f"{name}Response"]
-    request = classes()[f"{name}Request"]
+    name, known = ApiKey(key).name, classes()
+    request, response = known[f"{name}Request"], known[f"{name}Response"]
     flexible = request.flexible_version_q(version)
     at = 10 + max(name_length, 0) + (1 if flexible else 0)
     asked = request.decode(frame[at:], version=version).to_dict()
-    body = filled(kind, _values(name, asked, port), version).encode(version=version)
+    body = filled(response, _values(name, asked, port), version).encode(version=version)
     return struct.pack(">i", correlation) + (b"\0" if flexible and name != "ApiVersions" else b"") + bytes(body)
 
 

@@ -18,7 +18,7 @@ from acl.compile import compile_site
 from acl.kafka import Client, KafkaRules
 from acl.rules import Binding, Resource, Rule
 from fairlead.custody.view import CustodyView
-from fairlead.kafka.admin import admin_client
+from fairlead.kafka.admin import admin_client, ask_coordinator
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
@@ -132,7 +132,7 @@ class Harbour:
     async def stored(self, site: str, topic: str = "") -> dict[int, Partition]:
         """Return the group's committed offsets by partition, as its coordinator has them."""
         admin = self.admins[site]
-        await asyncio.wrap_future(admin.describe_consumer_groups([self.group])[self.group])  # as GroupClient.offsets
+        await asyncio.wrap_future(ask_coordinator(admin, self.group, PATIENCE))
         asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(self.group)])
         found = (await asyncio.wrap_future(asked[self.group])).topic_partitions or ()
         return {each.partition: each for each in found if each.topic == (topic or self.topic)}

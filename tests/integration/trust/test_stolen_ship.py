@@ -41,7 +41,7 @@ from fairlead.cli.commands.bridge import make_bridge
 from fairlead.cli.commands.replicate import replicator_for
 from fairlead.custody.history import chains
 from fairlead.custody.ledger import read_ledgers
-from fairlead.kafka.admin import admin_client
+from fairlead.kafka.admin import admin_client, ask_coordinator
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
@@ -225,8 +225,7 @@ def _when_loaded(ask: Callable[[], T]) -> T:
 
 
 def _positions(client: AdminClient, group: str) -> list[tuple[str, int, int]]:
-    # librdkafka 2.16 dies (SIGSEGV, its issue 5040) when a coordinator that is not ready is asked for offsets.
-    client.describe_consumer_groups([group])[group].result(30)
+    ask_coordinator(client, group, 30).result(30)
     asked = client.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group].result(30)
     return sorted((each.topic, each.partition, each.offset) for each in asked.topic_partitions)
 
