@@ -50,6 +50,13 @@ class LostExecutorError(JobFailedError):
     retriable = True
 
 
+class UnknownSparkError(JobFailedError):
+    """Spark's Java code failed in a call of a batch, with an error that is not Fairlead's. A batch may be repeated, so
+    the query starts again: such an error is often one of a moment, as of a cluster that loses a machine."""
+
+    retriable = True
+
+
 class SplitStateError(RefusedError):
     """A job's checkpoint and its tables do not belong together: going on would repeat or lose rows."""
 

@@ -62,6 +62,11 @@ def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
         ) from error
 
 
+def disk_refuses(message: str) -> bool:
+    """Return whether an error says that a disk is full or may not be written."""
+    return _DISK.search(message) is not None
+
+
 def repair_hint(message: str) -> str:
     """Return how to repair a table that cannot be read, if the error's message tells; else an empty text."""
     if _VIEWS.search(message):
@@ -76,7 +81,7 @@ def unreadable_table_error(message: str) -> UnavailableError:
     """Return the error for tables that cannot be written, because the disk refuses, or read: files are gone (vacuumed
     while they were read, or removed by hand), damaged, or of a kind that cannot be filtered."""
     first, *_ = message.splitlines() or ["a file is damaged"]
-    if _DISK.search(message):
+    if disk_refuses(message):
         return UnavailableError(
             f"a table cannot be written: {first}",
             hint="give it room, or this user the right to write there, then run the same command again: nothing was "

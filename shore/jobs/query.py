@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -19,8 +19,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from shore.datasource import register
-from shore.delta.table_errors import as_table_errors, repair_hint
-from shore.errors import COMMIT_CONFLICTS, DataLossError, JobFailedError, LostExecutorError, SlowWorkerError
+from shore.delta.table_errors import as_table_errors, disk_refuses, repair_hint
+from shore.errors import (
+    COMMIT_CONFLICTS,
+    DataLossError,
+    JobFailedError,
+    LostExecutorError,
+    SlowWorkerError,
+    UnknownSparkError,
+)
 from shore.jobs.model import Job
 from shore.jobs.status import JobStatus, State
 from shore.paths import TablePaths
@@ -55,7 +62,11 @@ _SLOW_WORKER = "Python worker failed to connect back"
 # We word this error ourselves: Spark's message advises to remove the checkpoint, which would append rows twice.
 _LOST_ROWS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 _LOST_STATE = "[CANNOT_LOAD_STATE_STORE"
-_ERROR_LINE = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): (.+)$")
+# A line that names an error of Python or, after "Caused by:" or Py4J's ":", of Java. Two texts say only who reports it.
+_ERROR_LINE = re.compile(
+    r"^(?:Caused by: |: )?(?:[\w.$]+\.)?(\w*(?:Error|Exception|Failed|Lost|Timeout|Misplaced|Fenced|Conflict)): "
+    r"(?!An error occurred while calling |Traceback \()(.+)$"
+)
 
 
 _READ_TWICE: Final[dict[tuple[str, int], int]] = {}
@@ -209,9 +220,12 @@ def job_failure(job: str, message: str) -> JobFailedError:
     cause = f"{name}: {why}" if name else first
     if name == DataLossError.__name__:
         return JobFailedError(f"job {job} has stopped: {why}", hint=LOSS_HINT, passing=True, job=job)
-    return JobFailedError(
+    repair = repair_hint(cause)
+    known = repair or disk_refuses(cause) or name in _names(FairleadError)
+    unknown = Py4JJavaError.__name__ in message and not known
+    return (UnknownSparkError if unknown else JobFailedError)(
         f"job {job} failed: {cause}",
-        hint=repair_hint(cause)
+        hint=repair
         or "what it had written is kept, and the next 'fairlead shore run' goes on from there; "
         "details are in the folder's spark/spark.log",
         passing=name in COMMIT_CONFLICTS | _names(FairleadError, retriable=True),

@@ -404,7 +404,8 @@ def wait_for_queries(
 ) -> None:
     """Wait until all queries have ended, one has failed for good, or ``stop`` is set.
 
-    A query with a retriable error (slow worker, lost executor) restarts at once, with ``MAX_STARTS`` starts at most.
+    A query with a retriable error (slow worker, lost executor, unknown error of Spark) restarts at once, with
+    ``MAX_STARTS`` starts at most.
     With ``forever``, a query whose error may pass by itself restarts after a pause until it succeeds, and a query that
     has failed for good does not stop the others: its error is raised when no other is left, or at the end.
 
@@ -448,6 +449,7 @@ def _tend(
     if forever:
         one.fail(failed, now=now if failed.passing or passing(one.job.name) else None)
     elif (failed.retriable or passing(one.job.name)) and one.starts < MAX_STARTS:
+        one.fail(failed)  # the status names the error, also when the next start succeeds
         one.restarted(start(one.job))
     else:
         raise failed from None

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
-from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError
+from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError, UnknownSparkError
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import JobContext
 from shore.jobs.query import NotStarted, QueryHandle, job_failure
@@ -47,6 +47,24 @@ def test_an_error_is_one_sentence() -> None:
     assert error.fields == {"job": "readings"}
     assert job_failure("x", "short\nlong").what == "job x failed: short"
     assert job_failure("x", "").what == "job x failed: Spark gave no reason"
+
+
+OF_JAVA = """[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):
+  File "x.py", line 3, in update
+    spans = session.sql(statement)
+py4j.protocol.Py4JJavaError: An error occurred while calling o1228.sql.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 9.0 failed 4 times
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+\tat org.apache.spark.sql.classic.SparkSession.sql(SparkSession.scala:1)
+"""
+
+
+def test_an_error_of_java_is_named_and_not_the_call_that_met_it() -> None:
+    error = job_failure("conditions", OF_JAVA)
+    reason = "Job aborted due to stage failure: Task 0 in stage 9.0 failed 4 times"
+    assert error.what == f"job conditions failed: SparkException: {reason}"
+    error = job_failure("conditions", OF_JAVA + "Caused by: java.lang.OutOfMemoryError: Java heap space")
+    assert error.what == "job conditions failed: OutOfMemoryError: Java heap space"
 
 
 def test_status_of_a_living_and_of_a_dead_run(tmp_path: Path) -> None:
@@ -172,11 +190,14 @@ GONE = "[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND] Checkpoint block rdd_7_0 not found! 
         ([GONE, None], 2, None),
         ([GONE] * 9, MAX_STARTS, LostExecutorError),
         ([BUSY] * 9, MAX_STARTS, SlowWorkerError),
+        ([OF_JAVA, None], 2, None),
+        ([OF_JAVA] * 9, MAX_STARTS, UnknownSparkError),
+        ([OF_JAVA + "Caused by: java.io.IOException: No space left on device"], 1, JobFailedError),
         ([BUSY, SPARKS_WORDS, None], 2, JobFailedError),
         ([SPARKS_WORDS, None], 1, JobFailedError),
     ],
 )
-def test_only_a_busy_machine_and_a_lost_executor_are_reasons_to_start_again(
+def test_only_errors_of_spark_itself_are_reasons_to_start_again(
     errors: list[str | None], starts: int, raised: type[JobFailedError] | None
 ) -> None:
     queries = iter([Query(error) for error in errors])
@@ -188,6 +209,7 @@ def test_only_a_busy_machine_and_a_lost_executor_are_reasons_to_start_again(
     if raised:
         assert error is not None
         assert type(error.value) is raised
+    assert (one.error is None) == (errors == [None] or starts == 1)
 
 
 CONFLICT = "x.py: line 3\n_internal.CommitFailedError: Failed to commit transaction: 15"
