@@ -46,9 +46,18 @@ class Lake:
     def in_batch(self, batch: DataFrame) -> Lake:
         """Return the same tables in the session of a ``foreachBatch`` batch, with ``AS_THEY_STAND`` set. Spark has
         switched adaptive execution off there: planning every stage again is most of a small batch's cost."""
+        return self._as_they_stand(batch.sparkSession)
+
+    def in_own_session(self) -> Lake:
+        """Return the same tables in a new session with the settings of a batch (``in_batch``)."""
+        session = self.spark.newSession()
+        session.conf.set("spark.sql.adaptive.enabled", "false")
+        return self._as_they_stand(session)
+
+    def _as_they_stand(self, session: SparkSession) -> Lake:
         for name, value in AS_THEY_STAND.items():
-            batch.sparkSession.conf.set(name, value)
-        return replace(self, spark=batch.sparkSession)
+            session.conf.set(name, value)
+        return replace(self, spark=session)
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """Return a table's rows in its newest version, or in ``version``."""

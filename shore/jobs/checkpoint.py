@@ -144,12 +144,37 @@ def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: st
     Args:
         like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark use its defaults).
     """
+    _write(paths, job, [store(positions)], like)
+
+
+def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[TablePosition], like: str) -> None:
+    """Write a checkpoint from which a job that follows tables continues at these positions.
+
+    Args:
+        positions: One for each of ``Job.inputs``, in their order; none within a snapshot or within a version.
+        like: As for ``write_checkpoint``.
+    """
+    sources = [
+        {
+            "sourceVersion": 1,
+            "reservoirId": position.table_id,
+            "reservoirVersion": position.version,
+            "index": -1,
+            "isStartingVersion": False,
+        }
+        for position in positions
+    ]
+    _write(paths, job, sources, like)
+
+
+def _write(paths: TablePaths, job: str, sources: Sequence[Any], like: str) -> None:
+    """Write a checkpoint whose only batch is done and ends at the offsets ``sources``."""
     files = Storage(paths.checkpoints)
-    offset = json.dumps(store(positions), separators=(",", ":"))
+    offsets = [json.dumps(source, separators=(",", ":")) for source in sources]
     contents = {  # offsets come last: without them the folder does not count as a checkpoint
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
         "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
-        "offsets/0": f"{_VERSION}\n{like}\n{offset}",
+        "offsets/0": "\n".join([_VERSION, like, *offsets]),
     }
     fresh = f"{job}.new"
     files.delete(fresh)

@@ -39,6 +39,7 @@ from shore.jobs import (
     reference,
     ships,
 )
+from shore.jobs.first_fill import fill_first
 from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
@@ -342,6 +343,8 @@ def _run_stages(
     for stage in stages:
         running: list[QueryHandle] = []
         try:
+            if once and not stop.is_set():
+                fill_first(context, stage)
             for job in stage:
                 if not stop.is_set():
                     running.append(_begin(job, start, once))

@@ -1,0 +1,67 @@
+"""The first fill of derived tables: without a batch where the inputs are small, batch by batch where they are large or
+Spark fails, and with the same rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JError
+
+from shore.jobs import first_fill
+from shore.jobs.checkpoint import read_checkpoint
+from shore.paths import TablePaths
+from tests.integration.shore.conftest import Shore
+from tests.integration.shore.readings import write
+from tests.integration.shore.world import T0, World, alert, booking, reading
+from tests.unit.shore.hours import check as check_derived
+
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
+
+JOBS = ("readings", "operations", "histories", "conditions", "alerts_now")
+
+
+def fill(world: World) -> None:
+    box = world.box(0)
+    write(world, boxes=2, count=24)
+    world.append(
+        {
+            world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)],
+            world.alerts: [alert(box, "alpha", T0)],
+        }
+    )
+
+
+def test_small_inputs_need_no_batch_and_later_rows_are_followed(shore_of: Shore, world: World) -> None:
+    paths = TablePaths.of(shore_of.folder)
+    fill(world)
+    done = shore_of.run(*JOBS)
+    assert [done[job].batches for job in JOBS] == [1, 1, 0, 0, 0]
+    check_derived(paths)
+    assert (shore_of.count("bookings"), shore_of.count("alerts_now")) == (1, 1)
+    checkpoint = read_checkpoint(paths, "conditions")
+    assert checkpoint is not None
+    assert not checkpoint.under_way
+    assert [position.version for position in checkpoint.tables] == [2]  # version 0 creates, version 1 has the rows
+
+    box = world.box(1)
+    world.append({world.log(box): [reading(box, 900, T0 + dt.timedelta(minutes=3), 9.0)]})
+    assert shore_of.run(*JOBS)["conditions"].rows == 1
+    check_derived(paths)
+
+
+@pytest.mark.parametrize("reason", ["large", "failing"])
+def test_else_the_query_fills_batch_by_batch(
+    shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise Py4JError("the cluster lost a machine")
+
+    if reason == "large":
+        monkeypatch.setattr(first_fill, "MOST_BYTES", 1)
+    else:
+        monkeypatch.setattr(first_fill, "replace_rows", fail)
+    fill(world)
+    assert shore_of.run("readings", "conditions")["conditions"].batches == 1
+    check_derived(TablePaths.of(shore_of.folder))
