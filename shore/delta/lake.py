@@ -8,6 +8,7 @@ from functools import reduce
 from operator import and_
 from typing import Final
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -88,6 +89,13 @@ class Lake:
         from deltalake import DeltaTable as Reader  # reads a table's log in milliseconds; Spark takes a second
 
         return not Reader(self.paths.table(table)).file_uris()
+
+    def bytes_of(self, table: str) -> int:
+        """Return the size of the files of a table's newest version."""
+        from deltalake import DeltaTable as Reader  # as in ``is_empty``
+
+        sizes = Reader(self.paths.table(table)).get_add_actions(flatten=True)
+        return sum(pa.table(sizes)["size_bytes"].to_pylist())
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Append rows in one commit."""

@@ -53,6 +53,12 @@ def table_ids(paths: TablePaths, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def table_end(paths: TablePaths, name: str) -> TablePosition:
+    """Return the position of a job that has read everything that a table has now."""
+    table = DeltaTable(paths.table(name))
+    return TablePosition(str(table.metadata().id), table.version() + 1, index=-1, snapshot=False)
+
+
 _VERSION: Final = "v1"
 
 

@@ -13,11 +13,8 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-import pyarrow as pa
-from deltalake import DeltaTable
-
 from shore.delta.commit import replace_rows
-from shore.jobs.checkpoint import TablePosition, has_begun, write_table_checkpoint
+from shore.jobs.checkpoint import has_begun, table_end, write_table_checkpoint
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import SPARK_ERRORS
 from shore.tables.graph import DERIVED, Settings
@@ -54,10 +51,10 @@ def _is_due(context: JobContext, job: Job) -> bool:
 
 def _fill(context: JobContext, job: Job) -> None:
     paths = context.paths
-    inputs = {name: DeltaTable(paths.table(name)) for name in job.inputs}
-    if not 0 < sum(map(_bytes, inputs.values())) <= MOST_BYTES:
+    if not 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES:
         return
-    versions = {name: table.version() for name, table in inputs.items()}
+    ends = {name: table_end(paths, name) for name in job.inputs}
+    versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
     shore = context.topology.shore
     settings = Settings(shore.activation_energy if shore is not None else ACTIVATION_ENERGY)
@@ -68,12 +65,4 @@ def _fill(context: JobContext, job: Job) -> None:
     except SPARK_ERRORS as error:
         logger.warning("job %s fills its tables batch by batch, because Spark failed: %s", job.name, error)
         return
-    positions = [
-        TablePosition(str(table.metadata().id), versions[name] + 1, index=-1, snapshot=False)
-        for name, table in inputs.items()
-    ]
-    write_table_checkpoint(paths, job.name, positions, "{}")
-
-
-def _bytes(table: DeltaTable) -> int:
-    return sum(pa.table(table.get_add_actions(flatten=True))["size_bytes"].to_pylist())
+    write_table_checkpoint(paths, job.name, list(ends.values()), "{}")

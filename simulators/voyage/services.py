@@ -1,24 +1,23 @@
 """Start what a voyage needs beside its sites: bridges and replicators, proxies for the links, and shore's jobs.
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
-own, shore in a thread, the proxies in this process. Spark starts while the voyage sails, at a lower priority: it takes
-a minute until each table has its first row.
+own, the proxies and shore in this process. Spark starts while the voyage sails, at a lower priority, and creates empty
+tables. It fills them afterwards: one fill of everything takes it hardly longer than one of the first half.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
+from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.health import health_problem
 from fairlead.home import run_folder
 from fairlead.kafka.clusters import Clusters
@@ -100,7 +99,7 @@ def voyage_services(
     with (
         link_network(context, trip, settings, tell) as network,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
-        shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
+        shore_jobs(context, early=settings.speed is None) as shore,
     ):
         yield VoyageServices(network, check, shore, phases)
 
@@ -236,44 +235,39 @@ def _sites_of(context: Context, command: str) -> list[str]:
 
 
 @contextmanager
-def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[ShoreJobs | None]:
+def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
     """Yield ``VoyageServices.shore``.
 
     Args:
-        early: Start Spark now, in a thread, and fill the tables with the records that the logs have already.
+        early: Start Spark now, while the voyage sails.
     """
     where = context.topology.shore
     if where is None:
         yield None
         return
     with ExitStack() as stack:
-        shore = ShoreJobs(context, where, stack, tell)
+        shore = ShoreJobs(context, where, stack)
         if early:
-            shore.begin()
-        try:
-            yield shore
-        finally:
-            shore.end()
+            shore.start_spark()
+        yield shore
 
 
 class ShoreJobs:
-    """Runs shore's jobs in one Spark session, the first time in a thread."""
+    """Runs shore's jobs in one Spark session."""
 
-    def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
+    def __init__(self, context: Context, where: Shore, stack: ExitStack) -> None:
         self._context = context
         self._where = where
         self._settings = context.resolver.spark_settings(where.at)
         self._stack = stack
-        self._tell = tell
-        self._session: SparkSession | None = None
-        self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._failure: Exception | None = None
+        self._starter = stack.enter_context(ThreadPoolExecutor(1, "spark"))
+        self._session: Future[SparkSession] | None = None
 
-    def begin(self) -> None:
-        """Start Spark and the first run of the jobs in a thread."""
-        self._thread = threading.Thread(target=self._first, name="shore", daemon=True)
-        self._thread.start()
+    def start_spark(self) -> Future[SparkSession]:
+        """Start Spark, unless it is starting or running."""
+        if self._session is None:
+            self._session = self._starter.submit(self._open_session)
+        return self._session
 
     def fill(self) -> None:
         """Fill the tables and feeds with everything that is in the logs now.
@@ -281,14 +275,11 @@ class ShoreJobs:
         Raises:
             FairleadError: Spark does not start, or a job failed.
         """
-        self._join()
-        if self._failure is not None:
-            if not (isinstance(self._failure, FairleadError) and self._failure.retriable):
-                raise self._failure
-            self._tell(f"the tables will be filled later: {self._failure.what}")
-            self._stack.close()  # after a query that failed, the session's connection to Python may be broken
-            self._session = None
-        self._run(threading.Event())
+        import shore
+
+        endpoint = self._context.resolver.kafka(self._where.at, "shore")
+        session = self.start_spark().result()
+        shore.run(self._context.topology, endpoint, self._context.folder, once=True, session=session)
 
     def verify(self) -> Verification:
         """Compare the tables with the logs and with each other.
@@ -299,47 +290,14 @@ class ShoreJobs:
         from shore.verify import verify
 
         endpoint = self._context.resolver.kafka(self._where.at, ADMIN)
-        return verify(self._begin_session(), self._context.topology, endpoint, self._context.folder)
-
-    def end(self) -> None:
-        """Stop the first run if the voyage ends early."""
-        self._stop.set()
-        self._join()
-
-    def _first(self) -> None:
-        try:
-            self._begin_session()
-            if not self._stop.is_set():
-                self._run(self._stop)
-        except Exception as error:
-            self._failure = error
-
-    def _begin_session(self) -> SparkSession:
-        if self._session is None:
-            with ThreadPoolExecutor(1, "spark") as starter:
-                self._session = starter.submit(self._open_session).result()
-        return self._session
+        return verify(self.start_spark().result(), self._context.topology, endpoint, self._context.folder)
 
     def _open_session(self) -> SparkSession:
-        """Start Spark in a thread of its own, whose priority Spark's processes inherit."""
-        from shore.jobs.runner import own_session
+        """Start Spark and create the tables, in a thread of its own whose priority Spark's processes inherit."""
+        from shore.jobs.runner import create_first, own_session
+        from shore.storage import open_paths
 
         os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
-        return self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
-
-    def _run(self, stop: threading.Event) -> None:
-        import shore
-
-        endpoint = self._context.resolver.kafka(self._where.at, "shore")
-        shore.run(
-            self._context.topology,
-            endpoint,
-            self._context.folder,
-            once=True,
-            session=self._begin_session(),
-            stop=stop,
-        )
-
-    def _join(self) -> None:
-        if self._thread is not None:
-            self._thread.join()
+        session = self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+        create_first(session, open_paths(self._where, self._context.folder))
+        return session

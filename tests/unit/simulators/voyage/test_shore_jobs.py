@@ -1,4 +1,4 @@
-"""Spark fills the tables while a voyage sails, and the rest of them afterwards."""
+"""Spark starts while a voyage sails, and fills the tables afterwards."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import shore
-from fairlead.errors import ConfigurationError, UnavailableError
 from shore.jobs import runner
 from simulators.voyage.services import shore_jobs
 from topologies.context import Context, open_topology
+
+FILLED = ["session opens in spark_0", "session creates tables", "run with session in MainThread", "session ends"]
 
 
 class Spark:
@@ -22,27 +23,20 @@ class Spark:
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.first_run = threading.Event()
-        self.failure: Exception | None = None
-        self.endless = False
+        self.started = threading.Event()
 
     @contextmanager
     def session(self, *_: Any, **__: Any) -> Iterator[str]:
         self.said.append(f"session opens in {threading.current_thread().name}")
+        self.started.set()
         try:
             yield "session"
         finally:
             self.said.append("session ends")
 
-    def run(self, *_: Any, once: bool, session: Any, stop: threading.Event) -> None:
+    def run(self, *_: Any, once: bool, session: Any) -> None:
         self.said.append(f"run with {session} in {threading.current_thread().name}")
         assert once
-        if threading.current_thread().name == "shore":
-            self.first_run.set()
-            if self.failure is not None:
-                raise self.failure
-            if self.endless:
-                assert stop.wait(30)
 
 
 @pytest.fixture
@@ -50,6 +44,7 @@ def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     made = Spark()
     monkeypatch.setattr(runner, "own_session", made.session)
+    monkeypatch.setattr(runner, "create_first", lambda session, _: made.said.append(f"{session} creates tables"))
     monkeypatch.setattr(shore, "run", made.run)
     monkeypatch.setattr("topologies.endpoints.EndpointResolver.kafka", lambda *_: "kafka")
     return made
@@ -59,13 +54,13 @@ def minimal() -> Context:
     return open_topology("minimal")
 
 
-def test_spark_starts_while_a_voyage_sails_and_runs_again_afterwards(spark: Spark) -> None:
+def test_spark_starts_while_a_voyage_sails_and_fills_the_tables_afterwards(spark: Spark) -> None:
     with shore_jobs(minimal(), early=True) as jobs:
-        assert jobs is not None and spark.first_run.wait(30)  # the voyage sails
+        assert jobs is not None and spark.started.wait(30)  # the voyage sails
         jobs.fill()
     assert spark.said == [
         "session opens in spark_0",
-        "run with session in shore",
+        "session creates tables",
         "run with session in MainThread",
         "session ends",
     ]
@@ -75,38 +70,18 @@ def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
     with shore_jobs(minimal(), early=False) as jobs:
         assert jobs is not None and spark.said == []
         jobs.fill()
-    assert spark.said == ["session opens in spark_0", "run with session in MainThread", "session ends"]
-
-
-def test_a_retriable_failure_is_shown_and_the_run_repeated(spark: Spark) -> None:
-    spark.failure = UnavailableError("tokyo is away")
-    told: list[str] = []
-    with shore_jobs(minimal(), early=True, tell=told.append) as jobs:
-        assert jobs is not None
-        jobs.fill()
-    assert told == ["the tables will be filled later: tokyo is away"]
-    assert spark.said[-4:] == [
-        "session ends",
+    assert spark.said == [
         "session opens in spark_0",
+        "session creates tables",
         "run with session in MainThread",
         "session ends",
     ]
 
 
-def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
-    spark.failure = ConfigurationError("no such job")
-    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as jobs:
-        assert jobs is not None
-        jobs.fill()
-    assert spark.said[-1] == "session ends"
-
-
-def test_an_interrupted_voyage_stops_the_first_run(spark: Spark) -> None:
-    spark.endless = True
+def test_an_interrupted_voyage_ends_spark(spark: Spark) -> None:
     with pytest.raises(KeyboardInterrupt), shore_jobs(minimal(), early=True):
-        assert spark.first_run.wait(30)
-        raise KeyboardInterrupt
-    assert spark.said == ["session opens in spark_0", "run with session in shore", "session ends"]
+        raise KeyboardInterrupt  # Spark may still be starting
+    assert spark.said == ["session opens in spark_0", "session creates tables", "session ends"]
 
 
 def test_tables_are_verified_in_the_session_that_filled_them(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
