@@ -294,10 +294,12 @@ class ShoreJobs:
 
     def _open_session(self) -> SparkSession:
         """Start Spark and create the tables, in a thread of its own whose priority Spark's processes inherit."""
+        from shore.delta.lake import AS_THEY_STAND
         from shore.jobs.runner import create_first, own_session
         from shore.storage import open_paths
 
         os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
-        session = self._stack.enter_context(own_session(self._context.folder, self._where, self._settings))
+        settings = AS_THEY_STAND | dict(self._where.settings) | self._settings
+        session = self._stack.enter_context(own_session(self._context.folder, self._where, settings))
         create_first(session, open_paths(self._where, self._context.folder))
         return session

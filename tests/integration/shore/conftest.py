@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
 
 import pyarrow as pa
 import pytest
@@ -22,15 +21,11 @@ from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology
 
-# Test batches have few rows: compiling a plan, or planning again between stages, takes longer than running it as it
-# stands (1.3 CPU-s instead of 1.9 to append to a table and read it). Jobs' batches run like this, too; voyages, tests
-# of the cluster and benchmarks use Spark's own settings.
-_AS_THEY_STAND: Final = {**AS_THEY_STAND, "spark.sql.adaptive.enabled": "false"}
-
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    session = open_session(tmp_path_factory.mktemp("spark"), extra=_AS_THEY_STAND)
+    # Tests have few rows, as a job's batches have. Tests of the cluster and benchmarks use Spark's own settings.
+    session = open_session(tmp_path_factory.mktemp("spark"), extra=AS_THEY_STAND)
     yield session
     close(session)
 
