@@ -24,7 +24,6 @@ from fairlead.kafka.endpoint import Endpoint, current
 from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
-from shore.delta.table_errors import open_table
 from shore.errors import JobFailedError
 from shore.feeds.readers import customers_here, kept_tables
 from shore.jobs import (
@@ -46,7 +45,6 @@ from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
-from shore.paths import TablePaths
 from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
 from shore.session import spark as open_session
@@ -270,7 +268,7 @@ def run(
             site = RotatingEndpoint(endpoint, spark)
             context = JobContext(topology, asked, paths, spark, max_records)
             try:
-                _create(spark, paths)
+                create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
                 reference.write(context.lake, topology)
             except Exception as error:
                 reporter.fail(error)
@@ -284,20 +282,6 @@ def run(
         if once and interrupted.is_set():
             raise KeyboardInterrupt
         return dict(reporter.jobs)
-
-
-def create_first(spark: SparkSession, paths: TablePaths) -> None:
-    """Create all tables where there is none yet, ahead of ``run``. Others are left to ``run``, which checks them first.
-
-    Raises:
-        UnavailableError: a table exists and cannot be opened.
-    """
-    if all(open_table(paths, name) is None for name in TABLES):
-        _create(spark, paths)
-
-
-def _create(spark: SparkSession, paths: TablePaths) -> None:
-    create_tables(spark, {paths.table(name): table for name, table in TABLES.items()})
 
 
 def choose_jobs(topology: Topology, names: Sequence[str] | None) -> tuple[Job, ...]:

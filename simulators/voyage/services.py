@@ -1,23 +1,25 @@
 """Start what a voyage needs beside its sites: bridges and replicators, proxies for the links, and shore's jobs.
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
-own, the proxies and shore in this process. Spark starts while the voyage sails, at a lower priority, and creates empty
-tables. It fills them afterwards: one fill of everything takes it hardly longer than one of the first half.
+own, the proxies and shore in this process. Spark starts while the voyage sails, at a lower priority, and appends to
+tables what it finds in the logs. The tables that are computed from others wait for the end of the voyage, because Spark
+takes twice as long to compute them twice.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from fairlead.health import health_problem
 from fairlead.home import run_folder
 from fairlead.kafka.clusters import Clusters
@@ -239,7 +241,7 @@ def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
     """Yield ``VoyageServices.shore``.
 
     Args:
-        early: Start Spark now, while the voyage sails.
+        early: Start Spark now, while the voyage sails, and read the logs as far as they go.
     """
     where = context.topology.shore
     if where is None:
@@ -248,7 +250,7 @@ def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
     with ExitStack() as stack:
         shore = ShoreJobs(context, where, stack)
         if early:
-            shore.start_spark()
+            shore.begin()
         yield shore
 
 
@@ -260,14 +262,15 @@ class ShoreJobs:
         self._where = where
         self._settings = context.resolver.spark_settings(where.at)
         self._stack = stack
-        self._starter = stack.enter_context(ThreadPoolExecutor(1, "spark"))
+        # On Linux the priority is that of the thread, and of the processes that it starts.
+        self._starter = stack.enter_context(ThreadPoolExecutor(1, "spark", os.nice, (NICE,)))
         self._session: Future[SparkSession] | None = None
+        self._ended = threading.Event()
+        stack.callback(self._ended.set)
 
-    def start_spark(self) -> Future[SparkSession]:
-        """Start Spark, unless it is starting or running."""
-        if self._session is None:
-            self._session = self._starter.submit(self._open_session)
-        return self._session
+    def begin(self) -> None:
+        """Start Spark in a thread, and read the logs as far as they go now."""
+        self._session = self._starter.submit(self._read_logs)
 
     def fill(self) -> None:
         """Fill the tables and feeds with everything that is in the logs now.
@@ -275,11 +278,7 @@ class ShoreJobs:
         Raises:
             FairleadError: Spark does not start, or a job failed.
         """
-        import shore
-
-        endpoint = self._context.resolver.kafka(self._where.at, "shore")
-        session = self.start_spark().result()
-        shore.run(self._context.topology, endpoint, self._context.folder, once=True, session=session)
+        self._run(self._spark())
 
     def verify(self) -> Verification:
         """Compare the tables with the logs and with each other.
@@ -290,16 +289,41 @@ class ShoreJobs:
         from shore.verify import verify
 
         endpoint = self._context.resolver.kafka(self._where.at, ADMIN)
-        return verify(self.start_spark().result(), self._context.topology, endpoint, self._context.folder)
+        return verify(self._spark(), self._context.topology, endpoint, self._context.folder)
 
-    def _open_session(self) -> SparkSession:
-        """Start Spark and create the tables, in a thread of its own whose priority Spark's processes inherit."""
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._starter.submit(self._open_session, self._stack)
+        return self._session.result()
+
+    def _read_logs(self) -> SparkSession:
+        """Run the jobs that append what is in logs to tables. A failure that may pass is left to ``fill``, with a new
+        session: after a query that failed, a session's connection to Python may be broken."""
+        from shore.jobs.runner import choose_jobs
+
+        readers = [job.name for job in choose_jobs(self._context.topology, None) if job.reads_logs]
+        with ExitStack() as attempt:
+            session = self._open_session(attempt)
+            try:
+                self._run(session, readers)
+            except FairleadError as error:
+                if not error.retriable:
+                    raise
+            else:
+                self._stack.push(attempt.pop_all())
+                return session
+        return self._open_session(self._stack)
+
+    def _open_session(self, stack: ExitStack) -> SparkSession:
         from shore.delta.lake import AS_THEY_STAND
-        from shore.jobs.runner import create_first, own_session
-        from shore.storage import open_paths
+        from shore.jobs.runner import own_session
 
-        os.nice(NICE)  # on Linux: of this thread, and of the processes it starts
         settings = AS_THEY_STAND | dict(self._where.settings) | self._settings
-        session = self._stack.enter_context(own_session(self._context.folder, self._where, settings))
-        create_first(session, open_paths(self._where, self._context.folder))
-        return session
+        return stack.enter_context(own_session(self._context.folder, self._where, settings))
+
+    def _run(self, session: SparkSession, jobs: Sequence[str] | None = None) -> None:
+        import shore
+
+        endpoint = self._context.resolver.kafka(self._where.at, "shore")
+        topology, folder = self._context.topology, self._context.folder
+        shore.run(topology, endpoint, folder, jobs, once=True, session=session, stop=self._ended)

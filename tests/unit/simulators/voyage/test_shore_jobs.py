@@ -1,4 +1,4 @@
-"""Spark starts while a voyage sails, and fills the tables afterwards."""
+"""Spark reads the logs while a voyage sails, and fills all tables afterwards."""
 
 from __future__ import annotations
 
@@ -11,32 +11,39 @@ from typing import Any
 import pytest
 
 import shore
+from fairlead.errors import ConfigurationError, UnavailableError
 from shore.jobs import runner
 from simulators.voyage.services import shore_jobs
 from topologies.context import Context, open_topology
 
-FILLED = ["session opens in spark_0", "session creates tables", "run with session in MainThread", "session ends"]
-
 
 class Spark:
-    """Stands in for Spark: notes its sessions and the runs that use them, each with its thread."""
+    """Stands in for Spark: notes its sessions, and the runs that use them, each with its jobs and its thread."""
 
     def __init__(self) -> None:
         self.said: list[str] = []
-        self.started = threading.Event()
+        self.first_run = threading.Event()
+        self.failure: Exception | None = None
+        self.endless = False
 
     @contextmanager
     def session(self, *_: Any, **__: Any) -> Iterator[str]:
         self.said.append(f"session opens in {threading.current_thread().name}")
-        self.started.set()
         try:
             yield "session"
         finally:
             self.said.append("session ends")
 
-    def run(self, *_: Any, once: bool, session: Any) -> None:
-        self.said.append(f"run with {session} in {threading.current_thread().name}")
+    def run(self, *given: Any, once: bool, session: Any, stop: threading.Event) -> None:
+        *_, jobs = given
+        self.said.append(f"{','.join(jobs or ['all'])} with {session} in {threading.current_thread().name}")
         assert once
+        if jobs is not None:
+            self.first_run.set()
+            if self.failure is not None:
+                raise self.failure
+            if self.endless:
+                assert stop.wait(30)
 
 
 @pytest.fixture
@@ -44,7 +51,6 @@ def spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Spark:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     made = Spark()
     monkeypatch.setattr(runner, "own_session", made.session)
-    monkeypatch.setattr(runner, "create_first", lambda session, _: made.said.append(f"{session} creates tables"))
     monkeypatch.setattr(shore, "run", made.run)
     monkeypatch.setattr("topologies.endpoints.EndpointResolver.kafka", lambda *_: "kafka")
     return made
@@ -54,34 +60,48 @@ def minimal() -> Context:
     return open_topology("minimal")
 
 
-def test_spark_starts_while_a_voyage_sails_and_fills_the_tables_afterwards(spark: Spark) -> None:
+OPENS = "session opens in spark_0"
+LOGS = "readings,operations,alerts with session in spark_0"
+ALL = "all with session in MainThread"
+ENDS = "session ends"
+
+
+def test_spark_reads_the_logs_while_a_voyage_sails_and_fills_all_tables_afterwards(spark: Spark) -> None:
     with shore_jobs(minimal(), early=True) as jobs:
-        assert jobs is not None and spark.started.wait(30)  # the voyage sails
+        assert jobs is not None and spark.first_run.wait(30)  # the voyage sails
         jobs.fill()
-    assert spark.said == [
-        "session opens in spark_0",
-        "session creates tables",
-        "run with session in MainThread",
-        "session ends",
-    ]
+    assert spark.said == [OPENS, LOGS, ALL, ENDS]
 
 
 def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
     with shore_jobs(minimal(), early=False) as jobs:
         assert jobs is not None and spark.said == []
         jobs.fill()
-    assert spark.said == [
-        "session opens in spark_0",
-        "session creates tables",
-        "run with session in MainThread",
-        "session ends",
-    ]
+    assert spark.said == [OPENS, ALL, ENDS]
 
 
-def test_an_interrupted_voyage_ends_spark(spark: Spark) -> None:
+def test_after_a_retriable_failure_a_new_session_fills_the_tables(spark: Spark) -> None:
+    spark.failure = UnavailableError("tokyo is away")
+    with shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None
+        jobs.fill()
+    assert spark.said == [OPENS, LOGS, ENDS, OPENS, ALL, ENDS]
+
+
+def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:
+    spark.failure = ConfigurationError("no such job")
+    with pytest.raises(ConfigurationError, match="no such job"), shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None
+        jobs.fill()
+    assert spark.said == [OPENS, LOGS, ENDS]
+
+
+def test_an_interrupted_voyage_stops_the_first_run(spark: Spark) -> None:
+    spark.endless = True
     with pytest.raises(KeyboardInterrupt), shore_jobs(minimal(), early=True):
-        raise KeyboardInterrupt  # Spark may still be starting
-    assert spark.said == ["session opens in spark_0", "session creates tables", "session ends"]
+        assert spark.first_run.wait(30)
+        raise KeyboardInterrupt
+    assert spark.said == [OPENS, LOGS, ENDS]
 
 
 def test_tables_are_verified_in_the_session_that_filled_them(spark: Spark, monkeypatch: pytest.MonkeyPatch) -> None:
