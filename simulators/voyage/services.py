@@ -315,11 +315,9 @@ class ShoreJobs:
         return self._open_session(self._stack)
 
     def _open_session(self, stack: ExitStack) -> SparkSession:
-        from shore.delta.lake import AS_THEY_STAND
         from shore.jobs.runner import own_session
 
-        settings = AS_THEY_STAND | dict(self._where.settings) | self._settings
-        return stack.enter_context(own_session(self._context.folder, self._where, settings))
+        return stack.enter_context(own_session(self._context.folder, self._where, self._settings))
 
     def _run(self, session: SparkSession, jobs: Sequence[str] | None = None) -> None:
         import shore
