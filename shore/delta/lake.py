@@ -16,7 +16,9 @@ from pyspark.sql import functions as F
 from shore.delta.diff import EXTRA
 from shore.delta.lease import check_lease
 from shore.paths import TablePaths
+from shore.tables.graph import Derived, Settings
 from shore.tables.model import Table
+from topologies.model import Topology
 
 AS_THEY_STAND: Final = {
     "spark.sql.codegen.wholeStage": "false",
@@ -71,6 +73,10 @@ class Lake:
     def inputs(self, tables: Iterable[str], versions: Mapping[str, int] = {}) -> dict[str, DataFrame]:
         """Return several tables by name, in their newest or the given versions, as arguments of a table's function."""
         return {name: self.read(name, versions.get(name)) for name in tables}
+
+    def expected_rows(self, derived: Derived, topology: Topology, versions: Mapping[str, int] = {}) -> DataFrame:
+        """Compute the rows that a derived table must hold, from its inputs in these versions, else in their newest."""
+        return derived.compute(self.inputs(derived.inputs, versions), Settings.of(topology))
 
     def new_rows(self, table: str, **options: str) -> DataFrame:
         """Return the rows appended to a table as a stream. Commits that move, change or delete rows are skipped."""

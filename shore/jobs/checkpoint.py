@@ -153,24 +153,24 @@ def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: st
     _write(paths, job, [store(positions)], like)
 
 
-def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[TablePosition], like: str) -> None:
-    """Write a checkpoint from which a job that follows tables continues at these positions.
+def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[TablePosition]) -> None:
+    """Write a checkpoint from which a job that follows tables continues at these positions, with Spark's default
+    settings.
 
     Args:
-        positions: One for each of ``Job.inputs``, in their order; none within a snapshot or within a version.
-        like: As for ``write_checkpoint``.
+        positions: One for each of ``Job.inputs``, in their order.
     """
     sources = [
         {
             "sourceVersion": 1,
             "reservoirId": position.table_id,
             "reservoirVersion": position.version,
-            "index": -1,
-            "isStartingVersion": False,
+            "index": position.index,
+            "isStartingVersion": position.snapshot,
         }
         for position in positions
     ]
-    _write(paths, job, sources, like)
+    _write(paths, job, sources, "{}")
 
 
 def _write(paths: TablePaths, job: str, sources: Sequence[Any], like: str) -> None:

@@ -29,7 +29,8 @@ from shore.tables import conditions, mkt
 from shore.tables.bands import USED
 from shore.tables.conditions import CONDITIONS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
-from shore.tables.hours import ACTIVATION_ENERGY, hours_of, touched_hours
+from shore.tables.graph import Settings
+from shore.tables.hours import hours_of, touched_hours
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
 from shore.tables.outlook import CREDIBLE, LOOKBACK, OUTLOOK, USED_BY_OUTLOOK, outlook
@@ -104,8 +105,7 @@ class Touched:
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    lake, shore = context.lake, context.topology.shore
-    energy = shore.activation_energy if shore is not None else ACTIVATION_ENERGY
+    lake, energy = context.lake, Settings.of(context.topology).activation_energy
     renew_mkt(lake, energy)
 
     def update_batch(batch: DataFrame, _: int) -> None:

@@ -1,8 +1,8 @@
 """Fill the tables of a job for the first time, where its inputs are small: one append for each table, no batch.
 
 A batch first finds what its rows touch and what the tables have of it, and a query that reads a Delta table for the
-first time sorts the table's files by Spark. On a laptop that is most of the work of a first fill, because Spark plans
-each such step for a quarter of a second (measured: 316 steps instead of 70 for all jobs of a voyage of ten boxes).
+first time sorts the table's files by Spark. Spark plans each such step, which costs a laptop more than the rows do. For
+the first fill of a voyage of ten boxes it runs 369 queries this way instead of 537, with 15 % less CPU (Spark 4.2.0).
 Large inputs are left to the batches, whose size is bounded.
 """
 
@@ -16,9 +16,8 @@ from typing import Final
 from shore.delta.commit import replace_rows
 from shore.jobs.checkpoint import has_begun, table_end, write_table_checkpoint
 from shore.jobs.model import Job, JobContext
-from shore.jobs.query import SPARK_ERRORS
-from shore.tables.graph import DERIVED, Settings
-from shore.tables.hours import ACTIVATION_ENERGY
+from shore.jobs.query import SPARK_ERRORS, job_failure
+from shore.tables.graph import DERIVED
 
 logger = logging.getLogger(__name__)
 
@@ -42,27 +41,23 @@ def fill_first(context: JobContext, jobs: Sequence[Job]) -> None:
 def _is_due(context: JobContext, job: Job) -> bool:
     derived = {each.table.name for each in DERIVED}
     return (
-        bool(job.inputs)
+        not job.reads_logs
         and derived.issuperset(job.tables)
         and not has_begun(context.paths, job.name)
         and all(map(context.lake.is_empty, job.tables))
+        and 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES
     )
 
 
 def _fill(context: JobContext, job: Job) -> None:
-    paths = context.paths
-    if not 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES:
-        return
-    ends = {name: table_end(paths, name) for name in job.inputs}
+    ends = {name: table_end(context.paths, name) for name in job.inputs}
     versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
-    shore = context.topology.shore
-    settings = Settings(shore.activation_energy if shore is not None else ACTIVATION_ENERGY)
     try:
         for each in DERIVED:
             if each.table.name in job.tables:
-                replace_rows(lake, each.table, each.compute(lake.inputs(each.inputs, versions), settings))
+                replace_rows(lake, each.table, lake.expected_rows(each, context.topology, versions))
     except SPARK_ERRORS as error:
-        logger.warning("job %s fills its tables batch by batch, because Spark failed: %s", job.name, error)
+        logger.warning("its tables are filled batch by batch: %s", job_failure(job.name, str(error)).what)
         return
-    write_table_checkpoint(paths, job.name, list(ends.values()), "{}")
+    write_table_checkpoint(context.paths, job.name, list(ends.values()))

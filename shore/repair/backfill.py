@@ -25,7 +25,7 @@ from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
-from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, expected_rows, sources_of
+from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, sources_of
 from shore.verify.compare import compare
 from topologies.model import Topology
 
@@ -59,14 +59,14 @@ ALWAYS: Final = Span()
 def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
     """Count the rows of a derived table, within the span, that differ from what its inputs give now."""
     stored = span.rows(derived, lake.read(derived.table.name))
-    return compare(stored, span.rows(derived, expected_rows(derived, lake, topology)), derived.table.key).differing
+    return compare(stored, span.rows(derived, lake.expected_rows(derived, topology)), derived.table.key).differing
 
 
 def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
     """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Return how
     many rows were written or deleted."""
     table, bounds = derived.table, span.bounds(derived)
-    fresh = span.rows(derived, expected_rows(derived, lake, topology))
+    fresh = span.rows(derived, lake.expected_rows(derived, topology))
     stored = span.rows(derived, lake.read(table.name))
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
         return replace_rows(lake, table, fresh, bounds=bounds)

@@ -31,6 +31,8 @@ from shore.tables.voyages import VOYAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from topologies.model import Topology
+
 Inputs = Mapping[str, "DataFrame"]
 """Tables by name."""
 
@@ -44,6 +46,11 @@ class Settings:
     """
 
     activation_energy: float = ACTIVATION_ENERGY
+
+    @classmethod
+    def of(cls, topology: Topology) -> Settings:
+        """Return the settings of a topology; the defaults where it has no shore."""
+        return cls(topology.shore.activation_energy) if topology.shore is not None else cls()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,11 @@ from typing import Final
 
 from pyspark.sql import DataFrame
 
-from shore.delta.lake import Lake
 from shore.paths import CUSTOMERS
 from shore.source.options import parse_options
 from shore.tables import alerts_ashore, graph
 from shore.tables.catalogue import job_of
-from shore.tables.graph import Derived, Settings
+from shore.tables.graph import Derived
 from shore.tables.operations import OPERATIONS, LogTable
 from topologies.model import Topology
 
@@ -64,14 +63,6 @@ FROM_LOGS: Final = (
 _TOPOLOGY: Final = ("sites", "owners")
 
 DERIVED: Final = graph.DERIVED
-
-
-def expected_rows(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int] = {}) -> DataFrame:
-    """Compute the rows that a derived table must hold, from its inputs in these versions, else in their newest."""
-    shore = topology.shore
-    settings = Settings(shore.activation_energy) if shore is not None else Settings()
-    return derived.compute(lake.inputs(derived.inputs, versions), settings)
-
 
 BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"alerts_ashore": alerts_ashore.comparable}
 """Tables of jobs with a state of their own, which their inputs do not give as a whole. The function takes the table and

@@ -14,7 +14,7 @@ from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
-from shore.verify.catalogue import BY_STATE, FROM_LOGS, expected_rows
+from shore.verify.catalogue import BY_STATE, FROM_LOGS
 from shore.verify.compare import Compared, TableCheck, compare
 from shore.verify.logs import versions_of
 from topologies.model import Topology
@@ -55,7 +55,7 @@ def compare_derived(derived: Derived, lake: Lake, topology: Topology, versions: 
     table = derived.table
     stored = lake.read(table.name, versions[table.name])
     if (comparable := BY_STATE.get(table.name)) is None:
-        expected = expected_rows(derived, lake, topology, versions)
+        expected = lake.expected_rows(derived, topology, versions)
         return compare(conform(stored, table), conform(expected, table), table.key)
     (source,) = derived.inputs
     both = computed(comparable(conform(stored, table), lake.read(source, versions[source])))

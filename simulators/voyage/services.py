@@ -2,8 +2,8 @@
 
 ``voyage_services`` starts what is missing and stops it at the end. Bridges and replicators run in processes of their
 own, the proxies and shore in this process. Spark starts while the voyage sails, at a lower priority, and appends to
-tables what it finds in the logs. The tables that are computed from others wait for the end of the voyage, because Spark
-takes twice as long to compute them twice.
+tables what it finds in the logs. The tables that are computed from others wait for the end of the voyage: what Spark
+would compute on the way, it would have to compute again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def voyage_services(
     with (
         link_network(context, trip, settings, tell) as network,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
-        shore_jobs(context, early=settings.speed is None) as shore,
+        shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
     ):
         yield VoyageServices(network, check, shore, phases)
 
@@ -237,7 +237,7 @@ def _sites_of(context: Context, command: str) -> list[str]:
 
 
 @contextmanager
-def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
+def shore_jobs(context: Context, *, early: bool, tell: Tell = silent) -> Iterator[ShoreJobs | None]:
     """Yield ``VoyageServices.shore``.
 
     Args:
@@ -248,7 +248,7 @@ def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
         yield None
         return
     with ExitStack() as stack:
-        shore = ShoreJobs(context, where, stack)
+        shore = ShoreJobs(context, where, stack, tell)
         if early:
             shore.begin()
         yield shore
@@ -257,11 +257,12 @@ def shore_jobs(context: Context, *, early: bool) -> Iterator[ShoreJobs | None]:
 class ShoreJobs:
     """Runs shore's jobs in one Spark session."""
 
-    def __init__(self, context: Context, where: Shore, stack: ExitStack) -> None:
+    def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
         self._context = context
         self._where = where
         self._settings = context.resolver.spark_settings(where.at)
         self._stack = stack
+        self._tell = tell
         # On Linux the priority is that of the thread, and of the processes that it starts.
         self._starter = stack.enter_context(ThreadPoolExecutor(1, "spark", os.nice, (NICE,)))
         self._session: Future[SparkSession] | None = None
@@ -309,6 +310,7 @@ class ShoreJobs:
             except FairleadError as error:
                 if not error.retriable:
                     raise
+                self._tell(f"the tables will be filled later: {error.what}")
             else:
                 self._stack.push(attempt.pop_all())
                 return session

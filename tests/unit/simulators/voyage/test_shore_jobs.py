@@ -80,11 +80,13 @@ def test_a_paced_voyage_starts_spark_afterwards(spark: Spark) -> None:
     assert spark.said == [OPENS, ALL, ENDS]
 
 
-def test_after_a_retriable_failure_a_new_session_fills_the_tables(spark: Spark) -> None:
+def test_a_retriable_failure_is_shown_and_a_new_session_fills_the_tables(spark: Spark) -> None:
     spark.failure = UnavailableError("tokyo is away")
-    with shore_jobs(minimal(), early=True) as jobs:
+    told: list[str] = []
+    with shore_jobs(minimal(), early=True, tell=told.append) as jobs:
         assert jobs is not None
         jobs.fill()
+    assert told == ["the tables will be filled later: tokyo is away"]
     assert spark.said == [OPENS, LOGS, ENDS, OPENS, ALL, ENDS]
 
 
