@@ -111,7 +111,7 @@ def settings(
         packages: Further jars by Maven coordinates; they are downloaded the first time.
         java: The Java program of a local session; with it, the session starts from an archive of classes.
     """
-    scratch = folder / "spark"
+    scratch = folder.absolute() / "spark"
     jars, further = ensure_jars("delta"), ensure_packages(packages)
     found = {
         "spark.app.name": "fairlead-shore",

@@ -190,6 +190,17 @@ def states(snapshot: Mapping[str, Any]) -> dict[str, str]:
     return {topic: each["state"] for topic, each in snapshot["logs"].items()}
 
 
+async def target_up(replicator: Replicator) -> None:
+    """Wait until the replicator's status calls its target up: after the next listing of topics, which can be later than
+    the first copies to a target that is back.
+    """
+
+    async def up() -> bool:
+        return bool(replicator.snapshot()["target"]["state"] == "up")
+
+    await until(up, "the target is not called up")
+
+
 def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return all links of some snapshots by name."""
     return {link["name"]: link for snapshot in snapshots for link in snapshot["links"]}

@@ -26,7 +26,7 @@ from fairlead.kafka.admin import admin_client
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, links, states, until
+from tests.integration.replication.conftest import Lab, links, states, target_up, until
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
@@ -117,5 +117,5 @@ async def test_passwords_are_changed_while_it_runs(lab: Lab, keyring: Keyring) -
             await grown(there, writers.written)
             await writers.stop()
             await proven(topology, writers.written, here, there)
-            assert beta.snapshot()["target"]["state"] == "up"
+            await target_up(beta)
             assert states(beta.snapshot()) == {}

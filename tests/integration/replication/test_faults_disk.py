@@ -15,7 +15,7 @@ import pytest
 
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.conftest import Lab, states, until
+from tests.integration.replication.conftest import Lab, states, target_up, until
 from tests.support.chaos import impatient
 from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
@@ -64,7 +64,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
         await grown(there, writers.written)
         await writers.stop()
         await proven(lab.one_way(), logs, here, there)
-        assert beta.snapshot()["target"]["state"] == "up"
+        await target_up(beta)
         assert states(beta.snapshot()) == {}
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.conftest import Lab, links, states, until
+from tests.integration.replication.conftest import Lab, links, states, target_up, until
 from tests.support.chaos import impatient
 from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
@@ -98,7 +98,7 @@ async def kill_the_target(lab: Lab, sites: LocalSites) -> None:
         await grown(lab.kafka("beta"), writers.written)
         await writers.stop()
         await all_is_well(lab, writers)
-        assert beta.snapshot()["target"]["state"] == "up"
+        await target_up(beta)
         assert states(beta.snapshot()) == {}
 
 

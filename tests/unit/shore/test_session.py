@@ -46,6 +46,15 @@ def test_both_have_delta_and_utc(tmp_path: Path) -> None:
         assert found["spark.sql.session.timeZone"] == "UTC"
 
 
+def test_the_state_folder_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    found = session.settings(Path("state"))
+
+    assert found["spark.scheduler.allocation.file"] == (tmp_path / "state/spark/pools.xml").as_uri()
+    assert found["spark.local.dir"] == str(tmp_path / "state/spark/scratch")
+
+
 def test_everything_that_spark_sends_is_authenticated_and_encrypted(tmp_path: Path) -> None:
     """Executors are sent the password of Kafka."""
     for master in ("local[2]", "spark://there:7077", "yarn"):
