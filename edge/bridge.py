@@ -45,10 +45,11 @@ from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, MqttWay
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import WireError
 from fairlead.records.alert import ALERT_ORDERS
 from topologies.ledger_trust import Believer, Rules
-from topologies.model import Topology
+from topologies.model import SiteKind, Topology
 
 log = logging.getLogger(__name__)
 
@@ -159,9 +160,11 @@ class Bridge:
         """Connect to Kafka, create the bridge's parts and fill them from the logs, without taking any message."""
         cluster = await connect(self._kafka, f"fairlead-bridge-{self.site}")
         stack.push_async_callback(cluster.close)
-        appender = Appender(cluster)
+        # What a ship stores goes over a satellite: compressed, as copies keep their batches' bytes.
+        codec = Codec.ZSTD if self._topology.sites[self.site].kind is SiteKind.SHIP else Codec.NONE
+        appender = Appender(cluster, codec=codec)
         stack.push_async_callback(appender.close)
-        urgent = Appender(cluster, linger=0)  # for alerts, without linger; no log is written by both
+        urgent = Appender(cluster, linger=0, codec=codec)  # for alerts, without linger; no log is written by both
         stack.push_async_callback(urgent.close)
         self._cluster, self._appenders = cluster, (appender, urgent)
         tails = TailReader(cluster)

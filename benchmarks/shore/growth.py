@@ -17,6 +17,7 @@ import datetime as dt
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +31,7 @@ import shore
 from benchmarks.harbour import boxes
 from benchmarks.harness import Say
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.names import is_imo_number
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from shore.delta.commit import conform, create_tables
@@ -44,6 +46,7 @@ LAST_DAY: Final = dt.datetime(2026, 6, 10, tzinfo=dt.UTC)
 JOBS: Final = ("histories", "conditions", "ships", "quality", "containers_now", "alerts_now")
 RATIO: Final = 1.3
 _SHIPS: Final = 20
+_IMO_NUMBERS: Final = tuple(islice(filter(is_imo_number, map(str, range(9_000_000, 10_000_000))), _SHIPS))
 _PORTS: Final = (("tokyo", "JPTYO"), ("singapore", "SGSIN"), ("sydney", "AUSYD"))
 _GROWING: Final = (
     "readings",
@@ -236,7 +239,7 @@ class _Growth:
     def _positions(self, begin: dt.datetime, count: int) -> DataFrame:
         ships = self._lake.spark.range(_SHIPS).withColumnRenamed("id", "ship")
         moments = ships.crossJoin(self._lake.spark.range(count).withColumnRenamed("id", "t"))
-        imo = (F.col("ship") + 9_000_000).cast("string")
+        imo = F.array(*map(F.lit, _IMO_NUMBERS))[F.col("ship")]
         return moments.select(
             F.concat(F.lit("ships."), imo, F.lit(".location")).alias("log"),
             (F.col("t") + 1).alias("log_offset"),
@@ -328,7 +331,7 @@ def _entry(box: str, site: str, at: dt.datetime) -> bytes:
 
 
 def _imo(nth: int) -> str:
-    return str(9_000_000 + nth % _SHIPS)
+    return _IMO_NUMBERS[nth % _SHIPS]
 
 
 def _ship(nth: int) -> str:

@@ -8,6 +8,10 @@ import msgspec
 import pytest
 
 from edge.ingest.classifier import MAX_PAYLOAD_BYTES
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.batch import split
+from fairlead.kafka.protocol.codecs import Codec
+from fairlead.kafka.protocol.types import TopicPartition
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now
 from tests.unit.edge.samples import device, reading, readings_topic
 
@@ -116,3 +120,35 @@ async def test_a_ships_reports_end_in_the_ships_log(fleet: Fleet) -> None:
             assert (bridge.metrics.appended, bridge.metrics.repeats) == (10, 10)
     stored = fleet.read(fleet.ship, f"ships.{fleet.imo}.location")[before:]
     assert [record.value for record in stored] == payloads
+
+
+async def test_a_ship_compresses_what_goes_over_its_satellite_and_a_port_does_not(fleet: Fleet) -> None:
+    box, position = fleet.new_box(), {"vesselIMONumber": fleet.imo}
+    location = f"ships.{fleet.imo}.location"
+    async with fleet.running(fleet.ship) as ship, fleet.running(fleet.port) as port:
+        with fleet.publisher(fleet.ship) as gps, fleet.publisher(fleet.port) as quay:
+            before = await batches(fleet, fleet.ship, location)
+            await gps.publish(
+                f"fairlead/v1/ships/{fleet.imo}/position",
+                msgspec.json.encode(position | {"device": device(1_000, at=now(), name=fleet.ship)}),
+            )
+            await quay.publish(EVENTS, fleet.event("GTIN", box))
+            await quay.readings(box, range(3))
+            await handled(ship, 1)
+            await handled(port, 4)
+
+    assert (await batches(fleet, fleet.ship, location))[len(before) :] == [Codec.ZSTD]
+    assert set(await batches(fleet, fleet.port, fleet.log(box))) == {Codec.NONE}
+
+
+async def batches(fleet: Fleet, site: str, topic: str) -> list[Codec]:
+    """Return the compression of every batch of a log."""
+    log = TopicPartition(topic)
+    async with await Cluster.open(fleet.kafka[site], client_id="batches") as cluster:
+        found, position, end = [], 0, (await cluster.end_offsets([log]))[log]
+        assert isinstance(end, int)
+        while position < end:
+            for view in split((await cluster.fetch({log: position}))[log].records):
+                found.append(view.header.codec)
+                position = view.header.next_offset
+        return found
