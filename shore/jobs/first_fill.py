@@ -9,8 +9,6 @@ Large inputs are left to the batches, whose size is bounded.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from shore.delta.commit import replace_rows
@@ -25,31 +23,15 @@ MOST_BYTES: Final = 64 << 20
 """Of all files of a job's inputs: some two million readings."""
 
 
-def fill_first(context: JobContext, jobs: Sequence[Job]) -> None:
-    """Fill the tables of those jobs that are all empty and whose inputs are small, side by side. Leave each job a
-    checkpoint after the versions of its inputs that the tables were computed from.
+def fill_first(context: JobContext, job: Job) -> None:
+    """Fill the tables of a job if they are all empty and its inputs are small. Leave a checkpoint after the versions of
+    the inputs that the tables were computed from.
 
     A job that was interrupted here, or that Spark fails here, has some of its tables and no checkpoint: its query then
     computes them from all rows, batch by batch.
     """
-    due = [job for job in jobs if _is_due(context, job)]
-    if due:
-        with ThreadPoolExecutor(len(due), "first-fill") as pool:
-            list(pool.map(lambda job: _fill(context, job), due))
-
-
-def _is_due(context: JobContext, job: Job) -> bool:
-    derived = {each.table.name for each in DERIVED}
-    return (
-        not job.reads_logs
-        and derived.issuperset(job.tables)
-        and not has_begun(context.paths, job.name)
-        and all(map(context.lake.is_empty, job.tables))
-        and 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES
-    )
-
-
-def _fill(context: JobContext, job: Job) -> None:
+    if not _is_due(context, job):
+        return
     ends = {name: table_end(context.paths, name) for name in job.inputs}
     versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
@@ -61,3 +43,14 @@ def _fill(context: JobContext, job: Job) -> None:
         logger.warning("its tables are filled batch by batch: %s", job_failure(job.name, str(error)).what)
         return
     write_table_checkpoint(context.paths, job.name, list(ends.values()))
+
+
+def _is_due(context: JobContext, job: Job) -> bool:
+    derived = {each.table.name for each in DERIVED}
+    return (
+        not job.reads_logs
+        and derived.issuperset(job.tables)
+        and not has_begun(context.paths, job.name)
+        and all(map(context.lake.is_empty, job.tables))
+        and 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES
+    )

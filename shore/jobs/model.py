@@ -54,18 +54,16 @@ class Job:
     """One streaming query.
 
     Args:
-        stage: 1 for jobs that read logs. With ``--once`` the jobs of a stage run side by side, and a stage begins when
-            all jobs of the stage before have ended.
         tables: The tables that the job writes.
         interval: The trigger interval of a continuous run, as Spark writes it ("10 seconds").
         query: Builds the query, without name, checkpoint and trigger.
         needed: Whether the job has anything to do for a topology.
         inputs: The tables that the query follows, in the order in which it reads them; empty for jobs that read logs.
-            The checkpoint holds one position for each, in this order (``shore.jobs.state.renew_checkpoint``).
+            With ``--once`` the job begins when the jobs that write them have ended. The checkpoint holds one position
+            for each, in this order (``shore.jobs.state.renew_checkpoint``).
     """
 
     name: str
-    stage: int
     tables: tuple[str, ...]
     interval: str
     query: Callable[[JobContext], DataStreamWriter]
@@ -74,8 +72,8 @@ class Job:
 
     @property
     def reads_logs(self) -> bool:
-        """Whether the job reads logs (stage 1) instead of tables."""
-        return self.stage == 1
+        """Whether the job reads logs instead of tables."""
+        return not self.inputs
 
 
 def new_rows(spark: SparkSession, paths: TablePaths, table: str, **options: str) -> DataFrame:

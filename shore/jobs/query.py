@@ -75,7 +75,7 @@ PAUSES = (1.0, 2.0, 5.0, 15.0, 30.0, 60.0)  # seconds before the first, second, 
 
 
 class NotStarted:
-    """Stands in for the query in a ``QueryHandle`` while the query cannot be started."""
+    """Stands in for the query in a ``QueryHandle`` while the query cannot be started, or where it has nothing to do."""
 
     isActive = False  # Spark's name
     recentProgress: tuple[Any, ...] = ()  # Spark's name
@@ -115,6 +115,11 @@ class QueryHandle:
     def restarted(self, query: StreamingQuery) -> None:
         self.query, self.failed, self.again = query, None, None
         self.starts += 1
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the query has ended without an error."""
+        return self._state == "done"
 
     @property
     def _state(self) -> State:

@@ -8,10 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Literal, cast
+from typing import Literal, Self, cast
 
 import msgspec
 from py4j.protocol import Py4JError
@@ -43,7 +44,7 @@ from shore.jobs.first_fill import fill_first
 from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
-from shore.jobs.state import check_state, renew_checkpoint
+from shore.jobs.state import check_state, has_read_all, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
 from shore.session import check_filesystem, event_log
 from shore.session import close as close_session
@@ -141,16 +142,14 @@ JOBS: dict[str, Job] = {
     for job in (
         Job(
             "readings",
-            1,
             ("readings", "readings_rejected"),
             "10 seconds",
             readings.query,
             lambda topology: bool(topology.moving_streams),
         ),
-        Job("operations", 1, tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
+        Job("operations", tuple(o.table.name for o in OPERATIONS), "10 seconds", operations.query),
         Job(
             "alerts",
-            1,
             ("alerts_ashore",),
             "10 seconds",
             alerts.query,
@@ -158,7 +157,6 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "histories",
-            2,
             ("bookings", "custody"),
             "30 seconds",
             histories.query,
@@ -166,7 +164,6 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "ships",
-            2,
             ("dock_movements", "port_calls", "voyages", "ships_now"),
             "60 seconds",
             ships.query,
@@ -175,7 +172,6 @@ JOBS: dict[str, Job] = {
         # Conditions of an hour may be a minute old, and their merge is the most expensive batch of all.
         Job(
             "conditions",
-            2,
             ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
             "60 seconds",
             conditions.query,
@@ -183,17 +179,15 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "feeds",
-            3,
             ("feeds",),
             "10 seconds",
             feeds.query,
             lambda topology: bool(customers_here(topology)),
             inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
-        Job("quality", 2, ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
-        # These follow tables of stage 2.
-        Job("containers_now", 3, ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
-        Job("alerts_now", 3, ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
+        Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
+        Job("containers_now", ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
+        Job("alerts_now", ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
     )
 }
 PROMPT = {"readings": "2 seconds", "operations": "2 seconds", "feeds": "1 second"}
@@ -276,7 +270,7 @@ def run(
             readers = [job.name for job in JOBS.values() if not job.reads_logs]
             upkeep = Maintenance(topology, topology.shore, folder, paths, readers)
             with upkeep.running(spark) if not once else contextlib.nullcontext():
-                _run_stages(context, site, chosen, once, reporter, stop)
+                _run_jobs(context, site, chosen, once, reporter, stop)
         if lease is not None:
             lease.check()
         if once and interrupted.is_set():
@@ -324,7 +318,7 @@ def own_session(folder: Path, shore: Shore, settings: Mapping[str, str] | None =
         close_session(session)
 
 
-def _run_stages(
+def _run_jobs(
     context: JobContext,
     site: RotatingEndpoint,
     jobs: Sequence[Job],
@@ -332,38 +326,79 @@ def _run_stages(
     reporter: StatusReporter,
     stop: threading.Event,
 ) -> None:
-    stages = [[job for job in jobs if job.stage == stage] for stage in sorted({job.stage for job in jobs})]
-    if not once:
-        stages = [list(jobs)]
-
     def start(job: Job) -> StreamingQuery:
         return start_query(replace(context, endpoint=site.renew(job.name)), job, once)
 
+    def begin_once(job: Job) -> QueryHandle:
+        fill_first(context, job)
+        return QueryHandle(job, start(job))
+
     reporter.show()
-    for stage in stages:
-        running: list[QueryHandle] = []
+    running: list[QueryHandle] = []
+    with JobOrder(jobs if once else (), begin_once, running) as order:
         try:
-            if once and not stop.is_set():
-                fill_first(context, stage)
-            for job in stage:
-                if not stop.is_set():
-                    running.append(_begin(job, start, once))
-            wait_for_queries(running, reporter, stop, start, forever=not once, passing=site.has_changed)
+            if not once:
+                running += [_begin(job, start) for job in jobs if not stop.is_set()]
+            wait_for_queries(
+                running, reporter, stop, start, more=order.advance, forever=not once, passing=site.has_changed
+            )
         except BaseException as error:
             reporter.fail(error)
             raise
-        finally:
-            for one in running:
-                one.query.stop()
     reporter.finish("stopped" if stop.is_set() else "done")
 
 
-def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> QueryHandle:
-    """Start a job for the first time. In a continuous run, schedule a retry where the error may pass by itself."""
+class JobOrder:
+    """Begins each of some jobs when those that write its inputs have ended. On exit, stops all queries.
+
+    Args:
+        begin: Begins a job; called in a thread of its own, so that jobs begin side by side.
+        running: Receives the query of each job that has begun.
+    """
+
+    def __init__(self, jobs: Sequence[Job], begin: Callable[[Job], QueryHandle], running: list[QueryHandle]) -> None:
+        self._begin = begin
+        self._running = running
+        self._waiting = list(jobs)
+        self._beginning: dict[str, tuple[Job, Future[QueryHandle]]] = {}
+        self._pool = ThreadPoolExecutor(max(len(jobs), 1), "begin")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        for _, future in self._beginning.values():
+            if not future.cancelled() and future.exception() is None:
+                self._running.append(future.result())
+        for one in self._running:
+            one.query.stop()
+
+    def advance(self) -> bool:
+        """Begin the jobs that can begin now. Return whether any job has not begun yet.
+
+        Raises:
+            FairleadError: a job could not begin.
+        """
+        for job, future in list(self._beginning.values()):
+            if future.done():
+                del self._beginning[job.name]
+                self._running.append(future.result())
+        unfinished = [*self._waiting, *(job for job, _ in self._beginning.values())]
+        unfinished += [one.job for one in self._running if not one.is_done]
+        awaited = {table for job in unfinished for table in job.tables}
+        for job in [job for job in self._waiting if awaited.isdisjoint(job.inputs)]:
+            self._waiting.remove(job)
+            self._beginning[job.name] = job, self._pool.submit(self._begin, job)
+        return bool(self._waiting or self._beginning)
+
+
+def _begin(job: Job, start: Callable[[Job], StreamingQuery]) -> QueryHandle:
+    """Start a job of a continuous run for the first time. Schedule a retry where the error may pass by itself."""
     try:
         return QueryHandle(job, start(job))
     except JobFailedError as error:
-        if once or not error.passing:
+        if not error.passing:
             raise
         put_off = QueryHandle(job, cast(StreamingQuery, NotStarted()))
         put_off.fail(error, now=time.monotonic())
@@ -373,6 +408,9 @@ def _begin(job: Job, start: Callable[[Job], StreamingQuery], once: bool) -> Quer
 def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     """Start a job's query. Retriable errors of Spark, such as slow workers, get up to ``MAX_STARTS`` attempts.
 
+    With ``once``, the query of a job that has read all of its inputs is built but not started: to find nothing new,
+    Spark would read the log of each input, which takes a second or two.
+
     Raises:
         JobFailedError: Spark cannot start it. In a continuous run, also where a site or storage does not answer.
         FairleadError: any other error of the job's own.
@@ -381,6 +419,8 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
         try:
             renew_checkpoint(context.paths, job)
             writer = job.query(context).queryName(job.name)
+            if once and has_read_all(context.paths, job):
+                return cast(StreamingQuery, NotStarted())
             writer = writer.option("checkpointLocation", context.paths.checkpoint(job.name))
             writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=job.interval)
             return writer.start()
@@ -402,6 +442,7 @@ def wait_for_queries(
     stop: threading.Event,
     start: Callable[[Job], StreamingQuery],
     *,
+    more: Callable[[], bool] = lambda: False,
     forever: bool = False,
     passing: Callable[[str], bool] = lambda _job: False,
 ) -> None:
@@ -413,15 +454,17 @@ def wait_for_queries(
     has failed for good does not stop the others: its error is raised when no other is left, or at the end.
 
     Args:
+        more: Called at each look; may add to ``running``, and returns whether it will add more.
         passing: Whether any error of this job may have passed, because the endpoint that it starts with has changed.
 
     Raises:
         JobFailedError: the first job that failed for good.
     """
     while not stop.is_set():
+        expected = more()
         for one in running:
             _tend(one, start, forever=forever, passing=passing)
-        active = any(one.query.isActive or one.again is not None for one in running)
+        active = expected or any(one.query.isActive or one.again is not None for one in running)
         reporter.refresh(running, now=not active)
         if not active and all(one.failed is not None or one.query.exception() is None for one in running):
             break

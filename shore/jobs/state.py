@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
-from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_ids
+from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_end, table_ids
 from shore.jobs.model import Job
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -75,6 +75,22 @@ def renew_checkpoint(paths: TablePaths, job: Job) -> None:
     if not alike:
         aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
         logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
+
+
+def has_read_all(paths: TablePaths, job: Job) -> bool:
+    """Return whether the job has read every commit of all its inputs. Always False for jobs that read logs.
+
+    Raises:
+        CheckpointDamagedError: a file of the checkpoint cannot be read.
+    """
+    checkpoint = read_checkpoint(paths, job.name) if job.inputs else None
+    if checkpoint is None or checkpoint.under_way or len(checkpoint.tables) != len(job.inputs):
+        return False
+    ends = (table_end(paths, name) for name in job.inputs)
+    return all(
+        (position.table_id, position.version) == (end.table_id, end.version) and not position.snapshot
+        for position, end in zip(checkpoint.tables, ends, strict=True)
+    )
 
 
 def _check_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint, ids: dict[str, str]) -> None:

@@ -1,0 +1,137 @@
+"""In which order the jobs of a run with ``--once`` begin, and which of them have nothing to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from shore.errors import JobFailedError
+from shore.jobs.checkpoint import table_end, write_checkpoint, write_table_checkpoint
+from shore.jobs.model import Job
+from shore.jobs.query import QueryHandle
+from shore.jobs.runner import JOBS, JobOrder, wait_for_queries
+from shore.jobs.state import has_read_all
+from shore.paths import TablePaths
+from shore.tables import TABLES
+from tests.support.deltars import create
+
+
+class Query:
+    """A streaming query that ends when it is told to."""
+
+    recentProgress: tuple[Any, ...] = ()
+
+    def __init__(self) -> None:
+        self.isActive = True  # Spark's name
+        self.stopped = False
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.isActive, self.stopped = False, True
+
+
+def job(name: str, *inputs: str) -> Job:
+    return Job(name, (f"{name}_table",), "1 second", cast(Any, None), inputs=tuple(f"{each}_table" for each in inputs))
+
+
+class Fleet:
+    """Jobs whose queries the test ends, in the order in which they began."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs = jobs
+        self.running: list[QueryHandle] = []
+        self.queries: dict[str, Query] = {}
+        self.begun = threading.Condition()
+
+    def begin(self, each: Job) -> QueryHandle:
+        with self.begun:
+            self.queries[each.name] = Query()
+            self.begun.notify_all()
+        return QueryHandle(each, cast(Any, self.queries[each.name]))
+
+    def wait(self, order: JobOrder, names: Sequence[str]) -> None:
+        """Wait until exactly these jobs have begun."""
+        order.advance()
+        with self.begun:
+            assert self.begun.wait_for(lambda: set(names) <= self.queries.keys(), timeout=30)
+        while {one.job.name for one in self.running} != set(names):
+            order.advance()
+        assert sorted(self.queries) == sorted(names)
+
+
+def test_a_job_begins_when_those_that_write_its_inputs_have_ended() -> None:
+    fleet = Fleet(job("hours", "readings"), job("readings"), job("now", "hours", "events"), job("events"))
+    with JobOrder(fleet.jobs, fleet.begin, fleet.running) as order:
+        fleet.wait(order, ["readings", "events"])
+        fleet.queries["readings"].isActive = False
+        fleet.wait(order, ["readings", "events", "hours"])
+        fleet.queries["hours"].isActive = False
+        assert order.advance()
+        assert "now" not in fleet.queries
+        fleet.queries["events"].isActive = False
+        fleet.wait(order, ["readings", "events", "hours", "now"])
+        assert not order.advance()
+    assert all(query.stopped for query in fleet.queries.values())
+
+
+def test_inputs_that_no_job_of_the_run_writes_are_not_waited_for() -> None:
+    fleet = Fleet(job("now", "hours"))
+    with JobOrder(fleet.jobs, fleet.begin, fleet.running) as order:
+        fleet.wait(order, ["now"])
+
+
+def test_a_job_that_cannot_begin_ends_the_run_and_stops_the_others() -> None:
+    fleet = Fleet(job("readings"), job("events"))
+
+    def begin(each: Job) -> QueryHandle:
+        if each.name == "events":
+            with fleet.begun:
+                assert fleet.begun.wait_for(lambda: "readings" in fleet.queries, timeout=30)
+            raise JobFailedError("job events failed: no reason", job="events")
+        return fleet.begin(each)
+
+    with pytest.raises(JobFailedError, match="job events failed"):
+        run(fleet, begin)
+    assert fleet.queries["readings"].stopped
+
+
+def run(fleet: Fleet, begin: Callable[[Job], QueryHandle]) -> None:
+    class Reporter:
+        def refresh(self, running: object, *, now: bool = False) -> None: ...
+
+    with JobOrder(fleet.jobs, begin, fleet.running) as order:
+        reporter, start = cast(Any, Reporter()), cast(Any, None)
+        wait_for_queries(fleet.running, reporter, threading.Event(), start, more=order.advance)
+
+
+def test_a_job_whose_checkpoint_is_at_the_ends_of_its_inputs_has_read_all(tmp_path: Path) -> None:
+    paths, follower = TablePaths.of(tmp_path), JOBS["quality"]
+    for name in follower.inputs:
+        create(TABLES[name], paths.table(name))
+    assert not has_read_all(paths, follower), "it has no checkpoint"
+    ends = [table_end(paths, name) for name in follower.inputs]
+    write_table_checkpoint(paths, follower.name, ends)
+    assert has_read_all(paths, follower)
+    (tmp_path / "checkpoints" / follower.name / "commits" / "0").unlink()
+    assert not has_read_all(paths, follower), "a batch was interrupted"
+
+
+def test_a_commit_after_the_checkpoint_is_news(tmp_path: Path) -> None:
+    paths, follower = TablePaths.of(tmp_path), JOBS["quality"]
+    for name in follower.inputs:
+        create(TABLES[name], paths.table(name))
+    first, second = (table_end(paths, name) for name in follower.inputs)
+    behind = type(second)(second.table_id, second.version - 1, second.index, second.snapshot)
+    write_table_checkpoint(paths, follower.name, [first, behind])
+    assert not has_read_all(paths, follower)
+
+
+def test_what_logs_have_is_not_known_without_asking_them(tmp_path: Path) -> None:
+    write_checkpoint(TablePaths.of(tmp_path), "readings", {}, "{}")
+    assert not has_read_all(TablePaths.of(tmp_path), JOBS["readings"])
