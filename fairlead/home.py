@@ -13,12 +13,12 @@ import platformdirs
 
 def home() -> Path:
     """Return the folder of all topologies' state; does not create it."""
-    return Path(os.environ.get("FAIRLEAD_HOME") or platformdirs.user_state_path("fairlead"))
+    return Path(os.environ.get("FAIRLEAD_HOME") or platformdirs.user_state_path("fairlead")).absolute()
 
 
 def cache() -> Path:
     """Return the folder of downloads that are fetched only once; does not create it."""
-    return Path(os.environ.get("FAIRLEAD_CACHE") or platformdirs.user_cache_path("fairlead"))
+    return Path(os.environ.get("FAIRLEAD_CACHE") or platformdirs.user_cache_path("fairlead")).absolute()
 
 
 def private_folder(folder: Path) -> Path:

@@ -22,7 +22,7 @@ class TablePaths:
 
     @classmethod
     def of(cls, folder: Path, storage: str | None = None) -> TablePaths:
-        return cls(storage.rstrip("/") if storage else str(folder))
+        return cls(storage.rstrip("/") if storage else str(folder.absolute()))
 
     @property
     def is_local(self) -> bool:

@@ -95,6 +95,7 @@ def test_any_division_any_order_and_any_repeat_give_the_same_tables(
     shore.check()
 
 
+@pytest.mark.long
 def test_late_readings_join_and_split_sessions(spark: SparkSession, tmp_path: Path) -> None:
     shore = Shore(spark, str(tmp_path))
 

@@ -106,6 +106,7 @@ def test_every_table_is_what_its_inputs_give(lake: Lake, topology: Topology) -> 
         assert check_reference(name, lake, topology).same is True
 
 
+@pytest.mark.long
 def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: Lake, topology: Topology) -> None:
     """This holds for derived tables with a time column and without one."""
     for name, column, value in (("conditions", "readings", 777), ("custody", "holder", "nobody")):
@@ -224,6 +225,7 @@ def test_a_customers_table_that_cannot_be_read_says_how_to_have_it_again(spark: 
     assert "rebuild" not in check.notes[0]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("lost", [pytest.param(False, marks=pytest.mark.chaos), True])
 def test_a_jobs_tables_are_rebuilt(lake: Lake, topology: Topology, lost: bool) -> None:
     job = job_of("conditions")

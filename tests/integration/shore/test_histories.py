@@ -197,6 +197,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     ]
 
 
+@pytest.mark.long
 def test_the_query_follows_its_inputs_and_another_topology(spark: SparkSession, fleet: FleetLake) -> None:
     context = JobContext(topology(), cast(Any, None), fleet.paths, spark, 1000)
 

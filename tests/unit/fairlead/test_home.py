@@ -13,7 +13,7 @@ import pytest
 import shore.session
 from edge.metrics import write_snapshot
 from fairlead.cli.commands import bridge
-from fairlead.home import private_folder
+from fairlead.home import cache, home, private_folder
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from replication import replicator
@@ -87,3 +87,11 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     shared.mkdir(mode=0o755)
     assert private_folder(shared / "own").stat().st_mode & 0o777 == 0o700
     assert shared.stat().st_mode & 0o777 == 0o755
+
+
+def test_relative_folders_are_those_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FAIRLEAD_HOME", "state")
+    monkeypatch.setenv("FAIRLEAD_CACHE", "cache")
+    assert (home(), cache()) == (tmp_path / "state", tmp_path / "cache")
+    assert TablePaths.of(Path("state")).table("readings") == str(tmp_path / "state/delta/readings")

@@ -9,7 +9,7 @@ from tests.integration.shore.feeds.random_histories import random_history
 from tests.integration.shore.feeds.scenarios import Scenario, play
 from tests.integration.shore.feeds.told_histories import told_histories
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 SCENARIOS: dict[str, Scenario] = told_histories() | {
     f"random history {seed}": random_history(seed) for seed in range(25)
