@@ -7,7 +7,10 @@ change no data in Delta's words), so all that grows is what a query might read. 
 minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in one
 Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
 
-``ratio_worst`` is the largest ratio of a job's CPU at the longest history to that at the shortest.
+``ratio_worst`` is the largest ratio of a job's CPU at the longest history to that at the shortest. ``cores_used`` is
+what the jobs use of a core at the longest history, each at its interval and with news every time.
+``follows_within_seconds`` is the longest time from a reading's row to the tables that follow from it: the interval of
+the slowest job, and its batch.
 """
 
 from __future__ import annotations
@@ -36,6 +39,7 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from shore.delta.commit import conform, create_tables
 from shore.delta.lake import Lake
+from shore.jobs.runner import JOBS as RUN
 from shore.paths import TablePaths
 from shore.session import close, spark
 from shore.tables import TABLES
@@ -45,6 +49,8 @@ DAY: Final = dt.timedelta(days=1)
 LAST_DAY: Final = dt.datetime(2026, 6, 10, tzinfo=dt.UTC)
 JOBS: Final = ("histories", "conditions", "ships", "quality", "containers_now", "alerts_now")
 RATIO: Final = 1.3
+CORES: Final = 0.6
+FOLLOWS: Final = 60
 _SHIPS: Final = 20
 _IMO_NUMBERS: Final = tuple(islice(filter(is_imo_number, map(str, range(9_000_000, 10_000_000))), _SHIPS))
 _PORTS: Final = (("tokyo", "JPTYO"), ("singapore", "SGSIN"), ("sydney", "AUSYD"))
@@ -117,6 +123,8 @@ class _Growth:
                             found[job][str(days)] = {"cpu_seconds": round(cpu, 2), "seconds": round(seconds, 2)}
             self._say(f"{days} days: { {job: each[str(days)] for job, each in found.items()} }")
         first, last = str(lengths[0]), str(lengths[-1])
+        newest = {job: each[last] for job, each in found.items()}
+        pauses = {job: int(RUN[job].interval.split()[0]) for job in JOBS}
         ratios = {job: round(each[last]["cpu_seconds"] / each[first]["cpu_seconds"], 2) for job, each in found.items()}
         return {
             "boxes": len(self._boxes),
@@ -125,7 +133,9 @@ class _Growth:
             "triggers": found,
             "ratios": ratios,
             "ratio_worst": max(ratios.values()),
-            "target": {"ratio_worst": RATIO},
+            "cores_used": round(sum(newest[job]["cpu_seconds"] / pauses[job] for job in JOBS), 2),
+            "follows_within_seconds": round(max(newest[job]["seconds"] + pauses[job] for job in JOBS), 1),
+            "target": {"ratio_worst": RATIO, "cores_used": CORES, "follows_within_seconds": FOLLOWS},
         }
 
     def _run(self, jobs: Sequence[str]) -> tuple[float, float]:
@@ -191,6 +201,8 @@ class _Growth:
         self._append("positions", ships.where(at).withColumn("log_offset", F.col("log_offset") + 1_000_000 + since))
         alerts = self._alerts(begin).limit(2)
         self._append("alerts", alerts.withColumn("alert_id", F.concat("alert_id", F.lit(f"-{self._minute}"))))
+        changed = self._bookings().limit(2).withColumn("record_date_time", F.lit(begin).cast("timestamp"))
+        self._append("booking_changes", changed.withColumn("log_offset", F.col("log_offset") + 1_000_000 + since))
 
     def _append(self, name: str, rows: DataFrame) -> None:
         conform(rows, TABLES[name]).coalesce(1).write.format("delta").mode("append").save(self._lake.paths.table(name))

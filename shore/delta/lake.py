@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_
@@ -12,6 +13,7 @@ import pyarrow as pa
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.util import inheritable_thread_target
 
 from shore.delta.diff import EXTRA
 from shore.delta.lease import check_lease
@@ -90,6 +92,16 @@ class Lake:
         reader = self.spark.readStream.format("delta").option("readChangeFeed", "true").options(**options)
         found: DataFrame = reader.load(self.paths.table(table))
         return found
+
+    def side_by_side(self, *updates: Callable[[], None]) -> None:
+        """Run updates of different tables, two at a time: most of a small update is planning, which uses one core.
+
+        They belong to the batch that calls this: its query stops them. Raises the first error when all have ended.
+        """
+        of_this_batch = inheritable_thread_target(self.spark)
+        with ThreadPoolExecutor(2, "update") as pool:
+            for done in [pool.submit(of_this_batch(update)) for update in updates]:
+                done.result()
 
     def is_empty(self, table: str) -> bool:
         """Return whether the table's newest version has no files."""

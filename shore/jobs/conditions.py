@@ -51,6 +51,7 @@ _MONTHS: Final = """r.window_end between date_trunc('day', s.low) + interval 1 d
 _WINDOWS: Final = f"case r.window_hours when 1 then {_HOURS} when 24 then {_DAYS} else {_MONTHS} end"
 # What is read of the two tables: the rows in scope, the hours for 24-hour windows, the days for 30-day windows.
 _AROUND: Final = """r.window_end between s.low - interval 22 hours and s.high + interval 24 hours"""
+_OF_MONTHS: Final = "(window_hours = 24 and whole_day or window_hours = 720)"
 _AROUND_MONTHS: Final = f"""case when coalesce(r.whole_day, false) or r.window_hours = 720
     then r.window_end between date_trunc('day', s.low) - interval 28 days
         and date_trunc('day', s.high) + interval 30 days
@@ -127,10 +128,12 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     readings = lake.read("readings").select(*USED)
     near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
     fresh = computed(hours_of(hours, readings.where(near.of()), activation_energy))
-    update_conditions(lake, touched, conditions.hour_rows(fresh))
-    update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy))
-    update_excursions(lake, touched, fresh)
-    update_outlook(batch, lake)
+    lake.side_by_side(
+        lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy)),
+        lambda: update_excursions(lake, touched, fresh),
+        lambda: update_conditions(lake, touched, conditions.hour_rows(fresh)),
+        lambda: update_outlook(batch, lake),
+    )
 
 
 def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
@@ -143,13 +146,16 @@ def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
 
 def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them."""
-    near = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
-    stored = computed(within(lake.read(MKT.name).where(near.of()), touched.spans, _AROUND_MONTHS))
+    near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
+    months = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
+    # Of 30 days only one row in 25 is needed: the literals keep the others out of the join.
+    rows = lake.read(MKT.name).where(near.of() | (F.expr(_OF_MONTHS) & months.of()))
+    stored = computed(within(rows, touched.spans, _AROUND_MONTHS))
     units = computed(_units(stored, touched, fresh))
     days = computed(within(mkt.day_rows(units), touched.spans, _DAYS))
     whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
-    rows = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
-    _replace_windows(lake, MKT, touched, stored, rows, after=30 * DAY)
+    made = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+    _replace_windows(lake, MKT, touched, stored, made, after=30 * DAY)
 
 
 def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:

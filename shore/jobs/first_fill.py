@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from shore.delta.commit import replace_rows
+from shore.delta.commit import conform
 from shore.jobs.checkpoint import has_begun, table_end, write_table_checkpoint
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import SPARK_ERRORS, job_failure
@@ -38,7 +38,8 @@ def fill_first(context: JobContext, job: Job) -> None:
     try:
         for each in DERIVED:
             if each.table.name in job.tables:
-                replace_rows(lake, each.table, lake.expected_rows(each, context.topology, versions))
+                rows = lake.expected_rows(each, context.topology, versions)
+                lake.append(each.table.name, conform(rows, each.table))  # without rows too: to count them costs as much
     except SPARK_ERRORS as error:
         logger.warning("its tables are filled batch by batch: %s", job_failure(job.name, str(error)).what)
         return

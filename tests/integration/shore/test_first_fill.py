@@ -62,7 +62,7 @@ def test_else_the_query_fills_batch_by_batch(
     if reason == "large":
         monkeypatch.setattr(first_fill, "MOST_BYTES", 1)
     else:
-        monkeypatch.setattr(first_fill, "replace_rows", fail)
+        monkeypatch.setattr(first_fill, "conform", fail)
     fill(world)
     assert shore_of.run("readings", "conditions")["conditions"].batches == 1
     check_derived(TablePaths.of(shore_of.folder))
