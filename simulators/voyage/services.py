@@ -100,8 +100,8 @@ def voyage_services(
     """
     with (
         link_network(context, trip, settings, tell) as network,
-        background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
         shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
+        background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
     ):
         yield VoyageServices(network, check, shore, phases)
 
