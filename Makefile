@@ -29,7 +29,7 @@ help: ## this list
 demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, with its report in build/demo
 	tools/demo.sh
 
-test: check $(READY_FOR_TESTS) ## make check, then the tests against real brokers (about 20 minutes on two cores)
+test: check $(READY_FOR_TESTS) ## make check, then the tests against real brokers (12 to 25 minutes on two cores)
 	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --durations 40 --durations-min 10
 
 test-long: $(READY_FOR_TESTS) ## what make test leaves out because it takes longer: voyages with trouble, port calls, Spark's crashes
