@@ -138,6 +138,7 @@ def test_a_container_that_recovers_after_hours_of_silence(spark: SparkSession, t
     shore.check()
 
 
+@pytest.mark.long
 def test_a_late_reading_leaves_other_sessions_and_hours_alone(spark: SparkSession, tmp_path: Path) -> None:
     shore = Shore(spark, str(tmp_path))
     shore.take([reading(box, day * 1440 + m, 9.0) for box in "AB" for day in range(3) for m in (0, 10)])
