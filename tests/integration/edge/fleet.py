@@ -171,6 +171,8 @@ class Publisher:
         await until(self._client.is_connected, what="the device's connection")
         sent = [self._client.publish(topic, payload, 1) for payload in payloads]
         for one in sent:
+            if one.rc == paho.MQTT_ERR_NO_CONN:  # it has just been lost: paho keeps the message and sends it again
+                one.rc = paho.MQTT_ERR_SUCCESS
             await asyncio.to_thread(one.wait_for_publish, PATIENCE)
             assert one.is_published()
         self.published += len(sent)
