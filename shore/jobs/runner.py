@@ -360,7 +360,7 @@ class JobOrder:
         self._begin = begin
         self._running = running
         self._waiting = list(jobs)
-        self._beginning: dict[str, tuple[Job, Future[QueryHandle]]] = {}
+        self._beginning: dict[Job, Future[QueryHandle]] = {}
         self._pool = ThreadPoolExecutor(max(len(jobs), 1), "begin")
 
     def __enter__(self) -> Self:
@@ -368,7 +368,7 @@ class JobOrder:
 
     def __exit__(self, *error: object) -> None:
         self._pool.shutdown(cancel_futures=True)
-        for _, future in self._beginning.values():
+        for future in self._beginning.values():
             if not future.cancelled() and future.exception() is None:
                 self._running.append(future.result())
         for one in self._running:
@@ -380,16 +380,15 @@ class JobOrder:
         Raises:
             FairleadError: a job could not begin.
         """
-        for job, future in list(self._beginning.values()):
+        for job, future in list(self._beginning.items()):
             if future.done():
-                del self._beginning[job.name]
+                del self._beginning[job]
                 self._running.append(future.result())
-        unfinished = [*self._waiting, *(job for job, _ in self._beginning.values())]
-        unfinished += [one.job for one in self._running if not one.is_done]
+        unfinished = [*self._waiting, *self._beginning, *(one.job for one in self._running if not one.is_done)]
         awaited = {table for job in unfinished for table in job.tables}
         for job in [job for job in self._waiting if awaited.isdisjoint(job.inputs)]:
             self._waiting.remove(job)
-            self._beginning[job.name] = job, self._pool.submit(self._begin, job)
+            self._beginning[job] = self._pool.submit(self._begin, job)
         return bool(self._waiting or self._beginning)
 
 

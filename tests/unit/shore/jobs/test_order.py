@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
@@ -96,18 +98,13 @@ def test_a_job_that_cannot_begin_ends_the_run_and_stops_the_others() -> None:
             raise JobFailedError("job events failed: no reason", job="events")
         return fleet.begin(each)
 
-    with pytest.raises(JobFailedError, match="job events failed"):
-        run(fleet, begin)
+    reporter, stop, start = cast(Any, Mock()), threading.Event(), cast(Any, None)
+    with (
+        pytest.raises(JobFailedError, match="job events failed"),
+        JobOrder(fleet.jobs, begin, fleet.running) as order,
+    ):
+        wait_for_queries(fleet.running, reporter, stop, start, more=order.advance)
     assert fleet.queries["readings"].stopped
-
-
-def run(fleet: Fleet, begin: Callable[[Job], QueryHandle]) -> None:
-    class Reporter:
-        def refresh(self, running: object, *, now: bool = False) -> None: ...
-
-    with JobOrder(fleet.jobs, begin, fleet.running) as order:
-        reporter, start = cast(Any, Reporter()), cast(Any, None)
-        wait_for_queries(fleet.running, reporter, threading.Event(), start, more=order.advance)
 
 
 def test_a_job_whose_checkpoint_is_at_the_ends_of_its_inputs_has_read_all(tmp_path: Path) -> None:
@@ -127,8 +124,7 @@ def test_a_commit_after_the_checkpoint_is_news(tmp_path: Path) -> None:
     for name in follower.inputs:
         create(TABLES[name], paths.table(name))
     first, second = (table_end(paths, name) for name in follower.inputs)
-    behind = type(second)(second.table_id, second.version - 1, second.index, second.snapshot)
-    write_table_checkpoint(paths, follower.name, [first, behind])
+    write_table_checkpoint(paths, follower.name, [first, replace(second, version=second.version - 1)])
     assert not has_read_all(paths, follower)
 
 
