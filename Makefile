@@ -32,8 +32,9 @@ demo: $(READY) ## the duck voyage on real brokers, from sensor to Delta table, w
 test: check $(READY_FOR_TESTS) ## make check, then the tests against real brokers (12 to 25 minutes on two cores)
 	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --durations 40 --durations-min 10
 
-test-long: $(READY_FOR_TESTS) ## what make test leaves out because it takes longer: voyages with trouble, port calls, Spark's crashes
+test-long: $(READY_FOR_TESTS) ## what make test leaves out because it takes longer: voyages with trouble, port calls, Spark's crashes; containers where docker runs
 	tools/scratch.sh $(BIN)/pytest -m "long and not chaos and not containers" -n $(TEST_WORKERS) --durations 40 --durations-min 10
+	if docker info >/dev/null 2>&1; then $(MAKE) image containers; else echo "no docker engine here: the suites in containers are left out"; fi
 
 check: $(READY) ## style, types, and which folder imports which
 	$(BIN)/ruff check
