@@ -337,6 +337,18 @@ class Cluster:
 
         return await self.per_leader(logs, ask)
 
+    async def log_sizes(self, logs: Collection[TP]) -> dict[TP, int | BrokerError | None]:
+        """Return the bytes of each log on its leader's disk (DescribeLogDirs; needs DESCRIBE on the cluster).
+
+        None for a log on a disk that is offline. ``BrokerError`` for each log of a leader that does not allow it.
+        """
+
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int | None]]:
+            answer = await self.control(node, admin_codec.log_dirs_request(part))
+            return {log: (answer.error_code, answer.sizes.get(log)) for log in part}
+
+        return await self.per_leader(logs, ask)
+
     async def topic_settings(self, topics: Collection[str], names: Collection[str]) -> dict[str, dict[str, str]]:
         """Return these settings of these topics, as they are in effect; needs DESCRIBE_CONFIGS on each topic.
 

@@ -1,8 +1,8 @@
-"""Requests about topic settings, deletion of a topic by its id, and client quotas. Pure.
+"""Requests about topic settings, sizes on disk, deletion of a topic by its id, and client quotas. Pure.
 
 DescribeConfigs asks for a few named settings of many topics: six settings of a topic are about 250 bytes, all of them 3
-KB. confluent-kafka 2.16.1 has no DescribeClientQuotas and no AlterClientQuotas. These requests read and set only quotas
-of users, never those of client ids.
+KB. confluent-kafka 2.16.1 has no DescribeLogDirs, DescribeClientQuotas and AlterClientQuotas. The requests about quotas
+read and set only those of users, never those of client ids.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.kafka.protocol.coding import NO_TAGS, FieldReader, Question, count, text
+from fairlead.kafka.protocol.types import TP
 from fairlead.kafka.protocol.versions import (
     ALTER_CLIENT_QUOTAS,
     DELETE_TOPICS,
     DESCRIBE_CLIENT_QUOTAS,
     DESCRIBE_CONFIGS,
+    DESCRIBE_LOG_DIRS,
 )
 
 TOPIC: Final = b"\2"  # Kafka's number for this resource type
@@ -126,6 +128,49 @@ def _place(reader: FieldReader) -> tuple[str | None, int]:
     (source,) = reader.unpack(_I8)
     reader.tags()
     return value, source
+
+
+class LogDirs(NamedTuple):
+    """The bytes of each log on one broker's disks; an error code other than 0 says why there are none."""
+
+    error_code: int
+    sizes: dict[TP, int]
+
+
+_SIZE: Final = struct.Struct(">iqq?")  # partition, bytes, lag of a copy that moves between disks, whether it is one
+_ROOM: Final = struct.Struct(">qq")  # of the disk: all, free
+
+
+def log_dirs_request(logs: Collection[TP]) -> Question[LogDirs]:
+    """Ask a broker for the sizes of these logs. The answer leaves out logs that the broker has no copy of."""
+    partitions: dict[str, list[int]] = {}
+    for log in logs:
+        partitions.setdefault(log.topic, []).append(log.partition)
+    body = bytearray(count(len(partitions)))
+    for topic, numbers in partitions.items():
+        body += text(topic) + count(len(numbers)) + b"".join(map(_I32.pack, numbers)) + NO_TAGS
+    return Question(*DESCRIBE_LOG_DIRS, bytes(body) + NO_TAGS, _log_dirs)
+
+
+def _log_dirs(body: memoryview) -> LogDirs:
+    reader = FieldReader(body)
+    reader.unpack(_I32)  # throttle time
+    (code,) = reader.unpack(_I16)
+    sizes: dict[TP, int] = {}
+    for _ in range(reader.count()):
+        reader.unpack(_I16)  # of one disk: an offline disk lists no logs
+        reader.blob()  # path
+        for _ in range(reader.count()):
+            topic = reader.text() or ""
+            for _ in range(reader.count()):
+                partition, size, _, future = reader.unpack(_SIZE)
+                reader.tags()
+                if not future:
+                    sizes[TP(topic, partition)] = size
+            reader.tags()
+        reader.unpack(_ROOM)
+        reader.tags()
+    return LogDirs(code, sizes)
 
 
 Limits = Mapping[str, float]
