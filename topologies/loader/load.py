@@ -35,12 +35,13 @@ def shipped() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.yaml")) if not file.name.endswith(".local.yaml")}
 
 
-def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ) -> Topology:
+def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ, content: str | None = None) -> Topology:
     """Load and check a topology. Add the default streams of shipping if it has ships or ports.
 
     Args:
         path_or_name: Name of a shipped topology, or a YAML file (anything with a suffix or a folder in it).
         env: Environment variables that may override parts of it.
+        content: The text to use instead of the file's, to check a change before it is written.
 
     Raises:
         TopologyErrors: the topology or an override has mistakes; all of them are in the error.
@@ -51,7 +52,8 @@ def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ) -> To
     path = locate(path_or_name)
     shown = str(path) if path.stem != str(path_or_name) else path.name
     overrides: dict[Path, ParsedFile] = {}
-    content = _text(path, ours=path in shipped().values())
+    if content is None:
+        content = _text(path, ours=path in shipped().values())
     for file in (path.parent / f"{path.stem}.local.yaml", Path(f"{path.stem}.local.yaml")):
         if file.is_file():
             overrides.setdefault(file.resolve(), read_yaml(_text(file), str(file)))
