@@ -79,6 +79,12 @@ COMMANDS: Final = {
         "Fill Delta tables and customers' feeds from the topics, with PySpark.",
         OPERATE,
     ),
+    "stream": Entry(
+        "fairlead.cli.commands.stream",
+        "app",
+        "Show streams with their records, bytes, retention, access and consumer groups; set, delete.",
+        OPERATE,
+    ),
     "link": Entry(
         "fairlead.cli.commands.link",
         "app",

@@ -164,6 +164,16 @@ def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
     return tell
 
 
+def size(count: int) -> str:
+    """Format bytes for people: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
+    value, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if value < 1000:
+            break
+        value, unit = value / 1000, larger
+    return f"{value:,.0f} {unit}" if unit in ("B", "kB") else f"{value:,.1f} {unit}"
+
+
 def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:
     """Print a result: ``data`` as JSON for a program, or ``render()`` for a person."""
     if as_json:

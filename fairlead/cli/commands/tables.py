@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fairlead.cli.commands.context import JsonOption, TopologyOption
-from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error
+from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error, size
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
 from shore.delta.table_errors import missing_table_error
@@ -158,16 +158,6 @@ def text(value: Any, *, rounded: bool = True) -> str:
         return f"{value:.6g}" if rounded else repr(value)
     as_plain = plain(value)
     return as_plain if isinstance(as_plain, str) else json.dumps(as_plain, default=str)
-
-
-def size(count: int) -> str:
-    """Format bytes for people: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
-    value, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if value < 1000:
-            break
-        value, unit = value / 1000, larger
-    return f"{value:,.0f} {unit}" if unit in ("B", "kB") else f"{value:,.1f} {unit}"
 
 
 def tables(

@@ -30,6 +30,8 @@ CHANGING = {
     "alert clear": [BOX, "--site", "tokyo", "--reason", "why"],
     **{f"link {verb}": LINK for verb in ("pause", "resume", "promote", "failover", "reverse", "restore")},
     "link resolve": ["orders.europe", "--site", "tokyo"],
+    "stream set": ["containers", "--retention", "tokyo=90d"],
+    "stream delete": ["orders"],
     "site distrust": ["duck-star", "--reason", "why"],
     "custody grant": [BOX, "--to", "sydney"],
     "custody seize": [BOX, "--site", "sydney", "--reason", "why"],
@@ -52,6 +54,7 @@ OTHERS = {
     *(f"voyage {verb}" for verb in ("run", "list", "pause", "resume", "size", "record", "replay")),
     *("report container", "report port", "alert list", "alert report", "alert rules", "link list", "link describe"),
     *("custody show", "custody list", "custody strays", "shore run", "shore status", "shore verify", "compose render"),
+    *("stream list", "stream show", "stream usage"),
     *("acl plan", "acl drift", "acl explain", "acl audit", "acl history", "devices list", "devices export"),
     *("certs issue", "certs show", "topology check", "topology show", "topology list"),
 }
