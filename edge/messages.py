@@ -90,7 +90,7 @@ class EventMessage:
     """A port or vessel event.
 
     For an equipment event, ``log`` is the container's log and ``to_site`` the site that receives custody, None if the
-    box leaves the system.
+    box leaves the system. An event of a box of another line, which has no log here, moves no custody.
     """
 
     event: Event

@@ -206,7 +206,7 @@ class Classifier:
             return Rejected(RejectReason.INVALID_FIELDS, f"{number!r} is no ISO 6346 container number")
         log = self._container(number)
         if isinstance(log, Rejected):
-            return log
+            return self._without_custody(event, device_ms) if log.reason is RejectReason.UNKNOWN_OWNER else log
         to_site = self._receiver(event)
         if isinstance(to_site, Rejected):
             return to_site
@@ -215,8 +215,12 @@ class Classifier:
     def _transport(self, event: Event, device_ms: int) -> Message | Rejected:
         if event.payload.transport_event_type_code is None:
             return Rejected(RejectReason.INVALID_FIELDS, "a TRANSPORT event needs transportEventTypeCode")
+        return self._without_custody(event, device_ms)
+
+    def _without_custody(self, event: Event, device_ms: int) -> Message | Rejected:
+        """Return an event that moves no log. A port also sees other lines' ships and boxes: any valid number will do."""
         imo = event.payload.vessel_imo_number
-        if imo is not None and not is_imo_number(imo):  # a port also sees other lines' ships: any number will do
+        if imo is not None and not is_imo_number(imo):
             return Rejected(RejectReason.UNKNOWN_SHIP, f"{imo!r} is no IMO ship number")
         return EventMessage(event, device_ms)
 
@@ -247,6 +251,9 @@ class Classifier:
         number = booking.equipment_reference
         if not is_container_number(number):
             return Rejected(RejectReason.WRONG_CHECK_DIGIT, f"container number {number!r} of the booking is wrong")
+        if container_log(self._topology, number) is None:
+            # Events of other lines' boxes are stored. A booking would take them into a customer's feed.
+            return Rejected(RejectReason.UNKNOWN_OWNER, f"nobody in this topology owns containers of {number[:4]}")
         if (wrong := _misnamed("bookingReference", booking.booking_reference)) is not None:
             return wrong
         if booking.customer not in self._topology.customers:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fairlead.records.event import EquipmentEventType
+from fairlead.records.event import EquipmentEventType, TransportEventType
 from simulators.fleet.commodities import ReeferUnit
 from simulators.fleet.scenario import Lot, Scenario
 from simulators.fleet.timetable import CallTimes, Span, Timetable
@@ -120,6 +120,17 @@ class CallWork:
         return place and self.call.arrives <= move.time <= self.call.departs
 
 
+class OtherMove(NamedTuple):
+    """What a port sees of another line's ship, or of box ``number`` of it."""
+
+    time: dt.datetime
+    code: EquipmentEventType | TransportEventType
+    port: str
+    unlocode: str
+    imo: str
+    number: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class VoyagePlan:
     """Everything that will happen. ``boxes[i].index`` is i. Made by ``simulators.fleet.planner.make_plan``."""
@@ -131,6 +142,7 @@ class VoyagePlan:
     boxes: tuple[PlannedBox, ...]
     works: tuple[CallWork, ...]
     ends: dt.datetime
+    others: tuple[OtherMove, ...] = ()
 
     @property
     def starts(self) -> dt.datetime:

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 
@@ -25,6 +26,7 @@ from simulators.fleet.plan import (
     NEVER,
     SPREAD,
     CallWork,
+    OtherMove,
     PlannedBox,
     PlannedMove,
     VoyagePlan,
@@ -60,7 +62,9 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
         for box in plan.boxes:
             box.outages.extend(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
     stow(plan.boxes)
-    return replace(plan, ends=_end_of(plan))
+    ends = _end_of(plan)
+    others = sorted(move for move in _other_moves(scenario, topology, seed) if plan.starts <= move.time < ends)
+    return replace(plan, ends=ends, others=tuple(others))
 
 
 def _apply(fault: AnyFault, table: Timetable, boxes: Iterable[PlannedBox], rng: random.Random) -> None:
@@ -132,6 +136,29 @@ def _quiet_plan(scenario: Scenario, topology: Topology, seed: int) -> tuple[Voya
     works = _works(scenario, tables, boxes, rng)
     plan = VoyagePlan(scenario, topology, seed, tables, tuple(boxes), works, scenario.start)
     return plan, rng
+
+
+def _other_moves(scenario: Scenario, topology: Topology, seed: int) -> Iterator[OtherMove]:
+    """Yield what ports see of other lines. Discharge takes the first half of a call, loading the second."""
+    rng = random.Random(f"{scenario.name}/{seed}/other lines")  # noqa: S311 - a simulation, not a secret
+    numbers = {
+        owner: iter(container_numbers(owner, sum(call.discharged + call.loaded for call in calls), rng))
+        for owner, calls in groupby(sorted(scenario.other_calls, key=attrgetter("owner")), attrgetter("owner"))
+    }
+    for call in scenario.other_calls:
+        arrives = scenario.start + call.arrives
+        turns, departs = arrives + call.stay / 2, arrives + call.stay
+        seen = partial(OtherMove, port=call.port, unlocode=str(topology.sites[call.port].unlocode), imo=call.imo)
+        yield seen(arrives, "ARRI")
+        yield seen(departs, "DEPA")
+        for first, count, code in ((arrives, call.discharged, "DISC"), (turns, call.loaded, "LOAD")):
+            for nth in range(count):
+                number = next(numbers[call.owner])
+                time = (first + call.stay / 2 * (nth + 1) / (count + 1)).replace(microsecond=0)
+                yield seen(time, code, number=number)
+                gate = "GTOT" if code == "DISC" else "GTIN"
+                hours = rng.uniform(18, 30) * (1 if code == "DISC" else -1)
+                yield seen((time + hours * HOUR).replace(microsecond=0), gate, number=number)
 
 
 def _end_of(plan: VoyagePlan) -> dt.datetime:
@@ -402,5 +429,12 @@ def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
         yield from unknown(f"closures[{i}]", "port", closure.port, ports)
     for i, blackout in enumerate(scenario.blackouts):
         yield from unknown(f"blackouts[{i}]", "port", blackout.port, ports)
+    for i, visit in enumerate(scenario.other_calls):
+        where = f"other_calls[{i}]"
+        yield from unknown(where, "port", visit.port, ports)
+        if topology.container_stream(visit.owner + "0") is not None:
+            yield f"{where}: owner {visit.owner!r} has a stream in the topology; its boxes belong in cargo"
+        if (own := topology.ship_with(visit.imo)) is not None:
+            yield f"{where}: {visit.imo} is the topology's own ship {own}; its calls belong in ships"
     for i, storm in enumerate(scenario.storms):
         yield from unknown(f"storms[{i}]", "port", storm.near, ports)

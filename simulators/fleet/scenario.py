@@ -15,7 +15,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 from fairlead.errors import ConfigurationError, UnknownNameError
 from simulators.fleet.commodities import COMMODITIES, commodity
 from simulators.network.weather import LinkTrouble
-from topologies.model import Model, OwnerCode, SiteName
+from topologies.model import Imo, Model, OwnerCode, SiteName
 from topologies.values import Duration, PositiveDuration
 
 
@@ -105,6 +105,25 @@ class Blackout(Model):
     lasts: PositiveDuration
 
 
+class OtherCall(Model):
+    """A ship of another line calls at a port, whose terminal also tells the topology's site about it. Its boxes are not
+    heard: their devices report to their own line.
+
+    Args:
+        owner: The boxes' owner code, for which the topology has no stream.
+        discharged: Boxes that it brings. They leave through the gate a day later.
+        loaded: Boxes that come through the gate a day before, and that it takes.
+    """
+
+    port: SiteName
+    imo: Imo
+    owner: OwnerCode
+    arrives: Duration
+    stay: PositiveDuration = dt.timedelta(hours=18)
+    discharged: int = Field(default=0, ge=0, le=10_000)
+    loaded: int = Field(default=0, ge=0, le=10_000)
+
+
 class StormAt(Model):
     """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``; half as much ``hours`` before and after,
     and at a distance of ``radius`` nautical miles. Every ship in it rolls."""
@@ -142,6 +161,7 @@ FIGURES = {
     "doors_open": "boxes whose doors stand open at sea",
     "wrong_setpoint": "boxes with another set point than booked",
     "silent": "boxes that are not heard for a while",
+    "other_lines": "boxes of other lines that ports see",
     "days": "days from start to end",
     "days_cut": "days of the longest outage of a link",
     "days_waiting": "days that a ship waits at anchor, the longest wait",
@@ -286,6 +306,7 @@ class Scenario(Model):
     closures: tuple[Closure, ...] = ()
     blackouts: tuple[Blackout, ...] = ()
     storms: tuple[StormAt, ...] = ()
+    other_calls: tuple[OtherCall, ...] = ()
     devices: Devices = Devices()
     expects: tuple[Expectation, ...] = ()
 

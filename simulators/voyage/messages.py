@@ -10,16 +10,16 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
 import msgspec
 
 from fairlead.records import encode
 from fairlead.records.booking import Booking
-from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
+from fairlead.records.event import EquipmentEventType, Event, EventMetadata, EventPayload, TransportEventType
 from fairlead.records.reading import Device, GeoLocation, Measurements, Reading
 from fairlead.records.ship import Environment, Position
-from simulators.fleet.plan import PlannedBox, PlannedMove
+from simulators.fleet.plan import OtherMove, PlannedBox, PlannedMove
 from simulators.fleet.routes import Fix
 from simulators.fleet.timetable import AT_ANCHOR
 from simulators.physics import climate
@@ -72,6 +72,29 @@ def transport_event(
                 un_location_code=unlocode,
                 vessel_imo_number=imo,
                 voyage_reference=voyage,
+            ),
+        )
+    )
+
+
+def event_of_another_line(identity: str, move: OtherMove) -> bytes:
+    """Return what a port's terminal says of another line's ship or box."""
+    ship = move.number is None
+    return encode(
+        Event(
+            metadata=EventMetadata(
+                event_id=identity,
+                event_created_date_time=move.time,
+                event_type="TRANSPORT" if ship else "EQUIPMENT",
+                publisher=move.port,
+            ),
+            payload=EventPayload(
+                event_date_time=move.time,
+                transport_event_type_code=cast(TransportEventType, move.code) if ship else None,
+                equipment_event_type_code=None if ship else cast(EquipmentEventType, move.code),
+                equipment_reference=move.number,
+                un_location_code=move.unlocode,
+                vessel_imo_number=None if move.code in ("GTIN", "GTOT") else move.imo,
             ),
         )
     )

@@ -25,7 +25,7 @@ import numpy as np
 
 from fairlead.records.event import TransportEventType
 from simulators.fleet import routes
-from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, PlannedBox, PlannedMove, VoyagePlan
+from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, OtherMove, PlannedBox, PlannedMove, VoyagePlan
 from simulators.fleet.planner import make_plan
 from simulators.fleet.routes import Point
 from simulators.fleet.scenario import PowerLossFault, Scenario
@@ -96,6 +96,7 @@ class Voyage:
             total += (gone - box.moves[0].time) / scenario.reading_interval + len(box.moves)
             total += 2 if box.released else int(box.lot.customer is not None)
         total *= 1 + scenario.devices.repeat
+        total += len(self.plan.others)
         hours = (ends - self.plan.starts) / scenario.ship_interval
         return int(total + 2 * hours * len(self.plan.timetables))
 
@@ -167,6 +168,8 @@ class Unfolding:
                 self._at(ends, _BEFORE, partial(self._is_heard, box))
         for work in plan.works:
             self._schedule_call(work)
+        for move in plan.others:
+            self._at(move.time, _MOVE, partial(self._seen_of_others, move))
         self._schedule_releases()
         for name in plan.timetables:
             if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
@@ -357,6 +360,19 @@ class Unfolding:
                 detail=code,
             )
 
+    def _seen_of_others(self, move: OtherMove, time: dt.datetime) -> Iterator[Step]:
+        identity = messages.event_id(self.name, f"{move.imo}/{move.number}/{move.code}/{time.isoformat()}")
+        yield self._message(
+            time,
+            move.port,
+            EVENTS_TOPIC,
+            messages.event_of_another_line(identity, move),
+            MessageKind.EVENT,
+            key=identity,
+            log=f"events.{move.port}",
+            detail=move.code,
+        )
+
     def _ship_report(self, ship: str, time: dt.datetime) -> Iterator[Step]:
         self._at(time + self.scenario.ship_interval, _REPORT, partial(self._ship_report, ship))
         table = self.plan.timetables[ship]
@@ -477,6 +493,7 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),
         "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
         "silent": sum(bool(box.silences) for box in plan.boxes),
+        "other_lines": len({move.number for move in plan.others if move.number is not None}),
         "days": (plan.ends - plan.starts) / _DAY,
         "days_cut": max(((until - since) / _DAY for _, since, until in outages), default=0.0),
         "days_waiting": max((call.arrives - call.comes) / _DAY for call in calls),

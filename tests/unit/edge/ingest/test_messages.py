@@ -152,6 +152,33 @@ def test_a_port_sees_ships_of_other_lines() -> None:
     assert found.log is None
 
 
+OTHERS_BOX = "CSQU3054383"  # of an owner that no stream here has
+
+
+@pytest.mark.parametrize(
+    ("code", "more"),
+    [
+        ("GTIN", {}),
+        ("LOAD", {"vesselIMONumber": "9811000"}),
+        ("LOAD", {"vesselIMONumber": IMO}),
+        ("DISC", {"vesselIMONumber": "9811000", "UNLocationCode": "NLRTM"}),
+        ("GTOT", {}),
+    ],
+)
+def test_an_event_of_another_lines_box_moves_no_log(code: str, more: dict[str, Any]) -> None:
+    found = PORT.classify("fairlead/v1/events", event(code, number=OTHERS_BOX, **more), NOW_MS)
+    assert isinstance(found, EventMessage)
+    assert (found.log, found.to_site) == (None, None)
+
+
+def test_an_event_of_another_lines_box_is_checked() -> None:
+    """Check digits of containers and ships count for other lines, too."""
+    mistyped = event("GTIN", number=OTHERS_BOX[:-1] + "4")
+    assert reason(PORT.classify("fairlead/v1/events", mistyped, NOW_MS)) is RejectReason.WRONG_CHECK_DIGIT
+    nowhere = event("LOAD", number=OTHERS_BOX, vesselIMONumber="1111111")
+    assert reason(PORT.classify("fairlead/v1/events", nowhere, NOW_MS)) is RejectReason.UNKNOWN_SHIP
+
+
 def booking(**changes: str) -> bytes:
     whole = {
         "bookingReference": "B1",
@@ -172,6 +199,7 @@ def test_a_booking_may_begin_in_the_future() -> None:
     [
         ({"customer": "nobody"}, RejectReason.UNKNOWN_CUSTOMER),
         ({"equipmentReference": "BIGU1000001"}, RejectReason.WRONG_CHECK_DIGIT),
+        ({"equipmentReference": OTHERS_BOX}, RejectReason.UNKNOWN_OWNER),  # no customer gets another line's events
         ({"validFrom": "2026-04-01T00:00:00"}, RejectReason.INVALID_FIELDS),
         ({"validFrom": "soon"}, RejectReason.INVALID_FIELDS),
     ],

@@ -92,6 +92,14 @@ def test_a_mistake_is_reported(text: str, expected: str) -> None:
     [
         ("closures: [{ port: los-angeles, starts: 1d, lasts: 1d }]", "closures[0]: no port 'los-angeles'"),
         ("blackouts: [{ port: paris, starts: 1d, lasts: 1d }]", "blackouts[0]: no port 'paris'"),
+        (
+            "other_calls: [{ port: tokyo, imo: '9811012', owner: BIGU, arrives: 1d, loaded: 1 }]",
+            "other_calls[0]: owner 'BIGU' has a stream in the topology; its boxes belong in cargo",
+        ),
+        (
+            "other_calls: [{ port: tokyo, imo: '9074729', owner: OTHU, arrives: 1d, loaded: 1 }]",
+            "other_calls[0]: 9074729 is the topology's own ship duck-star; its calls belong in ships",
+        ),
         ("storms: [{ near: paris, peak: 1d, wind: 9 }]", "storms[0]: no port 'paris'"),
         ("links: [{ site: paris, starts: 1d, lasts: 1d }]", "links[0]: no site 'paris'"),
     ],

@@ -308,6 +308,31 @@ def test_the_expected_count_is_near(containers: int) -> None:
     assert planned.expected_messages() == pytest.approx(found, rel=0.03)
 
 
+def test_a_port_sees_the_boxes_of_other_lines_and_hears_none() -> None:
+    calls = (
+        "other_calls:\n"
+        "  - { port: singapore, imo: '9811012', owner: OTHU, arrives: 6d, discharged: 3, loaded: 2 }\n"
+        "  - { port: tokyo, imo: '9811024', owner: OTHU, arrives: 4d, loaded: 1 }\n"
+    )
+    seen = Voyage(parse(worlds.TRANSHIPMENT + calls, "seen.yaml"), big_blue(), seed=1)
+    by_box: dict[str, list[str]] = defaultdict(list)
+    ships: dict[str, list[str]] = defaultdict(list)
+    for message in published(seen.steps()):
+        if message.kind is not MessageKind.EVENT:
+            assert not message.key.startswith("OTHU")
+            continue
+        told = event.decode(message.payload).payload
+        if (told.equipment_reference or "").startswith("OTHU"):
+            assert (message.log, message.moves_log) == (f"events.{message.site}", None)
+            by_box[str(told.equipment_reference)].append(str(told.equipment_event_type_code))
+        elif told.vessel_imo_number in ("9811012", "9811024"):
+            ships[told.vessel_imo_number].append(str(told.transport_event_type_code))
+    assert sorted(map(tuple, by_box.values())) == [("DISC", "GTOT")] * 3 + [("GTIN", "LOAD")] * 3
+    assert ships == {"9811012": ["ARRI", "DEPA"], "9811024": ["ARRI", "DEPA"]}
+    plain = Voyage(parse(worlds.TRANSHIPMENT, "plain.yaml"), big_blue(), seed=1)
+    assert [box.number for box in plain.plan.boxes] == [box.number for box in seen.plan.boxes]
+
+
 def test_link_outages_become_switches() -> None:
     outage = "links:\n  - { between: [duck-star, los-angeles], starts: 5d, lasts: 10d }\n"
     cut = Voyage(parse(worlds.TRANSHIPMENT + outage, "cut.yaml"), big_blue(), seed=1)
