@@ -479,7 +479,8 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
                     why = f"link {link.name}: brings offsets of groups on stream {stream} here"
                     yield from _topics(user.name, extent, (Operation.READ,), why)
         yield from _follow(user.name, link, Operation.READ, "brings offsets of groups {} here")
-    # This site's own events open and close a berthed link; every ledger shows who holds a container's log.
+    # This site's own events and a ship's positions open and close a berthed link; every ledger shows who holds a
+    # container's log.
     moves = bool(topology.moving_streams)
     berths = any(link.when == "berthed" for link in user.links)
     for stream, needed in (("custody", moves), ("events", berths)):
@@ -488,6 +489,9 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
                 yield from _topics(
                     user.name, extent, (Operation.READ,), f"replicator: follows this site's own {stream}"
                 )
+    if berths and (imo := topology.sites[user.site].imo) is not None and "ships" in topology.streams:
+        own = one_log("ships", f"{imo}.location")
+        yield from _topics(user.name, own, (Operation.READ,), "replicator: follows this ship's own positions")
 
 
 def _upstream(user: ServiceUser) -> Iterator[RuleGrant]:

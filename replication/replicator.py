@@ -30,7 +30,7 @@ from replication.groups.sync import GroupSync
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import REQUEST_TIMEOUT, SourceLink
 from replication.plan.planner import Planner
-from replication.states import now
+from replication.states import now, now_ms
 from replication.target.appender import TargetAppender
 from topologies.model import Topology
 
@@ -185,8 +185,8 @@ class Replicator:
 
         ``target`` has state, since, cause and certificate_ends (Unix time, null without TLS). ``links`` has one entry
         per link (``SourceLink.snapshot``: records, batches and bytes appended since the start; lag in records, null
-        while the link is down). ``logs`` has the logs that are not mirrored, by name, with state, cause, since, link
-        and what_to_do.
+        while the link is down), with ``berth``: why a berthed link is open or closed, empty for other links. ``logs``
+        has the logs that are not mirrored, by name, with state, cause, since, link and what_to_do.
         """
         appender = self._appender
         error = self._target_error or (appender.trouble if appender else None)
@@ -208,7 +208,10 @@ class Replicator:
                 "cause": error or "",
                 "certificate_ends": appender.certificate_ends if appender else None,
             },
-            "links": [source_link.snapshot() for source_link in self._source_links],
+            "links": [
+                {**source_link.snapshot(), "berth": self._ledger.berths.verdict(source_link.link, now_ms()).why}
+                for source_link in self._source_links
+            ],
             "logs": logs,
             "mirroring": self._planner.mirroring,
             "orders": self._planner.orders_done,

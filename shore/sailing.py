@@ -20,6 +20,8 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from fairlead.records.ship import AT_ANCHOR, MOORED, PORT_NMI, STILL_KN
+
 _EARTH_NMI: Final = 6371.0088 / 1.852  # mean radius (IUGG)
 
 Floats = npt.NDArray[np.float64]
@@ -179,11 +181,6 @@ def window(events: Sequence[ShipEvent], first: int, last: int) -> TimeBounds:
     return TimeBounds(time(before - 1), time(after + 1), time(before - 2), time(after + 2))
 
 
-PORT_NMI: Final = 10.0
-STILL_KN: Final = 0.5
-_AT_ANCHOR, _MOORED = 1, 5
-
-
 class _Run(NamedTuple):
     """Consecutive positions near one port. ``berth``: first and last time in port, None when it never was in port.
     ``at_begin``, ``at_end``: whether the track begins or ends with these positions."""
@@ -267,7 +264,7 @@ def _runs(track: Track, ports: Sequence[Port]) -> list[_Run]:
     away = np.stack([nautical_miles(track.latitude, track.longitude, p.latitude, p.longitude) for p in ports])
     nearest = np.argmin(away, axis=0)
     zone = np.where(np.min(away, axis=0) <= PORT_NMI, nearest, -1)
-    still = (track.status == _MOORED) | ((track.status != _AT_ANCHOR) & (track.speed < STILL_KN))
+    still = (track.status == MOORED) | ((track.status != AT_ANCHOR) & (track.speed < STILL_KN))
     edges = np.flatnonzero(np.diff(zone)) + 1
     begins = [0, *(int(edge) for edge in edges)]
     found = []

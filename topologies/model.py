@@ -183,9 +183,17 @@ class SiteCertificate(Model):
     ca: str
 
 
+class Place(Model):
+    """A place in WGS 84 degrees."""
+
+    latitude: float = Field(ge=-90, le=90)
+    longitude: float = Field(ge=-180, le=180)
+
+
 class Site(Model):
     """One Kafka cluster with its MQTT broker and services.
 
+    ``position``: where a port's berths lie, if far from the coordinates of its UN/LOCODE, or if these are not known.
     ``mqtt_profile``: whether the MQTT broker and the devices lose no message when the broker is killed; null for the
     option of ``fairlead up``, whose default is durable. ``mqtt_gateway``: whether the MQTT user ``device`` exists, a
     gateway that may publish for every box, ship and terminal; each device may also have its own user.
@@ -194,6 +202,7 @@ class Site(Model):
     kind: SiteKind
     title: str = ""
     unlocode: Unlocode | None = None
+    position: Place | None = None
     imo: Imo | None = None
     retention: dict[StreamName | Literal["default"], Duration] = Field(default_factory=dict)
     kafka: KafkaAddress | None = None

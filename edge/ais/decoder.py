@@ -20,8 +20,7 @@ from pyais.exceptions import AISBaseException
 from pyais.messages import AISSentence
 from pyais.queue import NMEAQueue
 
-from edge.alerts.ship import known
-from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.reading import Device, GeoLocation, known
 from fairlead.records.ship import Position
 
 NO_SPEED: Final = 102.3  # knots; 102.2 stands for "or more"

@@ -28,13 +28,13 @@ from edge.alerts.rules.reefer import (
     WrongSetpointRule,
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
-from edge.alerts.ship import ShipState, known
+from edge.alerts.ship import ShipState
 from edge.alerts.state import alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
 from edge.messages import ReadingMessage, milliseconds
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
 from fairlead.records.booking import Booking
-from fairlead.records.reading import GeoLocation
+from fairlead.records.reading import GeoLocation, known
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)

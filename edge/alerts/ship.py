@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import asin, cos, radians, sin, sqrt
 
 from edge.alerts.box import ContainerState
-from fairlead.records.reading import GeoLocation
-from fairlead.records.ship import Position
+from fairlead.records.reading import GeoLocation, known
+from fairlead.records.ship import SPEED_NOT_AVAILABLE, UNDER_WAY_KN, Position
 
-EARTH_RADIUS_M = 6_371_008.8  # mean radius, IUGG
 KNOT = 1852 / 3600  # metres per second
 
-UNDER_WAY_KNOTS = 3.0
-SPEED_NOT_AVAILABLE = 102.3  # AIS
 _STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
 _MOVING = (0, 8)  # under way using engine, under way sailing
 _USEFUL_MS = 3_600_000  # an older report does not tell where the ship is now
-
-
-def known(place: GeoLocation | None) -> GeoLocation | None:
-    """Return the place, or None for values that mean "no fix": (0, 0), and AIS' latitude 91 and longitude 181."""
-    if place is None or (place.latitude == 0 and place.longitude == 0):
-        return None
-    return place if abs(place.latitude) <= 90 and abs(place.longitude) <= 180 else None
-
-
-def distance_m(a: GeoLocation, b: GeoLocation) -> float:
-    """Return the great-circle distance in metres (haversine)."""
-    lat_a, lat_b = radians(a.latitude), radians(b.latitude)
-    half_lat = sin((lat_b - lat_a) / 2)
-    half_lon = sin(radians(b.longitude - a.longitude) / 2)
-    return 2 * EARTH_RADIUS_M * asin(min(1.0, sqrt(half_lat**2 + cos(lat_a) * cos(lat_b) * half_lon**2)))
 
 
 @dataclass(slots=True)
@@ -61,7 +42,7 @@ class ShipState:
         if abs(at_ms - self.at_ms) > _USEFUL_MS:
             return False
         if self.speed_knots is not None:
-            return self.speed_knots < UNDER_WAY_KNOTS
+            return self.speed_knots < UNDER_WAY_KN
         return self.status in _STOPPED
 
     def under_way(self, at_ms: int) -> bool:
@@ -69,7 +50,7 @@ class ShipState:
         if abs(at_ms - self.at_ms) > _USEFUL_MS:
             return False
         if self.speed_knots is not None:
-            return self.speed_knots >= UNDER_WAY_KNOTS
+            return self.speed_knots >= UNDER_WAY_KN
         return self.status in _MOVING
 
     def reach_m(self, at_ms: int) -> tuple[GeoLocation, float] | None:

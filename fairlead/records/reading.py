@@ -9,6 +9,7 @@ receipt as a Kafka header (``fairlead.records.headers``) and never changes the p
 from __future__ import annotations
 
 import datetime as dt
+from math import asin, cos, radians, sin, sqrt
 from typing import Annotated, Final
 
 import msgspec
@@ -88,6 +89,24 @@ class GeoLocation(Base, frozen=True, kw_only=True):
 
     latitude: float
     longitude: float
+
+
+EARTH_RADIUS_M: Final = 6_371_008.8  # mean radius, IUGG
+
+
+def known(place: GeoLocation | None) -> GeoLocation | None:
+    """Return the place, or None for values that mean "no fix": (0, 0), and AIS' latitude 91 and longitude 181."""
+    if place is None or (place.latitude == 0 and place.longitude == 0):
+        return None
+    return place if abs(place.latitude) <= 90 and abs(place.longitude) <= 180 else None
+
+
+def distance_m(a: GeoLocation, b: GeoLocation) -> float:
+    """Return the great-circle distance in metres (haversine)."""
+    lat_a, lat_b = radians(a.latitude), radians(b.latitude)
+    half_lat = sin((lat_b - lat_a) / 2)
+    half_lon = sin(radians(b.longitude - a.longitude) / 2)
+    return 2 * EARTH_RADIUS_M * asin(min(1.0, sqrt(half_lat**2 + cos(lat_a) * cos(lat_b) * half_lon**2)))
 
 
 class Motion(Base, frozen=True, kw_only=True):

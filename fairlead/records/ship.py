@@ -6,9 +6,22 @@ MQTT topics ``fairlead/v1/ships/<IMO>/position`` and ``fairlead/v1/ships/<IMO>/e
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from fairlead.records.reading import Base, Device, GeoLocation
+
+AT_ANCHOR: Final = 1  # AIS navigation status
+MOORED: Final = 5
+SPEED_NOT_AVAILABLE: Final = 102.3  # AIS, knots
+UNDER_WAY_KN: Final = 3.0
+"""From this speed on, a ship makes way: wind and tide move no ship at its berth or anchor so fast."""
+STILL_KN: Final = 0.5
+"""Below this speed, a ship lies still."""
+PORT_NMI: Final = 10.0
+"""A ship that lies still within this many nautical miles of a port's coordinates is in that port. The docks of a large
+port stretch over several miles around the coordinates of its UN/LOCODE."""
 
 
 class Position(Base, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ The replicator follows ``custody.*`` (the ledgers of all sites, as replicated he
 operators' orders from their start. It asks no other site for them, and a restart reads everything again. Reports of a
 bridge about copies that a seizure cut off count only in this site's own ledger. Transport events are published at both
 the port and the ship (``fairlead.records.event``), so each end of a berth link decides from its own log whether the
-link may be used.
+link may be used. It also follows the ship's positions: at the ship its own log, ashore the copy, from its last records.
 """
 
 from __future__ import annotations
@@ -24,55 +24,17 @@ from fairlead.kafka.protocol.errors import broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
-from fairlead.records import UNREADABLE, decoder
+from fairlead.records import UNREADABLE, decoder, headers
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from fairlead.records.event import Event
+from fairlead.records.ship import Position
+from replication.berths import Berths, fix_of, needs_berths, position_logs
 from replication.overrides import ORDERS_TOPIC, Overrides, decode
+from replication.states import now_ms
 from topologies.ledger_trust import Believer, Refused, Rules
-from topologies.model import Link, SiteKind, Topology
+from topologies.model import Topology
 
 log = logging.getLogger(__name__)
-
-
-class Berths:
-    """The port of each berthed ship. Apply events in log order; a repeat changes nothing."""
-
-    def __init__(self, topology: Topology) -> None:
-        self._topology = topology
-        self._at: dict[str, str] = {}  # ship's site -> port's site
-
-    def apply(self, event: Event) -> bool:
-        """Apply one event; True if a ship came or went."""
-        what = event.payload.transport_event_type_code
-        imo, code = event.payload.vessel_imo_number, event.payload.un_location_code
-        if what is None or imo is None or code is None:
-            return False
-        ship, port = self._topology.ship_with(imo), self._topology.port_at(code)
-        if ship is None or port is None:
-            return False
-        before = self._at.get(ship)
-        if what == "ARRI":
-            self._at[ship] = port
-        elif before == port:  # a late DEPA of an earlier port is ignored
-            del self._at[ship]
-        return self._at.get(ship) != before
-
-    def are_together(self, one: str, other: str) -> bool:
-        """Return whether one of the two sites is a ship berthed at the other."""
-        return self._at.get(one) == other or self._at.get(other) == one
-
-    def is_open(self, link: Link) -> bool:
-        """Return whether the link's policy allows it to be used now."""
-        return link.when == "always" or self.are_together(link.from_, link.to)
-
-
-def needs_berths(topology: Topology, site: str) -> bool:
-    """Return whether any link to this site depends on a berth."""
-    kinds = {SiteKind.SHIP}
-    return any(
-        link.when == "berthed" and {topology.sites[link.from_].kind, topology.sites[link.to].kind} & kinds
-        for link in topology.links_to(site)
-    )
 
 
 CUSTODY: Final = "custody"
@@ -80,7 +42,9 @@ WITHOUT_PAST: Final = ("latest", "end")
 """``Link.start`` of links that want no older records."""
 POLL_MS: Final = 1000
 AT_ONCE: Final = 1 << 19  # bytes of a log; limits the process's memory at start
+LAST_POSITIONS: Final = 50  # records to read of a ship's positions at the start
 _events = decoder(Event)
+_fixes = decoder(Position)
 
 
 class Ledger:
@@ -103,6 +67,7 @@ class Ledger:
         self._site = site
         self._own = f"{CUSTODY}.{site}"
         self._events_log = f"events.{site}" if needs_berths(topology, site) else None
+        self._position_logs = position_logs(topology, site)
         self._on_change = on_change
         self.refused = 0  # entries that are not trusted
         self._rules = Rules.of(topology)
@@ -118,13 +83,17 @@ class Ledger:
         return self._positions.get(TopicPartition(ORDERS_TOPIC), 0)
 
     def follow_topics(self, topics: Collection[str]) -> None:
-        """Follow the site's topics of custody, events and orders; ignore the others."""
+        """Follow the site's topics of custody, events, positions and orders; ignore the others."""
         for topic in topics:
-            matters = topic in (self._events_log, ORDERS_TOPIC) or (
-                self._needs_custody
-                and topic.startswith(CUSTODY)
-                and (name := parse_log(topic)) is not None
-                and name.stream == CUSTODY
+            matters = (
+                topic in (self._events_log, ORDERS_TOPIC)
+                or topic in self._position_logs
+                or (
+                    self._needs_custody
+                    and topic.startswith(CUSTODY)
+                    and (name := parse_log(topic)) is not None
+                    and name.stream == CUSTODY
+                )
             )
             if matters and TopicPartition(topic) not in self._positions:
                 self._new.add(TopicPartition(topic))
@@ -160,12 +129,14 @@ class Ledger:
                     for tp in fresh - unread:
                         session.set(tp, self._positions[tp])
                     self._new |= unread
+                self._notice_berths()
                 self.ready.set()
                 for tp, part in (await session.poll(max_wait_ms=POLL_MS)).items():
                     if part.error_code:
                         self._reread(tp, broker_error(part.error_code, tp).what)
                     elif self._apply_records(tp, part.records):
                         session.set(tp, self._positions[tp])
+                self._notice_berths()
         finally:
             await session.close()
 
@@ -191,7 +162,7 @@ class Ledger:
 
         Returns:
             Logs that cannot be read now and must be retried. Before ``ready`` is set that raises instead, because a
-            plan needs all of them.
+            plan needs all of them but the ships' positions.
         """
         found = await cluster.topics([tp.topic for tp in logs], refresh=True)
         starts, ends = await cluster.start_offsets(logs), await cluster.end_offsets(logs)
@@ -200,14 +171,14 @@ class Ledger:
         for tp in logs:
             start, end = starts[tp], ends[tp]
             if not isinstance(start, int) or not isinstance(end, int):
-                if not self.ready.is_set():
+                if not self._may_wait(tp):
                     raise start if not isinstance(start, int) else end  # type: ignore[misc]
                 unread.add(tp)
                 continue
-            self._positions[tp] = start
+            self._positions[tp] = max(start, end - LAST_POSITIONS) if tp.topic in self._position_logs else start
             if tp.topic in found:
                 self._ids[tp] = found[tp.topic].topic_id
-            if start < end:
+            if self._positions[tp] < end:
                 left[tp] = end
         while left:
             # A ship's entries need those of sites ashore, so these are read first.
@@ -218,7 +189,7 @@ class Ledger:
             for tp, part in answer.items():
                 if not part.error_code:
                     self._apply_records(tp, part.records)
-                elif self.ready.is_set():
+                elif self._may_wait(tp):
                     unread.add(tp)
                 else:
                     raise broker_error(part.error_code, tp)
@@ -226,6 +197,10 @@ class Ledger:
         for tp in unread:
             self._positions.pop(tp, None)
         return unread
+
+    def _may_wait(self, tp: TopicPartition) -> bool:
+        """Return whether a log that cannot be read may be read later."""
+        return self.ready.is_set() or tp.topic in self._position_logs
 
     def _apply_records(self, tp: TopicPartition, records: memoryview) -> bool:
         changed, before = False, self._positions[tp]
@@ -238,7 +213,11 @@ class Ledger:
                     self.overrides.apply(decode(record.value))
                     changed = True  # even without effect: its giver waits until it has been read
                 elif tp.topic == self._events_log:
-                    changed |= self.berths.apply(_events.decode(record.value))
+                    self.berths.apply(_events.decode(record.value))
+                elif (imo := self._position_logs.get(tp.topic)) is not None:
+                    fix = fix_of(_fixes.decode(record.value), _received_ms(record))
+                    if fix is not None:
+                        self.berths.locate(imo, fix)
                 else:
                     told = Told(tp.topic, record.offset, ledger_entries.decode(record.value))
                     for each in self._believer.hear(told):
@@ -248,6 +227,11 @@ class Ledger:
         if changed:
             self._on_change()
         return self._positions[tp] > before
+
+    def _notice_berths(self) -> None:
+        """Have the plan made again if a berthed link opened or closed, by a record or because a position is too old."""
+        if self.berths.has_changed(now_ms()):
+            self._on_change()
 
     @property
     def waiting(self) -> int:
@@ -282,3 +266,9 @@ class Ledger:
         for view in split(records):
             yield from (record for record in readable(records, view) if record.offset >= position)
             self._positions[tp] = max(self._positions[tp], view.header.next_offset)
+
+
+def _received_ms(record: Record) -> int:
+    """Return when the bridge received a message, in milliseconds; without the header, the record's own time."""
+    found = next((value for key, value in record.headers if key == headers.RECEIVED), None)
+    return int(found) if found is not None and found.isdigit() else record.timestamp_ms

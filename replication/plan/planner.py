@@ -29,7 +29,7 @@ from replication.plan.assignment import LinkSource, choose_links
 from replication.plan.maintenance import Survey, Upkeep
 from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
 from replication.plan.topics import create_topics, merge_listing, topic_models
-from replication.states import LinkState, LogState, LogTrouble
+from replication.states import LinkState, LogState, LogTrouble, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from topologies.model import Topology
@@ -235,8 +235,8 @@ class Planner:
         pause = self.overrides.link_pause(source_link.name)
         if pause:
             source_link.forbid(LinkState.PAUSED, pause)
-        elif not self._ledger.berths.is_open(source_link.link):
-            source_link.forbid(LinkState.CLOSED, "the ship is not at this berth")
+        elif not (berth := self._ledger.berths.verdict(source_link.link, now_ms())).is_open:
+            source_link.forbid(LinkState.CLOSED, f"the ship is not at this berth: {berth.why}")
         else:
             source_link.allow()
 

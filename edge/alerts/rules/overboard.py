@@ -19,11 +19,11 @@ from typing import NamedTuple
 from edge.alerts.box import ContainerState, unique
 from edge.alerts.rules import silence
 from edge.alerts.rules.base import AlertRule, RuleFinding
-from edge.alerts.ship import ShipState, distance_m, known
+from edge.alerts.ship import ShipState
 from edge.alerts.thresholds import OverboardThresholds
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert, Cause, Evidence
-from fairlead.records.reading import GeoLocation
+from fairlead.records.reading import GeoLocation, distance_m, known
 
 KIND = "OVERBOARD"
 

@@ -119,14 +119,17 @@ def access_of(context: Context) -> AbstractAsyncContextManager[ClusterAccess]:
 
 
 _STATES: Final = {"mirroring": "green", "closed": "dim", "stopped": "dim", "unavailable": "bold red"}
+_OPEN: Final = ("connecting", "mirroring", "unavailable")  # the policy allows the link
 _NAMED: Final = 2  # streams to name in the list; of the rest show the number
 
 
 def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
     """Print every link in a line."""
-    table = Table("link", "policy", "state", "logs", "lag", "paused", "in trouble", box=None, pad_edge=False)
+    open_by = {each["link"]: each["berth"] for each in links if each.get("berth") and each["state"] in _OPEN}
+    headings = ("link", "policy", "state", *(("open by",) if open_by else ()), "logs", "lag", "paused", "in trouble")
+    table = Table(*headings, box=None, pad_edge=False)
     table.columns[0].no_wrap = True
-    for column in table.columns[3:5]:
+    for column in table.columns[-4:-2]:
         column.justify = "right"
     for link in links:
         trouble = ", ".join(f"{count} {state}" for state, count in link["in_trouble"].items())
@@ -134,6 +137,7 @@ def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
             escape(link["link"]),
             escape(_policy(link["policy"])),
             _state(link["state"]),
+            *((escape(open_by.get(link["link"], "")),) if open_by else ()),
             _number(link["logs"]),
             _number(link["lag"]),
             _paused(link),
@@ -153,7 +157,7 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
         which = taken if isinstance(taken, str) else ", ".join(taken)
         urgent = policy["priority"].get(stream)
         table.add_row("stream", escape(f"{stream}: {which}" + (f", priority {urgent}" if urgent else "")))
-    table.add_row("used", policy["when"])
+    table.add_row("used", escape(policy["when"] + (f": {link['berth']}" if link.get("berth") else "")))
     table.add_row("rate", "unlimited" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
     table.add_row("starts at", escape(policy["start"]))
     table.add_row("groups", escape(", ".join(policy["groups"]) or "none follow"))

@@ -31,7 +31,8 @@ async def list_links(
 ) -> list[dict[str, Any]]:
     """Return every link with its state.
 
-    ``state`` and ``lag`` (records; null if unknown) come from the replicator. ``in_trouble`` counts logs by state.
+    ``state``, ``lag`` (records; null if unknown) and ``berth`` (why a berthed link is open or closed; empty if unknown)
+    come from the replicator. ``in_trouble`` counts logs by state.
     ``paused`` is the order that pauses the whole link, ``parts_paused`` are the orders that pause its streams and logs.
     ``orders_error`` is the reason why a site's orders cannot be read.
     """
@@ -136,6 +137,7 @@ def _one(link: Link, orders: Overrides | FairleadError, status: Status | None) -
         "state": state,
         "cause": now["cause"] if now else f"no replicator of {link.to} runs on this machine",
         "since": now["since"] if now else None,
+        "berth": now.get("berth", "") if now else "",
         "logs": now["logs"] if now else None,
         "followed": now["followed"] if now else None,
         "lag": now["lag"] if now else None,

@@ -9,8 +9,12 @@ import pytest
 
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import NewRecord
-from fairlead.records import encode
+from fairlead.records import encode, headers
 from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import MOORED, Position
+from replication import berths
+from replication.states import now_ms
 from tests.integration.replication.conftest import NOW_MS, Lab, links, records, until
 from tests.support.steadyclock import SteadyClock
 from topologies.model import Topology
@@ -121,3 +125,74 @@ async def test_a_berth_link_is_open_only_while_the_ship_is_there(lab: Lab) -> No
         assert await lab.end("beta", topic) == end
         await happens("ARRI", "JPTYO")
         await lab.reaches("beta", topic, end + 5)
+
+
+async def test_a_forgotten_arrival_opens_the_berth_link_by_position(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ship's positions reach the port over the satellite link. They open the berth link when the ship lies in port,
+    and close it when the ship leaves or is not heard; no event is ever published."""
+    imo, berth, sea = "9321483", (35.64, 139.79), (34.9, 139.7)
+    cargo, positions = lab.log("alpha.cargo"), f"ships.{imo}.location"
+    topology = Topology.model_validate(
+        {
+            "name": "lab",
+            "sites": {
+                "alpha": {"kind": "ship", "imo": imo},
+                "beta": {"kind": "port", "title": "Port of Tokyo", "unlocode": "JPTYO"},
+            },
+            "streams": {lab.stream: {}, "events": {}, "ships": {"insert_point": "ship"}},
+            "links": [
+                {"from": "alpha", "to": "beta", "streams": {"ships": [positions.partition(".")[2]]}},
+                {"from": "alpha", "to": "beta", "when": "berthed", "streams": {lab.stream: ["alpha.cargo"]}},
+            ],
+        }
+    )
+    await lab.make("alpha", cargo, positions)
+    end = await lab.open_term("alpha", cargo, term=1, at=0)
+    at = await lab.open_term("alpha", positions, term=1, at=0)
+
+    async def reports(place: tuple[float, float], hour: int, *, knots: float, status: int, age_ms: int = 0) -> None:
+        nonlocal at
+        position = Position(
+            vessel_imo_number=imo,
+            device=Device(device_id="ais", boot_id=1, sequence=at, device_date_time=WHEN + dt.timedelta(hours=hour)),
+            geo_location=GeoLocation(latitude=place[0], longitude=place[1]),
+            speed_over_ground=knots,
+            navigation_status=status,
+        )
+        received = (headers.RECEIVED, b"%d" % (now_ms() - age_ms))
+        record = NewRecord(encode(position), headers=(received,), timestamp_ms=NOW_MS)
+        await lab.append("alpha", {positions: term_batch([record], term=1, offset=at, marker=0)})
+        at += 1
+        await lab.reaches("beta", positions, at)
+
+    beta = lab.replicator(topology, "beta")
+
+    async def berth_is(state: str, why: str) -> None:
+        async def so() -> bool:
+            link = links([beta.snapshot()])["alpha->beta:berthed"]
+            return bool(link["state"] == state and why in link["berth"])
+
+        await until(so, f"the berth link is not {state}, {why}: {links([beta.snapshot()])}")
+
+    async with lab.running(beta):
+        await reports(sea, 0, knots=15.0, status=0)
+        await berth_is("closed", "no ARRI, position 8")
+        await reports(berth, 6, knots=0.0, status=MOORED, age_ms=berths.FRESH_MS + 60_000)
+        await berth_is("closed", "no position in the last 15 min")
+        assert await lab.end("beta", cargo) == -1
+        await reports(berth, 7, knots=0.0, status=MOORED)
+        await berth_is("mirroring", "position 1.0 km from Port of Tokyo")
+        end = await lab.write("alpha", cargo, 5, at=end)
+        await lab.reaches("beta", cargo, end)
+        await reports(sea, 20, knots=15.0, status=0)
+        await berth_is("closed", "km from Port of Tokyo")
+        await lab.write("alpha", cargo, 5, at=end)
+        await reports(sea, 21, knots=15.0, status=0)
+        assert await lab.end("beta", cargo) == end
+    again = beta = lab.replicator(topology, "beta")  # reads the last positions only
+    async with lab.running(again):
+        await berth_is("closed", "km from Port of Tokyo")
+        await reports(berth, 40, knots=0.1, status=15)
+        await lab.reaches("beta", cargo, end + 5)
+        monkeypatch.setattr(berths, "FRESH_MS", 1000)  # the ship is not heard any more
+        await berth_is("closed", "no position in the last")

@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from edge.alerts.engine import NOT_YET_STORED, AlertEngine
-from edge.alerts.ship import distance_m, known
 from edge.ingest.classifier import Classifier
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
-from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.reading import Device, GeoLocation, distance_m, known
 from fairlead.records.ship import Position
 from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, NOW_MS, reading, readings_topic, topology
 

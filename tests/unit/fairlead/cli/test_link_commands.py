@@ -184,7 +184,7 @@ def test_one_link_whole(capsys: pytest.CaptureFixture[str]) -> None:
         "change": "set it",
     }
     policy = {"when": "always", "streams": {"orders": ["a*"]}, "rate": 8000, "priority": {"orders": "bulk"}}
-    found = {
+    found: dict[str, Any] = {
         "link": "west->east",
         "to": "east",
         "state": "mirroring",
@@ -209,3 +209,10 @@ def test_one_link_whole(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in told
     link.show_one({**found, "checks": None, "checks_error": "away"}, Console(width=200))
     assert "the ends were not checked: away" in capsys.readouterr().out
+    berthed = {**found, "policy": {**found["policy"], "when": "berthed"}, "berth": "position 1.2 km from Singapore"}
+    link.show_one(berthed, Console(width=200))
+    assert "berthed: position 1.2 km from Singapore" in capsys.readouterr().out
+    listed: dict[str, Any] = {**berthed, "in_trouble": {}, "paused": None, "parts_paused": [], "orders_error": None}
+    for state, is_said in (("mirroring", True), ("closed", False)):
+        link.show_list([{**listed, "state": state}], Console(width=200))
+        assert ("position 1.2 km" in capsys.readouterr().out) is is_said

@@ -180,6 +180,20 @@ BETWEEN = [
     Case(5, "  ^duck-star: {kind: ship}", "sites.duck-star", "without its IMO", "imo:"),
     Case(4, "  ^sydney: {kind: port}", "sites.sydney", "without its UN/LOCODE", "unlocode:"),
     Case(4, '  sydney: {kind: port, unlocode: AUSYD, ^imo: "9074729"}', "sites.sydney.imo", "on a port", "only ships"),
+    Case(
+        5,
+        '  duck-star: {kind: ship, imo: "9074729", ^position: {latitude: 1, longitude: 2}}',
+        "sites.duck-star.position",
+        "a position on a ship",
+        "only ports",
+    ),
+    Case(
+        4,
+        "  sydney: {kind: port, unlocode: AUSYD, position: {latitude: ^91, longitude: 2}}",
+        "sites.sydney.position.latitude",
+        "91",
+        "90",
+    ),
     Case(4, "  sydney: {kind: port, unlocode: ^JPTYO}", "sites.sydney.unlocode", "tokyo has the same", "one port each"),
     Case(
         6,
