@@ -88,12 +88,16 @@ class BarrierKind(StrEnum):
     ``custody``: ``site`` has taken custody of ``containers``, and their logs have reached ``log_ends`` there.
     ``departure``: before a ship leaves. ``peer`` (the ship) has taken custody of ``containers`` (loaded there), and
     each log of ``log_ends`` (all boxes aboard) has reached its end at both ``site`` (the port) and ``peer``.
+    ``arrival``: just before a ship arrives. Each log of ``log_ends`` (all boxes aboard, and the ship's own) has reached
+    its end at ``peer`` (the ship); then how much of all that lies ahead of the ship reaches ``site`` (the port) is
+    measured.
     ``finished``: nothing more will be published; each log of ``log_ends`` has reached its end at some site.
     """
 
     RECORDED = "recorded"
     CUSTODY = "custody"
     DEPARTURE = "departure"
+    ARRIVAL = "arrival"
     FINISHED = "finished"
 
 

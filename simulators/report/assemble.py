@@ -100,6 +100,7 @@ async def assemble(
             CutFigures(between=cut.between, starts=cut.starts, ends=cut.ends, seconds=round(cut.seconds, 1))
             for cut in sailed.cuts
         ),
+        arrivals=sailed.arrivals,
         seconds={
             **seconds,
             "of that waiting for the sites": round(sailed.played.seconds_waited, 1),

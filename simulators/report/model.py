@@ -7,6 +7,8 @@ import datetime as dt
 import msgspec
 from rich.table import Table
 
+from simulators.voyage.waiting import AheadOfShip
+
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
     """Traffic over one link in its direction, and its lag at the end, in records."""
@@ -94,6 +96,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
     cuts: tuple[CutFigures, ...] = ()
+    arrivals: tuple[AheadOfShip, ...] = ()  # at each port call after a ship's first
     seconds: dict[str, float]  # wall time by phase
     versions: dict[str, str]
 
@@ -131,6 +134,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             )
             for link in self.links
         ]
+        out += [_ahead(arrival) for arrival in self.arrivals]
         out += [
             ReportLine("logs compared between sites", f"{self.logs_compared:,}", self.logs_compared > 0),
             ReportLine("logs differing", f"{self.logs_differing:,}", self.logs_differing == 0),
@@ -181,6 +185,20 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         body = msgspec.to_builtins(self)
         body = {"ok": self.ok, **body, "lines": msgspec.to_builtins(self.lines())}
         return msgspec.json.format(msgspec.json.encode(body), indent=2)
+
+
+def _ahead(arrival: AheadOfShip) -> ReportLine:
+    """Return the line of one arrival. It is true if nothing was missing, or if a link on the way was cut."""
+    value = (
+        f"{arrival.ashore_here:,} of {arrival.ashore:,} records known ashore, "
+        f"{arrival.own_here:,} of {arrival.own:,} of the ship's alerts, positions and custody"
+    )
+    value += f", the last {arrival.seconds:.1f} s later" if arrival.seconds else ""
+    value += f"; {arrival.boxes_here:,} of {arrival.boxes:,} of its boxes"
+    value += f"; missing {arrival.missing}" if arrival.missing else ""
+    value += "; a link was cut" if arrival.cut else ""
+    what = f"{arrival.port} up to date before {arrival.ship} arrives, {arrival.at:%d %b %H:%M}"
+    return ReportLine(what, value, arrival.complete or arrival.cut)
 
 
 def as_table(report: Report) -> Table:

@@ -20,7 +20,7 @@ from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth
 from simulators.voyage.voyage import VoyageSource
-from simulators.voyage.waiting import Waiter, container_logs
+from simulators.voyage.waiting import AheadOfShip, Waiter, container_logs
 from topologies.endpoints import EndpointResolver
 from topologies.model import SiteKind, Topology
 from topologies.users import ADMIN
@@ -54,13 +54,15 @@ ALERT_PATIENCE = 20.0  # seconds after the last message to wait for late alerts
 
 @dataclass(slots=True)
 class Sailed:
-    """The result of a voyage. ``alerts``: (site, container) to the wall time when the alert was first seen."""
+    """The result of a voyage. ``alerts``: (site, container) to the wall time when the alert was first seen.
+    ``arrivals``: what each port had before a ship arrived from sea."""
 
     plan: VoyagePlan
     truth: Truth
     played: Played
     alerts: dict[tuple[str, str], float] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
+    arrivals: tuple[AheadOfShip, ...] = ()
 
 
 def alert_sites(topology: Topology) -> list[str]:
@@ -132,7 +134,7 @@ async def sail(
         finally:
             stop.set()
             await asyncio.gather(watching, return_exceptions=True)
-    return Sailed(voyage.plan, truth, played, dict(watch.seen), network.cuts if network else ())
+    return Sailed(voyage.plan, truth, played, dict(watch.seen), network.cuts if network else (), (*waiter.arrivals,))
 
 
 async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:

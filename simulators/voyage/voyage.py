@@ -189,6 +189,8 @@ class Unfolding:
 
     def _schedule_call(self, work: CallWork) -> None:
         call = work.call
+        if call.number:
+            self._wait_at(call.arrives - MINUTE, self._arrives(work))  # by satellite still, not by the port's radio
         self._at(call.arrives, _MOVE, partial(self._transport, work, "ARRI"))
         booked = [box for box in work.loaded if box.lot.customer and box.first_load in work]
         if booked:
@@ -213,6 +215,11 @@ class Unfolding:
 
     def _ready_to_sail(self, work: CallWork) -> BarrierMaker:
         return lambda time, ends: _departure_barrier(work, self._aboard(work.ship), time, ends)
+
+    def _arrives(self, work: CallWork) -> BarrierMaker:
+        imo = self.plan.timetables[work.ship].imo
+        own = (f"events.{work.ship}", f"ships.{imo}.location", f"ships.{imo}.environment")
+        return lambda time, ends: _arrival_barrier(work, self._aboard(work.ship), own, time, ends)
 
     def _up_to_date(self, ship: str) -> BarrierMaker:
         return lambda time, ends: _backlog_barrier(ship, self._aboard(ship), time, ends)
@@ -451,6 +458,23 @@ def _departure_barrier(
         peer=work.ship,
         containers=tuple(sorted(box.number for box in work.loaded)),
         log_ends=_ends_of(aboard, ends),
+        gives_way=True,
+    )
+
+
+def _arrival_barrier(
+    work: CallWork, aboard: Iterable[PlannedBox], own: Iterable[str], time: dt.datetime, ends: Mapping[str, int]
+) -> VoyageBarrier:
+    """Return a barrier: the ship has stored all its readings and reports; then what the port has of all is measured."""
+    boxes, port = list(aboard), work.call.port
+    return VoyageBarrier(
+        time,
+        BarrierKind.ARRIVAL,
+        f"{port} is up to date before {work.ship} arrives",
+        site=port,
+        peer=work.ship,
+        containers=tuple(sorted(box.number for box in boxes)),
+        log_ends=_ends_of(boxes, ends) | {log: ends[log] for log in own if log in ends},
         gives_way=True,
     )
 

@@ -7,12 +7,15 @@ ends are polled, many logs in one request.
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from fairlead.custody.ledger import read_ledgers
 from fairlead.custody.view import CustodyView
@@ -27,14 +30,71 @@ from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout
 from topologies.endpoints import EndpointResolver
 from topologies.ledger_trust import sifted
-from topologies.model import InsertPoint, Link, Topology
+from topologies.model import InsertPoint, Link, SiteKind, Topology
 from topologies.users import ADMIN
 
 INTERVAL = 0.1  # seconds between two polls at a barrier
 SETTLING_INTERVAL = 0.2  # seconds between two polls of all logs of all links
-GIVE_WAY = 10.0  # seconds without progress after which a barrier that may need a cut link is given up
+GIVE_WAY = 10.0  # seconds without progress after which a barrier that may need a cut link, or an arrival, is given up
 
 log = logging.getLogger(__name__)
+
+
+class AheadOfShip(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what was known before a ship arrived its next port had. Figures are records, markers included.
+
+    ``ashore``: what sites with a link to the port had; ``own``: the logs that the ship sends home at sea (alerts,
+    positions, custody); ``boxes``: the logs of the boxes aboard, as the ship had them, most of which wait for the
+    berth. Each with what the port had of it. ``seconds``: wall time in which the last of the first two came, while
+    simulated time stood still. ``cut``: a link on the way was cut. ``missing``: one log that the port lacked.
+    """
+
+    ship: str
+    port: str
+    at: dt.datetime
+    ashore: int
+    ashore_here: int
+    own: int
+    own_here: int
+    boxes: int
+    boxes_here: int
+    seconds: float
+    cut: bool = False
+    missing: str = ""
+
+    @property
+    def complete(self) -> bool:
+        return self.ashore_here == self.ashore and self.own_here == self.own
+
+
+def ends_ahead(
+    topology: Topology, port: str, ship: str, ends: Mapping[str, Mapping[str, int]]
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the log ends that a port should have before a ship berths, by log: those of sites ashore, and the ship's.
+
+    Only links that are always open count: those that lead to the port from ashore, and those that lead from the ship
+    to the port, or to a site whose logs reach the port.
+
+    Args:
+        ends: Log ends by site.
+    """
+    always = [link for link in topology.directed_links() if link.when == "always"]
+    here = [link for link in always if link.to == port and topology.sites[link.from_].kind is not SiteKind.SHIP]
+    ashore: dict[str, int] = {}
+    for link in here:
+        for log, end in ends[link.from_].items():
+            if _carries(topology, link, log):
+                ashore[log] = max(end, ashore.get(log, 0))
+    own = {
+        log: end
+        for link in always
+        if link.from_ == ship
+        for log, end in ends[ship].items()
+        if topology.fixed_holder(log) == ship
+        and _carries(topology, link, log)
+        and (link.to == port or any(_carries(topology, onward, log) for onward in here))
+    }
+    return {log: end for log, end in ashore.items() if log not in own}, own
 
 
 class Waiter:
@@ -60,8 +120,72 @@ class Waiter:
         self._timeout = timeout
         self._check = check
         self._cut = cut
+        self.arrivals: list[AheadOfShip] = []
 
     async def wait(self, barrier: VoyageBarrier) -> None:
+        """Wait until the barrier's condition holds. At an arrival, add to ``arrivals`` what the port has; that the port
+        lacks something fails the report and not the voyage.
+
+        Raises:
+            BarrierTimeout: no progress for ``timeout`` seconds; the message names what is missing.
+        """
+        await self._until(barrier)
+        if barrier.kind is BarrierKind.ARRIVAL:
+            self.arrivals.append(await self._ahead(barrier))
+
+    async def _ahead(self, barrier: VoyageBarrier) -> AheadOfShip:
+        """Measure what a port has before a ship arrives. Wait for the rest while it comes."""
+        port, ship = barrier.site, barrier.peer
+        ends = await self._ends_of_sites()
+        ashore, own = ends_ahead(self._topology, port, ship, ends)
+        boxes = {f"{self._topology.container_stream(number)}.{number}" for number in barrier.containers}
+        began = moved_at = time.monotonic()
+        there, before = ends[port], -1
+        while True:
+            here = {log: min(end, there.get(log, 0)) for log, end in (ashore | own).items()}
+            lacking = [log for log, end in (ashore | own).items() if here[log] < end]
+            now, total = time.monotonic(), sum(here.values())
+            if total > before:
+                before, moved_at = total, now
+            if not lacking or now - moved_at > GIVE_WAY:
+                break
+            self._check()
+            await asyncio.sleep(INTERVAL)
+            try:
+                there = await _ends(await self._clusters.at(port), here)
+            except FairleadError as error:
+                if not error.retriable:
+                    raise
+        homes = {link.to for link in self._topology.links_from(ship) if link.when == "always"}
+        at_ship = {log: ends[ship].get(log, 0) for log in boxes}
+        return AheadOfShip(
+            ship=ship,
+            port=port,
+            at=barrier.sim_time,
+            ashore=sum(ashore.values()),
+            ashore_here=sum(here[log] for log in ashore),
+            own=sum(own.values()),
+            own_here=sum(here[log] for log in own),
+            boxes=sum(at_ship.values()),
+            boxes_here=sum(min(end, ends[port].get(log, 0)) for log, end in at_ship.items()),
+            seconds=round(moved_at - began, 1),
+            cut=bool({port, ship, *homes} & set(self._cut())),
+            missing=f"{lacking[0]}: {here[lacking[0]]} of {(ashore | own)[lacking[0]]}" if lacking else "",
+        )
+
+    async def _ends_of_sites(self) -> dict[str, dict[str, int]]:
+        """Return every log's end by site. While a site does not answer, ask again, at most ``timeout`` seconds."""
+        began = time.monotonic()
+        while True:
+            try:
+                return {site: await _all_ends(await self._clusters.at(site)) for site in self._topology.sites}
+            except FairleadError as error:
+                if not error.retriable or time.monotonic() - began > self._timeout:
+                    raise
+            self._check()
+            await asyncio.sleep(INTERVAL)
+
+    async def _until(self, barrier: VoyageBarrier) -> None:
         """Wait until the barrier's condition holds, or until it gives way to a link that the scenario cuts.
 
         Raises:
@@ -110,6 +234,8 @@ class Waiter:
                     or await self._missing_records(barrier.peer, barrier.log_ends)
                     or await self._missing_records(barrier.site, barrier.log_ends)
                 )
+            case BarrierKind.ARRIVAL:
+                return await self._missing_records(barrier.peer, barrier.log_ends)
             case BarrierKind.FINISHED:
                 return await self._missing_anywhere(barrier.log_ends)
 

@@ -15,6 +15,7 @@ from simulators.report.counting import LogCount, count_readings
 from simulators.report.model import CustomerFigures, LinkFigures, Report, as_table
 from simulators.report.page import MapPlace, PageData, TemperaturePoint, TrackPoint, render
 from simulators.steps import ReadingId
+from simulators.voyage.waiting import AheadOfShip
 
 
 def customer(**changes: object) -> CustomerFigures:
@@ -52,9 +53,25 @@ def report(**changes: object) -> Report:
     return msgspec.structs.replace(good, **changes)
 
 
+ARRIVAL = AheadOfShip(
+    ship="duck-star",
+    port="singapore",
+    at=dt.datetime(2026, 9, 9, 14, tzinfo=dt.UTC),
+    ashore=5120,
+    ashore_here=5120,
+    own=310,
+    own_here=310,
+    boxes=9800,
+    boxes_here=4100,
+    seconds=0.8,
+)
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"arrivals": (ARRIVAL, msgspec.structs.replace(ARRIVAL, ashore_here=5119))},
+        {"arrivals": (msgspec.structs.replace(ARRIVAL, own_here=0, missing="alerts.duck-star: 0 of 310"),)},
         {"readings_published": 0, "readings_in_logs": 0},
         {"readings_in_logs": 99, "readings_lost": 1},
         {"readings_repeated": 1},
@@ -81,6 +98,23 @@ def test_each_false_figure_fails_the_report(changes: dict[str, object]) -> None:
     bad = report(**changes)
     assert not bad.ok
     assert sum(not line.ok for line in bad.lines()) >= 1
+
+
+def test_the_next_port_was_up_to_date_before_the_ship_arrived() -> None:
+    """Text and page say so; a link that the scenario cuts excuses what is missing, and is named."""
+    shown = (
+        "5,120 of 5,120 records known ashore, 310 of 310 of the ship&#39;s alerts, positions and custody, "
+        "the last 0.8 s later; 4,100 of 9,800 of its boxes"
+    )
+    good = report(arrivals=(ARRIVAL,))
+    assert good.ok and shown in render(good, PageData())
+    (line,) = [each for each in good.lines() if each.what.startswith("singapore up to date before duck-star arrives")]
+    assert line.value == shown.replace("&#39;", "'") and line.what.endswith("09 Sep 14:00")
+    cut = report(
+        arrivals=(msgspec.structs.replace(ARRIVAL, own_here=0, cut=True, missing="alerts.duck-star: 0 of 310"),)
+    )
+    assert cut.ok
+    assert any(each.value.endswith("missing alerts.duck-star: 0 of 310; a link was cut") for each in cut.lines())
 
 
 def test_json_has_the_promised_keys() -> None:

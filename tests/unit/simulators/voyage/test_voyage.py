@@ -125,6 +125,24 @@ def test_barriers_come_before_departures() -> None:
             assert step.containers
 
 
+def test_before_each_arrival_from_sea_the_next_port_is_measured() -> None:
+    """The ship is still at sea then, so that the port has nothing of the berth's link or radio."""
+    trip = Voyage(load("harbour"), load_topology("minimal", env={}), seed=7)
+    steps = list(trip.steps())
+    found = [i for i, step in enumerate(steps) if isinstance(step, VoyageBarrier) and step.kind is BarrierKind.ARRIVAL]
+    calls = [call for table in trip.plan.timetables.values() for call in table.calls if call.number]
+    assert len(found) == len(calls) > 0
+    weather = link_weather(trip.plan)
+    for i in found:
+        barrier = steps[i]
+        assert isinstance(barrier, VoyageBarrier)
+        assert weather.between(barrier.site, barrier.peer, barrier.sim_time).latency == USUAL["satellite"].latency
+        assert trip.plan.timetables[barrier.peer].berthed_at(barrier.sim_time) is None
+        assert {log for log in barrier.log_ends if log.startswith("ships.")} and barrier.containers
+        arrives = next(s for s in published(steps[i:]) if s.detail == "ARRI")
+        assert arrives.site == barrier.site
+
+
 def test_a_ship_waits_to_sail_at_the_berth() -> None:
     """While a ship waits until it may depart, the port's radio links it, and not its satellite."""
     harbour = Voyage(load("harbour"), load_topology("minimal", env={}), seed=7)  # its ship has both

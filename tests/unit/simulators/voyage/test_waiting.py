@@ -15,7 +15,7 @@ from fairlead.records.custody import CustodyEntry
 from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage import waiting
 from simulators.voyage.player import BarrierTimeout
-from simulators.voyage.waiting import Waiter
+from simulators.voyage.waiting import Waiter, ends_ahead
 from tests.unit.simulators.voyage.fakes import FakeClusters
 from topologies.loader.load import load
 
@@ -157,6 +157,65 @@ async def test_a_ship_departs_when_both_have_its_cargos_logs(sites: FakeClusters
     for name, cluster in sites.fakes.items():
         cluster.lengthen(LOG, 6 if name == short else 7)
     assert await reaches(waiter(sites, 0.15), barrier(BarrierKind.DEPARTURE, {LOG: 7})) is passes
+
+
+def arrival(ends: Mapping[str, int]) -> VoyageBarrier:
+    wanted = barrier(BarrierKind.ARRIVAL, ends)
+    return dataclasses.replace(wanted, containers=(BOX,))
+
+
+async def test_an_arrival_waits_for_the_ship_and_then_for_what_comes_by_satellite(sites: FakeClusters) -> None:
+    """The boxes' readings wait for the berth: they are counted, and not waited for."""
+    ship, port = sites["duck-star"], sites["tokyo"]
+    made, wanted = waiter(sites), arrival({LOG: 9, "ships.9074729.location": 4})
+    waited = asyncio.create_task(made.wait(wanted))
+    async with asyncio.timeout(5):
+        await ship.looked_at(2)
+    assert not waited.done(), "the ship has not stored its readings"
+    port.lengthen(LOG, 5)
+    port.lengthen("events.tokyo", 3)
+    ship.lengthen("alerts.duck-star", 2)
+    ship.lengthen(LOG, 9)
+    ship.lengthen("ships.9074729.location", 4)
+    async with asyncio.timeout(5):
+        await port.looked_at(2)
+    assert not waited.done(), "the port lacks positions"
+    port.lengthen("ships.9074729.location", 4)
+    port.lengthen("alerts.duck-star", 2)
+    async with asyncio.timeout(5):
+        await waited
+    (found,) = made.arrivals
+    assert (found.ashore, found.own, found.own_here, found.boxes, found.boxes_here) == (0, 6, 6, 9, 5)
+    assert found.complete and not found.cut and found.seconds > 0
+
+
+async def test_an_arrival_without_news_goes_on_and_names_what_is_missing(
+    sites: FakeClusters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "GIVE_WAY", 0.1)
+    sites["duck-star"].lengthen("ships.9074729.location", 4)
+    sites["tokyo"].lengthen("ships.9074729.location", 3)
+    cut: list[str] = []
+    made = Waiter(load("minimal", env={}), sites, cut=lambda: cut)
+    await made.wait(arrival({"ships.9074729.location": 4}))
+    cut.append("duck-star")
+    await made.wait(arrival({"ships.9074729.location": 4}))
+    assert [(found.complete, found.cut) for found in made.arrivals] == [(False, False), (False, True)]
+    assert made.arrivals[0].missing == "ships.9074729.location: 3 of 4"
+
+
+def test_what_lies_ahead_of_a_ship() -> None:
+    """Records of other ports, over links that are always open, and the ship's own that come by way of headquarters."""
+    positions, box, home = "ships.9074729.location", LOG, "los-angeles"
+    ends: dict[str, dict[str, int]] = {site: {} for site in load("big-blue", env={}).sites}
+    ends["tokyo"] = {box: 7, "events.tokyo": 5, "feeds.ducks": 3, "events.singapore": 9, positions: 2}
+    ends["sydney"] = {box: 8}
+    ends[home] = {positions: 3, "bookings.los-angeles": 4}
+    ends["duck-star"] = {positions: 5, box: 20, "alerts.duck-star": 2, "events.tokyo": 4, "strays.duck-star": 6}
+    ends["singapore"] = {"events.singapore": 9}
+    ashore, own = ends_ahead(load("big-blue", env={}), "singapore", "duck-star", ends)
+    assert ashore == {box: 8, "events.tokyo": 5, "bookings.los-angeles": 4}
+    assert own == {positions: 5, "alerts.duck-star": 2}
 
 
 async def test_finished_means_at_any_site_for_each_log(sites: FakeClusters) -> None:
