@@ -23,6 +23,9 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicInfo, TopicPartition
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import MOORED, Position
+from replication import berths
 from replication.custody.ledger import Ledger
 from topologies.loader.load import load
 
@@ -226,3 +229,42 @@ async def test_the_other_ledgers_go_on_while_one_is_gone(reader: Reader) -> None
         await reader.knows(*BOXES[:2])
         reader.kafka.make(LEDGER, entry(BOXES[2]))
         await reader.knows(*BOXES)
+
+
+POSITIONS = TopicPartition("ships.9074729.location")
+
+
+def position(latitude: float, hour: int) -> bytes:
+    device = Device(device_id="ais", boot_id=1, sequence=hour, device_date_time=WHEN + dt.timedelta(hours=hour))
+    place = GeoLocation(latitude=latitude, longitude=139.79)
+    return encode(Position(vessel_imo_number="9074729", device=device, geo_location=place, navigation_status=MOORED))
+
+
+async def test_positions_that_cannot_be_read_hold_up_nothing(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the right to read the ship's positions, the ledgers are read all the same; positions count later."""
+    monkeypatch.setattr(berths, "FRESH_MS", 1 << 62)
+    reader.ledger.follow_topics([POSITIONS.topic])
+    (link,) = [each for each in load("big-blue", env={}).links_to("tokyo") if each.name == "duck-star->tokyo:berthed"]
+    async with reader.running():
+        await reader.knows(BOXES[0])
+        assert not reader.ledger.berths.is_open(link, 0)
+        reader.kafka.make(POSITIONS, position(30.0, 0), position(35.65, 100))
+        async with asyncio.timeout(10):
+            while not reader.ledger.berths.is_open(link, 0):
+                await reader.changed.wait()
+                reader.changed.clear()
+
+
+async def test_only_the_last_positions_are_read_at_the_start(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(berths, "FRESH_MS", 1 << 62)
+    monkeypatch.setattr("replication.custody.ledger.LAST_POSITIONS", 2)
+    read: list[float] = []
+
+    def locate(imo: str, fix: berths.ShipFix) -> None:
+        read.append(fix.place.latitude)
+
+    monkeypatch.setattr(reader.ledger.berths, "locate", locate)
+    reader.kafka.make(POSITIONS, *[position(35.0 + hour, hour) for hour in range(5)])
+    reader.ledger.follow_topics([POSITIONS.topic])
+    async with reader.running():
+        assert read == [38.0, 39.0]
