@@ -6,10 +6,11 @@ itself, which takes a second. The chart has no coastlines: the ports trace the c
 
 from __future__ import annotations
 
-import importlib.resources
+import importlib.util
 import math
 from collections.abc import Iterable, Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,7 +27,10 @@ class PortPlace(NamedTuple):
 
 @cache
 def _geojson(name: str) -> Any:
-    return msgspec.json.decode((importlib.resources.files("searoute") / "data" / name).read_bytes())
+    package = importlib.util.find_spec("searoute")  # finds it without importing it
+    if package is None or package.origin is None:
+        raise ModuleNotFoundError("searoute is not installed", name="searoute")
+    return msgspec.json.decode((Path(package.origin).parent / "data" / name).read_bytes())
 
 
 @cache

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from topologies.drawing.seachart import frame
@@ -29,3 +32,11 @@ def test_all_places_are_in_the_frame_with_a_margin(places: list[tuple[float, flo
     assert not found.has(found.longitude + 1.3 * found.half_width, found.latitude)
     assert found.half_width >= 2.0
     assert found.half_width / found.half_height == pytest.approx(900 / 420)
+
+
+def test_ports_are_read_without_importing_searoute() -> None:
+    """The replicator looks up ports; searoute's graphs would cost each replicator a second and its memory."""
+    code = "import sys; from topologies.drawing.seachart import ports; print(len(ports()), 'searoute' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  # noqa: S603
+    count, imported = done.stdout.split()
+    assert int(count) > 3900 and imported == "False"
