@@ -35,7 +35,7 @@ from topologies.users import ADMIN
 
 INTERVAL = 0.1  # seconds between two polls at a barrier
 SETTLING_INTERVAL = 0.2  # seconds between two polls of all logs of all links
-GIVE_WAY = 10.0  # seconds without progress after which a barrier that may need a cut link, or an arrival, is given up
+GIVE_WAY = 10.0  # seconds without progress after which a barrier that may need a cut link is given up
 
 log = logging.getLogger(__name__)
 
@@ -134,11 +134,13 @@ class Waiter:
             self.arrivals.append(await self._ahead(barrier))
 
     async def _ahead(self, barrier: VoyageBarrier) -> AheadOfShip:
-        """Measure what a port has before a ship arrives. Wait for the rest while it comes."""
+        """Measure what a port has before a ship arrives. Wait for the rest while it comes: at most ``timeout`` seconds
+        without progress, or ``GIVE_WAY`` seconds while a link on the way is cut."""
         port, ship = barrier.site, barrier.peer
         ends = await self._ends_of_sites()
         ashore, own = ends_ahead(self._topology, port, ship, ends)
         boxes = {f"{self._topology.container_stream(number)}.{number}" for number in barrier.containers}
+        homes = {link.to for link in self._topology.links_from(ship) if link.when == "always"}
         began = moved_at = time.monotonic()
         there, before = ends[port], -1
         while True:
@@ -147,7 +149,8 @@ class Waiter:
             now, total = time.monotonic(), sum(here.values())
             if total > before:
                 before, moved_at = total, now
-            if not lacking or now - moved_at > GIVE_WAY:
+            cut = bool({port, ship, *homes} & set(self._cut()))
+            if not lacking or now - moved_at > (GIVE_WAY if cut else self._timeout):
                 break
             self._check()
             await asyncio.sleep(INTERVAL)
@@ -156,7 +159,6 @@ class Waiter:
             except FairleadError as error:
                 if not error.retriable:
                     raise
-        homes = {link.to for link in self._topology.links_from(ship) if link.when == "always"}
         at_ship = {log: ends[ship].get(log, 0) for log in boxes}
         return AheadOfShip(
             ship=ship,
@@ -169,7 +171,7 @@ class Waiter:
             boxes=sum(at_ship.values()),
             boxes_here=sum(min(end, ends[port].get(log, 0)) for log, end in at_ship.items()),
             seconds=round(moved_at - began, 1),
-            cut=bool({port, ship, *homes} & set(self._cut())),
+            cut=cut,
             missing=f"{lacking[0]}: {here[lacking[0]]} of {(ashore | own)[lacking[0]]}" if lacking else "",
         )
 

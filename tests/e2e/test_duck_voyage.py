@@ -52,6 +52,14 @@ def test_the_alert_reached_every_port(report: Any) -> None:
     assert report["false_alerts"] == 0
 
 
+def test_the_next_port_was_up_to_date_before_each_arrival(report: Any) -> None:
+    arrivals = {(each["ship"], each["port"]): each for each in report["arrivals"]}
+    assert arrivals.keys() == {("duck-star", "singapore"), ("duck-star", "sydney"), ("blue-marlin", "tokyo")}
+    for each in arrivals.values():
+        assert each["ashore_here"] == each["ashore"] > 0 and each["own_here"] == each["own"] > 0
+        assert each["boxes_here"] < each["boxes"], "what was measured at sea waits for the berth"
+
+
 def test_customers_read_their_own_and_nothing_else(report: Any) -> None:
     assert report["customers"].keys() == {"ducks", "yellow", "red", "toyshop", "singapore-mpa"}
     for name, figures in report["customers"].items():

@@ -196,7 +196,7 @@ async def test_an_arrival_without_news_goes_on_and_names_what_is_missing(
     sites["duck-star"].lengthen("ships.9074729.location", 4)
     sites["tokyo"].lengthen("ships.9074729.location", 3)
     cut: list[str] = []
-    made = Waiter(load("minimal", env={}), sites, cut=lambda: cut)
+    made = Waiter(load("minimal", env={}), sites, timeout=0.1, cut=lambda: cut)
     await made.wait(arrival({"ships.9074729.location": 4}))
     cut.append("duck-star")
     await made.wait(arrival({"ships.9074729.location": 4}))
