@@ -218,7 +218,7 @@ class Classifier:
         return self._without_custody(event, device_ms)
 
     def _without_custody(self, event: Event, device_ms: int) -> Message | Rejected:
-        """Return an event that moves no log. A port also sees other lines' ships and boxes: any valid number will do."""
+        """Return an event that moves no log. A port sees other lines too, so any valid IMO number will do."""
         imo = event.payload.vessel_imo_number
         if imo is not None and not is_imo_number(imo):
             return Rejected(RejectReason.UNKNOWN_SHIP, f"{imo!r} is no IMO ship number")

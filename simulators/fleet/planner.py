@@ -151,14 +151,16 @@ def _other_moves(scenario: Scenario, topology: Topology, seed: int) -> Iterator[
         seen = partial(OtherMove, port=call.port, unlocode=str(topology.sites[call.port].unlocode), imo=call.imo)
         yield seen(arrives, "ARRI")
         yield seen(departs, "DEPA")
-        for first, count, code in ((arrives, call.discharged, "DISC"), (turns, call.loaded, "LOAD")):
-            for nth in range(count):
-                number = next(numbers[call.owner])
-                time = (first + call.stay / 2 * (nth + 1) / (count + 1)).replace(microsecond=0)
-                yield seen(time, code, number=number)
-                gate = "GTOT" if code == "DISC" else "GTIN"
-                hours = rng.uniform(18, 30) * (1 if code == "DISC" else -1)
-                yield seen((time + hours * HOUR).replace(microsecond=0), gate, number=number)
+        for nth in range(call.discharged + call.loaded):
+            number, gate = next(numbers[call.owner]), HOUR * rng.uniform(18, 30)
+            if nth < call.discharged:
+                time = arrives + call.stay / 2 * (nth + 1) / (call.discharged + 1)
+                yield seen(time.replace(microsecond=0), "DISC", number=number)
+                yield seen((time + gate).replace(microsecond=0), "GTOT", number=number)
+            else:
+                time = turns + call.stay / 2 * (nth + 1 - call.discharged) / (call.loaded + 1)
+                yield seen((time - gate).replace(microsecond=0), "GTIN", number=number)
+                yield seen(time.replace(microsecond=0), "LOAD", number=number)
 
 
 def _end_of(plan: VoyagePlan) -> dt.datetime:

@@ -25,7 +25,17 @@ import numpy as np
 
 from fairlead.records.event import TransportEventType
 from simulators.fleet import routes
-from simulators.fleet.plan import BOOKED_BEFORE, HOUR, MINUTE, SPREAD, CallWork, OtherMove, PlannedBox, PlannedMove, VoyagePlan
+from simulators.fleet.plan import (
+    BOOKED_BEFORE,
+    HOUR,
+    MINUTE,
+    SPREAD,
+    CallWork,
+    OtherMove,
+    PlannedBox,
+    PlannedMove,
+    VoyagePlan,
+)
 from simulators.fleet.planner import make_plan
 from simulators.fleet.routes import Point
 from simulators.fleet.scenario import PowerLossFault, Scenario
@@ -168,8 +178,8 @@ class Unfolding:
                 self._at(ends, _BEFORE, partial(self._is_heard, box))
         for work in plan.works:
             self._schedule_call(work)
-        for move in plan.others:
-            self._at(move.time, _MOVE, partial(self._seen_of_others, move))
+        for seen in plan.others:
+            self._at(seen.time, _MOVE, partial(self._seen_of_others, seen))
         self._schedule_releases()
         for name in plan.timetables:
             if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
