@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import asin, cos, radians, sin, sqrt
 
 from edge.alerts.box import ContainerState
+from edge.alerts.roll_call import RollCallTracker
 from fairlead.records.reading import GeoLocation
 from fairlead.records.ship import Position
 
@@ -36,7 +37,10 @@ def distance_m(a: GeoLocation, b: GeoLocation) -> float:
 
 @dataclass(slots=True)
 class ShipState:
-    """The ship's newest report, and its containers by number. ``at_ms`` is the report's time (0: no report yet)."""
+    """The ship's newest report, and its containers by number. ``at_ms`` is the report's time (0: no report yet).
+
+    ``roll_call``: which of them were heard since the last departure.
+    """
 
     imo: str | None = None
     place: GeoLocation | None = None
@@ -44,6 +48,7 @@ class ShipState:
     status: int = 15
     at_ms: int = 0
     aboard: dict[str, ContainerState] = field(default_factory=dict)
+    roll_call: RollCallTracker = field(default_factory=RollCallTracker)
 
     def report(self, position: Position, at_ms: int) -> None:
         """Apply a report. One that is older than the newest known changes nothing."""
