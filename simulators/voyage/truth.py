@@ -185,10 +185,13 @@ class Truth:
         port, ship = body.un_location_code, self._ships.get(body.vessel_imo_number or "")
         if port is not None:
             self.events[port].add(message.key)
-        if body.equipment_event_type_code == "LOAD" and ship is not None:
-            self._aboard[ship].add(str(body.equipment_reference))
-        elif body.equipment_event_type_code == "DISC":
-            self._aboard[message.site].discard(str(body.equipment_reference))
+        if body.equipment_event_type_code is not None:
+            if not message.moves_log:
+                return  # of another line: no site has custody of it
+            if body.equipment_event_type_code == "LOAD" and ship is not None:
+                self._aboard[ship].add(str(body.equipment_reference))
+            elif body.equipment_event_type_code == "DISC":
+                self._aboard[message.site].discard(str(body.equipment_reference))
         elif message.site == ship:
             self._at_sea.pop(ship, None)
             if body.transport_event_type_code == "DEPA":
