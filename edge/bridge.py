@@ -13,16 +13,18 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from edge.ais.feed import AisSource, ship_feed
+from edge.alerts.engine import AlertEngine
+from edge.alerts.roll_call_service import RollCallService
 from edge.alerts.service import AlertService
 from edge.alerts.site_alerts import KINDS, LIMIT, LedgerAlerts, SiteAlerts, strays_waiting
-from edge.alerts.thresholds import Thresholds
+from edge.alerts.thresholds import Thresholds, default_thresholds
 from edge.custody.blocked import BlockedLogs
 from edge.custody.handlers import CustodyEventHandler
 from edge.custody.manager import CustodyManager, Work
@@ -189,7 +191,8 @@ class Bridge:
         classifier = Classifier(self._topology, self.site)
         dead_letters = DeadLetters(writers, engine)
         events = CustodyEventHandler(classifier, tails, writers, custody.term_writer, dead_letters)
-        router = MessageRouter(classifier, writers, events, dead_letters, engine)
+        roll_calls = self._roll_calls(engine, writers, holdings)
+        router = MessageRouter(classifier, writers, events, dead_letters, engine, roll_calls)
 
         blocked = BlockedLogs(writers, holdings, custody.term_writer.uncreated, partial(served, cluster, logs.strays))
         sources = [
@@ -199,7 +202,9 @@ class Bridge:
             router.limits.source(),
         ]
         alerts = self._alerts = SiteAlerts(self.site, writers, sources, ledgers, believer.doubtful)
-        await retry_transient(lambda: recall(logs, writers, engine, alerts, tails), f"{self.site}: reading its logs")
+        await retry_transient(
+            lambda: recall(logs, writers, engine, alerts, tails, roll_calls), f"{self.site}: reading its logs"
+        )
         await custody.catch_up()
         await alert_service.catch_up(cluster, writers, holdings, tails)
 
@@ -211,7 +216,7 @@ class Bridge:
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=router.route_message,
         )
-        work: Work = {
+        work: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "mqtt": session.run,
             "events that wait": events.retry_waiting,
             "alerts of the site": alerts.run,
@@ -222,12 +227,28 @@ class Bridge:
             **alert_service.work(),
             **self._ais_work(router, writers),
         }
+        if roll_calls is not None:
+            work["orders about roll calls"] = LogFollower(cluster, [ALERT_ORDERS], roll_calls.apply_order).follow
         return _Parts(writers, session, work)
 
     def _all_bookings(self) -> tuple[str, ...]:
         """Return the logs of bookings that an office must know: its own and those that links bring. None on a ship."""
         own = self._logs.bookings
         return (own, *booking_logs(self._topology, self.site)) if own is not None else ()
+
+    def _roll_calls(
+        self, engine: AlertEngine | None, writers: WriterRegistry, holdings: Holdings
+    ) -> RollCallService | None:
+        """Return the roll calls of a ship; None at any other site."""
+        imo = self._topology.sites[self.site].imo
+        if engine is None or imo is None or writers.roll_calls is None:
+            return None
+
+        def listed() -> Set[str]:
+            return {topic.partition(".")[2] for topic in holdings.view.held_by(self.site)}
+
+        limits = (self._settings.thresholds or default_thresholds()).default
+        return RollCallService(self.site, imo, engine.ship, limits, listed, writers.alerts, writers.roll_calls)
 
     def _ais_work(self, router: MessageRouter, writers: WriterRegistry) -> Work:
         """Return the task that routes the ship's own AIS reports like MQTT messages, without acknowledgement."""

@@ -22,6 +22,7 @@ class FixedLogs:
     bookings: str | None
     location: str | None
     environment: str | None
+    roll_calls: str | None
     all_strays: tuple[str, ...]  # of every site, this one included
 
     def all(self) -> tuple[str, ...]:
@@ -34,6 +35,7 @@ class FixedLogs:
             self.bookings,
             self.location,
             self.environment,
+            self.roll_calls,
         )
         return tuple(topic for topic in named if topic is not None)
 
@@ -63,6 +65,7 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
         bookings=None if at_sea else f"bookings.{site}",
         location=f"ships.{spec.imo}.location" if at_sea and spec.imo else None,
         environment=f"ships.{spec.imo}.environment" if at_sea and spec.imo else None,
+        roll_calls=f"ships.{spec.imo}.roll-calls" if at_sea and spec.imo else None,
         all_strays=tuple(f"strays.{name}" for name in _with_way_in(topology)),
     )
 

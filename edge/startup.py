@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TypeVar
 
 from edge.alerts.engine import AlertEngine
+from edge.alerts.roll_call_service import RollCallService
 from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest.dead_letters import letter_key
 from edge.logwriter import records
@@ -29,7 +30,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.custody import Marker
 from fairlead.records.edge import DeadLetter
 from fairlead.records.event import Event
-from fairlead.records.ship import Position
+from fairlead.records.ship import Position, RollCall
 
 T = TypeVar("T")
 
@@ -62,15 +63,23 @@ async def recall(
     engine: AlertEngine | None,
     site_alerts: SiteAlerts,
     tails: TailReader,
+    roll_calls: RollCallService | None = None,
 ) -> None:
     """Fill the memories of the site's own writers from the tails of their logs, and restore the alerts."""
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         writers.event_ids.add(event.metadata.event_id)
+        if roll_calls is not None:
+            roll_calls.restore_event(event)
+    if logs.roll_calls is not None and roll_calls is not None:
+        async for made in _values(tails, logs.roll_calls, RollCall, DEEP):
+            roll_calls.restore_record(made)
     async for raised in _values(tails, logs.alerts, Alert, REMEMBERED):
         writers.alerts.keys.add(records.alert_key(raised))
         site_alerts.restore(raised)
         if engine is not None:
             engine.restore(raised)
+        if roll_calls is not None:
+            roll_calls.restore_alert(raised)
     async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
         writers.letter_keys.add(letter_key(letter))
     if logs.bookings is not None:

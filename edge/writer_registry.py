@@ -21,6 +21,7 @@ from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Refu
 
 AlertKey = tuple[str, str]  # alert id and state
 LedgerKey = tuple[str, str]  # log, and a description of the entry
+RollCallKey = tuple[str, str]  # id of the departure's event, and the state
 REMEMBERED = 20_000
 
 
@@ -144,6 +145,11 @@ class WriterRegistry:
             self.bookings = LogWriter(
                 logs.bookings, sink, self.booking_keys, settle=settlement.settle_message, fail=fail
             )
+        self.roll_calls: LogWriter[RollCallKey] | None = None
+        if logs.roll_calls is not None:
+            self.roll_calls = LogWriter(
+                logs.roll_calls, sink, RecentKeys(REMEMBERED), settle=settlement.acknowledge, fail=fail
+            )
         self.ship = {
             topic: DedupWriter(topic, sink, kafka.tails, settle=settlement.settle_message, fail=fail)
             for topic in (logs.location, logs.environment)
@@ -174,6 +180,8 @@ class WriterRegistry:
         fixed: list[LogWriter[Any]] = [self.events, self.ledger, self.letters, self.alerts, self.strays.writer]
         if self.bookings is not None:
             fixed.append(self.bookings)
+        if self.roll_calls is not None:
+            fixed.append(self.roll_calls)
         return [*self._boxes.values(), *self.ship.values(), *fixed]
 
 

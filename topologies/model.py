@@ -386,7 +386,7 @@ ONE_LOG_PER_SITE = frozenset({"events", "alerts", "custody", "strays", "deadlett
 WRITTEN_BY_SERVICES = ONE_LOG_PER_SITE | {"ships", "feeds"}
 """Default streams that only Fairlead's own services write. They also write all streams that move by custody."""
 
-_SHIP_LOGS = ("location", "environment")  # ships.<imo>.<one of these>: logs that a ship's bridge writes
+_SHIP_LOGS = ("location", "environment", "roll-calls")  # ships.<imo>.<one of these>: logs that a ship's bridge writes
 
 
 class Topology(Model):

@@ -282,7 +282,9 @@ class AlertEngine:
             box = self._box(message.number, message.device_ms)
         box.log, box.held = log, log == message.log
         box.note_receipt(message, received_ms)
-        return box, box.add_reading(message, ship_ms)
+        fresh = box.add_reading(message, ship_ms)
+        self.ship.roll_call.hear(message.number, message.device_ms, ship_ms, newest=fresh)
+        return box, fresh
 
     def _box(self, number: str, at_ms: int) -> ContainerState:
         box = self._boxes.get(number)

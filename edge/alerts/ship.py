@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from edge.alerts.box import ContainerState
+from edge.alerts.roll_call import RollCallTracker
 from fairlead.records.reading import GeoLocation, known
 from fairlead.records.ship import SPEED_NOT_AVAILABLE, UNDER_WAY_KN, Position
 
@@ -17,7 +18,10 @@ _USEFUL_MS = 3_600_000  # an older report does not tell where the ship is now
 
 @dataclass(slots=True)
 class ShipState:
-    """The ship's newest report, and its containers by number. ``at_ms`` is the report's time (0: no report yet)."""
+    """The ship's newest report, and its containers by number. ``at_ms`` is the report's time (0: no report yet).
+
+    ``roll_call``: which of them were heard since the last departure.
+    """
 
     imo: str | None = None
     place: GeoLocation | None = None
@@ -25,6 +29,7 @@ class ShipState:
     status: int = 15
     at_ms: int = 0
     aboard: dict[str, ContainerState] = field(default_factory=dict)
+    roll_call: RollCallTracker = field(default_factory=RollCallTracker)
 
     def report(self, position: Position, at_ms: int) -> None:
         """Apply a report. One that is older than the newest known changes nothing."""

@@ -117,6 +117,20 @@ class SilenceThresholds:
 
 
 @_strict
+class RollCallThresholds:
+    """The roll call after a departure: when it is made. Only the values under ``default`` count.
+
+    It is made ``intervals`` times the longest usual interval of the boxes aboard after the departure, but not before
+    ``at_least`` and not after ``at_most``; at ``at_most`` if no interval is known.
+    """
+
+    intervals: Positive
+    at_least: Milliseconds
+    at_most: Milliseconds
+    source: str
+
+
+@_strict
 class DeviceThresholds:
     """Devices themselves.
 
@@ -160,6 +174,7 @@ class CommodityThresholds:
     co2: BandThresholds
     door: DoorThresholds
     silence: SilenceThresholds
+    roll_call: RollCallThresholds
     device: DeviceThresholds
     overboard: OverboardThresholds
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from edge.alerts.engine import AlertEngine
+from edge.alerts.roll_call_service import RollCallService
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.limits import DeviceLimits, Limit
@@ -49,6 +50,7 @@ class MessageRouter:
     Args:
         events: Carries out equipment events.
         engine: The alert engine of a ship; None ashore.
+        roll_calls: The roll calls of a ship; None ashore.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class MessageRouter:
         events: EventHandler,
         dead_letters: DeadLetters,
         engine: AlertEngine | None = None,
+        roll_calls: RollCallService | None = None,
     ) -> None:
         self._site = classifier.site
         self._classify = classifier.classify
@@ -68,6 +71,7 @@ class MessageRouter:
         self.references = BookingReferences()
         self.limits = DeviceLimits(classifier.site)
         self._engine = engine
+        self._roll_calls = roll_calls
         self._dropped: int | None = None  # the MQTT broker's own count; None until it was received once
 
     def route_message(self, delivery: Delivery) -> None:
@@ -130,6 +134,8 @@ class MessageRouter:
             self._writers.alerts.append_alerts(
                 self._engine.ship_reported(message.report, message.device_ms, now), delivery.ack
             )
+            if self._roll_calls is not None:
+                self._roll_calls.tick(now, delivery.ack)
         payload = message.payload if message.payload is not None else delivery.payload
         record = records.published(payload, key=message.imo, at_ms=message.device_ms, received_ms=now)
         self._writers.ship[message.log].enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
@@ -156,6 +162,8 @@ class MessageRouter:
         entry = LogEntry(record, event_id, delivery.redelivered, delivery.ack)
         if message.log is None:
             self._writers.events.enqueue(entry)
+            if self._roll_calls is not None:
+                self._roll_calls.apply_event(message.event)
             return
         self._events.handle_event(message, record, delivery.topic, redelivered=delivery.redelivered, ack=delivery.ack)
 

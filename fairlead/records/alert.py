@@ -14,6 +14,11 @@ AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 ALERT_ORDERS: Final = "fairlead.alerts"
 """Topic of ``AlertOrder`` at each site. It is not the log of any stream; the site's administrators write it."""
 
+NOT_HEARD: Final = "NOT_HEARD_SINCE_DEPARTURE"
+"""The kind of the alert about a box that is aboard by custody and was not heard since its ship left a port."""
+LEFT_PORT: Final = "left-port"
+"""The evidence of such an alert whose detail is the UN/LOCODE of that port."""
+
 Severity = Literal["CRITICAL", "ALARM", "WARNING"]  # DCSA RMO alarmSeverity, without LOG
 SEVERITIES: Final[tuple[Severity, ...]] = ("WARNING", "ALARM", "CRITICAL")  # in rising order
 AlertState = Literal["OPENED", "UPDATED", "CLEARED"]

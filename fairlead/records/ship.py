@@ -1,16 +1,18 @@
-"""A ship's messages about itself; they become the two logs that together are the ship's log.
+"""A ship's messages about itself; they become the three logs that together are the ship's log.
 
 MQTT topics ``fairlead/v1/ships/<IMO>/position`` and ``fairlead/v1/ships/<IMO>/environment`` become the logs
-``ships.<IMO>.location`` and ``ships.<IMO>.environment``. AIS values that mean "not available" are null here.
+``ships.<IMO>.location`` and ``ships.<IMO>.environment``. AIS values that mean "not available" are null here. The ship's
+bridge itself writes ``ships.<IMO>.roll-calls``.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
 
 import msgspec
 
-from fairlead.records.reading import Base, Device, GeoLocation
+from fairlead.records.reading import Base, Dated, Device, GeoLocation, Time
 
 AT_ANCHOR: Final = 1  # AIS navigation status
 MOORED: Final = 5
@@ -47,3 +49,52 @@ class Environment(Base, frozen=True, kw_only=True):
     sea_temperature: float | None = None
     air_pressure: float | None = None
     reefer_power: float | None = None
+
+
+RollCallState = Literal["CALLED", "COMPLETE", "CUT_SHORT"]
+
+
+class RollCall(Dated, frozen=True, kw_only=True):
+    """Which boxes were heard aboard since a departure; a record of ``ships.<IMO>.roll-calls``.
+
+    A departure has one record at the set time (``CALLED``) and, if boxes were missing then, another when all are
+    accounted for (``COMPLETE``). A call that ends before its set time, by an arrival or another departure, has one
+    ``CUT_SHORT`` instead.
+
+    Args:
+        departure_id: The id of the departure's event (DEPA).
+        un_location_code: The port that the ship left; None if the event does not name it.
+        called_date_time: When the call was made, by the ship's clock.
+        aboard: Boxes aboard by custody: those heard, missing and overboard.
+        heard: Those with a reading since the departure.
+        overboard: Those with an open overboard alert.
+        missing: The others, as ``pack_numbers`` writes them.
+        unlisted: Boxes that were heard and are not aboard by custody, in the same form.
+        complete_date_time: When the last box was heard; None while boxes are missing.
+    """
+
+    vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
+    departure_id: str = msgspec.field(name="departureID")
+    un_location_code: str | None = msgspec.field(default=None, name="UNLocationCode")
+    departure_date_time: Time
+    called_date_time: Time
+    state: RollCallState
+    aboard: int
+    heard: int
+    overboard: int = 0
+    missing: dict[str, str] = msgspec.field(default_factory=dict)
+    unlisted: dict[str, str] = msgspec.field(default_factory=dict)
+    complete_date_time: Time | None = None
+
+
+def pack_numbers(numbers: Iterable[str]) -> dict[str, str]:
+    """Return container numbers by their first four letters, the digits of each after a blank: small, and readable."""
+    found: dict[str, list[str]] = {}
+    for number in sorted(numbers):
+        found.setdefault(number[:4], []).append(number[4:])
+    return {owner: " ".join(digits) for owner, digits in found.items()}
+
+
+def unpack_numbers(packed: Mapping[str, str]) -> frozenset[str]:
+    """Return the container numbers that ``pack_numbers`` has packed."""
+    return frozenset(owner + digits for owner, several in packed.items() for digits in several.split())

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError, nearest
+from fairlead.records.alert import LEFT_PORT, NOT_HEARD
 from shore.paths import TablePaths
 from shore.report import drawing
 from shore.report.drawing import PageMark, duration, number, render
@@ -267,6 +268,8 @@ class PortReport(msgspec.Struct, frozen=True, kw_only=True):
         arriving: Ships that are expected, the next one first.
         in_port: Ships that are there.
         elsewhere: How many other ships are known.
+        not_heard: Boxes that left this port by ship and were not heard since: the ships' open alerts
+            ``NOT_HEARD_SINCE_DEPARTURE``. An empty ``equipment_reference`` stands for most boxes of the ship.
         dock: Boxes whose log a site at this port holds.
         movements: The newest first (table ``dock_movements``).
         calls: Ships' calls here, the newest first (table ``port_calls``).
@@ -280,6 +283,7 @@ class PortReport(msgspec.Struct, frozen=True, kw_only=True):
     arriving: tuple[Ship, ...]
     in_port: tuple[Ship, ...]
     elsewhere: int
+    not_heard: tuple[Row, ...]
     dock: tuple[PortBox, ...]
     movements: tuple[Row, ...]
     calls: tuple[Row, ...]
@@ -328,6 +332,7 @@ def port_report(
             arriving=tuple(sorted(coming, key=_next_first)),
             in_port=tuple(each for each in ships if each.vessel_imo_number in here),
             elsewhere=len(ships) - len(coming) - len(here & {each.vessel_imo_number for each in ships}),
+            not_heard=tuple(found.rows(_NOT_HEARD, kind=NOT_HEARD, left=f"{LEFT_PORT}: {code}")),
             dock=_sorted([box_of(row, audience) for row in docked]),
             movements=tuple(found.rows(_MOVEMENTS, most=_MOVEMENTS_SHOWN)),
             calls=tuple(found.rows(_CALLS, code=code, most=_CALLS_SHOWN)),
@@ -336,6 +341,14 @@ def port_report(
         )
 
 
+_NOT_HEARD: Final = """
+select a.equipment_reference, coalesce(s.title, a.raised_at) as vessel, a.vessel_imo_number, a.severity,
+    a.opened_date_time, a.detail, a.alert_id
+from alerts_now a
+left join sites s on s.vessel_imo_number = a.vessel_imo_number and s.kind = 'ship'
+where a.source = 'site' and a.kind = $kind and contains(a.detail, $left)
+order by a.opened_date_time desc, a.equipment_reference
+"""
 _IN_PORT: Final = "select vessel_imo_number from port_calls where in_port and un_location_code = $code"
 _AS_OF: Final = """
 select max(moment) as as_of from (

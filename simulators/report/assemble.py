@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.metadata
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,15 +18,17 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.clusters import Clusters
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from fairlead.records.ship import RollCall
 from replication.audit import compare
 from shore.read import table
 from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
+from simulators.report.roll_calls import roll_call_figures
 from simulators.steps import ReadingId
 from simulators.voyage.run import Sailed, alert_seconds
 from simulators.voyage.waiting import container_logs, reported_links
 from topologies.endpoints import EndpointResolver
-from topologies.model import Topology
+from topologies.model import SiteKind, Topology
 from topologies.users import ADMIN
 
 if TYPE_CHECKING:
@@ -63,13 +66,20 @@ async def assemble(
         for of_log in (await records_of(cluster, await container_logs(cluster, topology))).values():
             stored.update(ids_of(of_log))
             records += len(of_log)
-        alerted = await _alerted(cluster)
+        alerts = await _alerts(cluster)
+        roll_calls = roll_call_figures(
+            truth.departures,
+            truth.losses,
+            await _roll_calls(cluster),
+            {"": alerts} | {code: await _alerts(await clusters.at(port)) for code, port in _ports(topology).items()},
+        )
     counted = count_readings(set(truth.published), stored)
     tell("comparing the sites' logs")
     compared, differing = await _audit(topology, resolver)
     tell("asking the customers")
     customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed)
     overboard = {loss.container for loss in truth.losses}
+    alerted = {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,
@@ -94,6 +104,7 @@ async def assemble(
         tables_not_compared=tuple(check.table for check in checks if check.same is None),
         shore=topology.shore is not None,
         alert_seconds=alert_seconds(sailed, topology),
+        roll_calls=roll_calls,
         customers=customers,
         links=link_figures(topology, folder),
         cuts=tuple(
@@ -116,12 +127,24 @@ def _hours(folder: Path) -> int:
     return int(table(folder, "conditions").count_rows(filter=pc.field("window_hours") == 1))
 
 
-async def _alerted(cluster: Cluster) -> set[str]:
-    """Return the containers with an overboard alert in this cluster."""
+async def _alerts(cluster: Cluster) -> list[Alert]:
+    """Return every state of every alert in this cluster."""
     alert = decoder(Alert)
     logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
-    alerts = [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
-    return {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
+    return [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
+
+
+async def _roll_calls(cluster: Cluster) -> list[RollCall]:
+    made = decoder(RollCall)
+    logs = [topic for topic in await cluster.topics(refresh=True) if re.fullmatch(r"ships\.\d+\.roll-calls", topic)]
+    return [made.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
+
+
+def _ports(topology: Topology) -> dict[str, str]:
+    """Return the site of each port by its UN/LOCODE."""
+    return {
+        spec.unlocode: name for name, spec in topology.sites.items() if spec.kind is SiteKind.PORT and spec.unlocode
+    }
 
 
 async def _audit(topology: Topology, resolver: EndpointResolver) -> tuple[int, int]:

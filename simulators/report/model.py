@@ -33,6 +33,50 @@ class CutFigures(msgspec.Struct, frozen=True, kw_only=True):
         return (self.ends - self.starts) / dt.timedelta(days=1)
 
 
+class RollCallFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The roll call after one departure, beside the truth.
+
+    Args:
+        port: UN/LOCODE of the port that the ship left.
+        state: That of the newest record; null if the ship arrived, or the voyage ended, before a call was due.
+        missing: The boxes that the first record names, ``truly_missing`` those that had published nothing then.
+        alerted: How many of these have an alert at the port and at headquarters.
+        minutes: From the departure until the last box was heard; null while one is missing.
+    """
+
+    ship: str
+    port: str
+    departed: dt.datetime
+    state: str | None = None
+    due: bool = True
+    aboard: int = 0
+    heard: int = 0
+    overboard: int = 0
+    unlisted: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    truly_missing: tuple[str, ...] = ()
+    alerted: int = 0
+    minutes: float | None = None
+
+    @property
+    def ok(self) -> bool:
+        if self.state is None:
+            return not self.due
+        alerts_due = len(self.missing) if self.state != "CUT_SHORT" else 0
+        return self.missing == self.truly_missing and not self.unlisted and self.alerted >= alerts_due
+
+    @property
+    def text(self) -> str:
+        """The figures in words."""
+        if self.state is None:
+            return "none in the logs" if self.due else "the voyage ended before it was due"
+        missing = f"missing {len(self.missing)}" + (f" ({', '.join(self.missing[:3])})" if self.missing else "")
+        after = "not complete" if self.minutes is None else f"complete after {self.minutes:.0f} min"
+        alerts = f", {self.alerted} alerted" if self.missing else ""
+        overboard = f", overboard {self.overboard}" if self.overboard else ""
+        return f"aboard {self.aboard}, heard {self.heard}{overboard}, {missing}{alerts}, {after}"
+
+
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
@@ -93,6 +137,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tables_not_compared: tuple[str, ...] = ()
     shore: bool = True  # whether the topology has tables
     alert_seconds: dict[str, float | None]
+    roll_calls: tuple[RollCallFigures, ...] = ()
     customers: dict[str, CustomerFigures]
     links: tuple[LinkFigures, ...]
     cuts: tuple[CutFigures, ...] = ()
@@ -161,6 +206,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None
             )
             for site, s in self.alert_seconds.items()
+        ]
+        out += [
+            ReportLine(f"roll call, {call.ship} from {call.port} {call.departed:%d %b %H:%M}", call.text, call.ok)
+            for call in self.roll_calls
         ]
         out += [
             ReportLine(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -100,6 +100,28 @@ class LogTruth(msgspec.Struct):
     markers: int = 0
 
 
+class DepartureTruth(msgspec.Struct):
+    """A ship's departure, its boxes by custody, and when each was first heard aboard afterwards.
+
+    ``event_id`` is that of the DEPA published on board; ``until`` the time of the ship's last position before it
+    arrived again or the voyage ended.
+    """
+
+    ship: str
+    port: str
+    event_id: str
+    time: dt.datetime
+    aboard: frozenset[str]
+    until: dt.datetime
+    heard: dict[str, dt.datetime] = msgspec.field(default_factory=dict)
+
+    def missing(self, at: dt.datetime, lost: Iterable[OverboardLoss]) -> frozenset[str]:
+        """Return the boxes that were not heard until ``at`` and had not gone overboard."""
+        gone = {loss.container for loss in lost if loss.sim_time <= at}
+        heard = {number for number, first in self.heard.items() if first <= at}
+        return self.aboard - heard - gone
+
+
 class Milestone(msgspec.Struct, frozen=True):
     """An event of the chart's container."""
 
@@ -128,6 +150,10 @@ class Truth:
         self.chart_container = plan.chart_box().number
         self.chart: list[ChartPoint] = []
         self.milestones: list[Milestone] = []
+        self.departures: list[DepartureTruth] = []
+        self._aboard: dict[str, set[str]] = {name: set() for name in plan.timetables}
+        self._at_sea: dict[str, DepartureTruth] = {}  # by ship
+        self._ships = {table.imo: name for name, table in plan.timetables.items()}
 
     @property
     def readings(self) -> int:
@@ -151,11 +177,28 @@ class Truth:
                     self._moved(message, message.moves_log)
                 if message.kind is MessageKind.POSITION and message.place:
                     self.tracks[message.site].append(ShipFix(message.sim_time, *message.place))
+                    if message.site in self._at_sea:
+                        self._at_sea[message.site].until = message.sim_time
 
     def _happened(self, message: Publish) -> None:
-        port = _event.decode(message.payload).payload.un_location_code
+        body = _event.decode(message.payload).payload
+        port, ship = body.un_location_code, self._ships.get(body.vessel_imo_number or "")
         if port is not None:
             self.events[port].add(message.key)
+        if body.equipment_event_type_code is not None:
+            if not message.moves_log:
+                return  # of another line: no site has custody of it
+            if body.equipment_event_type_code == "LOAD" and ship is not None:
+                self._aboard[ship].add(str(body.equipment_reference))
+            elif body.equipment_event_type_code == "DISC":
+                self._aboard[message.site].discard(str(body.equipment_reference))
+        elif message.site == ship:
+            self._at_sea.pop(ship, None)
+            if body.transport_event_type_code == "DEPA":
+                aboard, time = frozenset(self._aboard[ship]), message.sim_time
+                sailing = DepartureTruth(ship, port or "", message.key, time, aboard, until=time)
+                self._at_sea[ship] = sailing
+                self.departures.append(sailing)
 
     def _moved(self, message: Publish, log: str) -> None:
         self.logs.setdefault(log, LogTruth()).markers += 1
@@ -166,6 +209,8 @@ class Truth:
         if message.reading is None or message.log is None or message.probes is None:
             raise AssertionError("a reading has an identity, a log and values")
         self.published.add(message.reading)
+        if (sailing := self._at_sea.get(message.site)) is not None:
+            sailing.heard.setdefault(message.key, message.sim_time)
         self.logs.setdefault(message.log, LogTruth()).readings += 1
         self.owners[owner_code(message.key)] += 1
         if message.customer in self.entitled:

@@ -2,8 +2,9 @@
 
 MV Duck Star left Singapore on 2 March at 06:00 for Tokyo, with three boxes. On 3 March the chilled one for Tokyo
 (``WARM``) is without power from 02:00 to 05:00 and gets warm; the frozen one (``FROZEN``) is as it should be; the third
-(``WRONG``) goes on to Sydney and is set to 5 instead of 2 degrees. ``ON_DOCK`` waits at Tokyo. The ship's last message
-is of 4 March, noon. MV Blue Marlin lies at Sydney. The sites are those of topology ``big-blue``.
+(``WRONG``) goes on to Sydney and is set to 5 instead of 2 degrees. A fourth, ``NEVER_HEARD``, is missing since.
+``ON_DOCK`` waits at Tokyo. The ship's last message is of 4 March, noon. MV Blue Marlin lies at Sydney. The sites are
+those of topology ``big-blue``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from fairlead.names import container_check_digit
 from fairlead.records import encode
+from fairlead.records.alert import LEFT_PORT, NOT_HEARD
 from fairlead.records.custody import CustodyEntry
 from shore.alerts.machine import State, advance
 from shore.alerts.rules import COLUMNS, reading_of
@@ -50,6 +52,7 @@ def at(day: int, hour: int = 0, minute: int = 0) -> dt.datetime:
 
 WARM, FROZEN, WRONG = number(100001), number(100002), number(200003, "YELU")
 ON_DOCK: Final = number(100004)
+NEVER_HEARD: Final = number(100005)
 SHIP, OTHER_SHIP = "9074729", "9321483"
 SAILED, NEWEST = at(2, 6), at(4, 12)
 UNPOWERED, POWERED = at(3, 2), at(3, 5)
@@ -288,8 +291,22 @@ def _alerts() -> list[Row]:
         "longitude": 114.0,
         "causes": "[]",
     }
+    missed = door | {
+        "log_offset": 10,
+        "alert_id": "missed-1",
+        "kind": NOT_HEARD,
+        "severity": "ALARM",
+        "equipment_reference": NEVER_HEARD,
+        "event_date_time": at(2, 12),
+        "raised_date_time": at(2, 12),
+        "evidence": json.dumps(
+            [{"name": "roll-call", "weight": 1.0, "detail": "not heard since duck-star left SGSIN"},
+             {"name": LEFT_PORT, "weight": 0.0, "detail": "SGSIN"}]
+        ),
+    }  # fmt: skip
     return [
         door,
+        missed,
         *(
         {"log": "alerts.duck-star", "log_offset": i + 1, "alert_id": "power-1", "kind": "POWER_LOST",
          "severity": "ALARM", "state": state, "revision": i, "equipment_reference": WARM, "raised_at": "duck-star",

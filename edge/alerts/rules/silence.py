@@ -3,13 +3,13 @@
 The rule's clock is that of the ship's position reports, so while the ship itself is silent, no container's silence is
 judged. If half of the containers are silent (``suspect_gateway``), the gateway is at fault: the rule raises one alert
 about all of them (its container is ``""``) instead of one each. Only containers whose log the ship holds are expected
-to report.
+to report. From a departure until a container is heard again, the roll call speaks for it (``edge.alerts.roll_call``).
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from edge.alerts.box import ContainerState
 from edge.alerts.rules.base import AlertRule, RuleFinding
@@ -56,13 +56,15 @@ class SilenceRule(AlertRule):
             due = due_ms(box)
             if due > now:
                 self._expect(box, due)
+            elif ship.roll_call.speaks_for(number, _heard_ms(box)):
+                self._expect(box, now + _LOOK_AGAIN_MS)
             elif KIND not in box.open and "OVERBOARD" not in box.open and box.held:
                 silent.append(box)
         everybody = boxes.get(ALL)
         opened = everybody.open.get(KIND) if everybody is not None else None
         if not silent and opened is None:
             return ()
-        quiet, expected = _overdue(boxes, now)
+        quiet, expected = _overdue(ship, now, opened is not None)
         limits = (silent[0] if silent else boxes[ALL]).limits
         if expected < _FEW or len(quiet) < limits.silence.suspect_gateway * expected:
             found = [(box, _finding(box, now)) for box in silent]
@@ -81,12 +83,19 @@ class SilenceRule(AlertRule):
         heapq.heappush(self._deadlines, (deadline, box.number))
 
 
-def _overdue(boxes: Mapping[str, ContainerState], now: int) -> tuple[list[ContainerState], int]:
+def _overdue(ship: ShipState, now: int, all_open: bool) -> tuple[list[ContainerState], int]:
     """Return the containers that have been silent for half the allowed time, and how many are expected to report.
 
-    Half, because devices report at different moments: when the first one is due, the others soon will be.
+    Half, because devices report at different moments: when the first one is due, the others soon will be. Containers
+    for which the roll call speaks are left out, but not while the alert about all is open, which would end it.
     """
-    expected = [box for box in boxes.values() if box.held and "OVERBOARD" not in box.open]
+    expected = [
+        box
+        for box in ship.aboard.values()
+        if box.held
+        and "OVERBOARD" not in box.open
+        and (all_open or not ship.roll_call.speaks_for(box.number, _heard_ms(box)))
+    ]
     return [box for box in expected if _heard_ms(box) + _allowed_ms(box) // 2 <= now], len(expected)
 
 

@@ -14,7 +14,19 @@ from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.report.port import Place, PortReport, UnknownPortError, port_page, port_report
 from shore.tables import TABLES
-from tests.support.port_story import FROZEN, NEWEST, ON_DOCK, OTHER_SHIP, SHIP, WARM, WRONG, at, derive, rows
+from tests.support.port_story import (
+    FROZEN,
+    NEVER_HEARD,
+    NEWEST,
+    ON_DOCK,
+    OTHER_SHIP,
+    SHIP,
+    WARM,
+    WRONG,
+    at,
+    derive,
+    rows,
+)
 from tests.support.tables import fill
 
 CARGO = ("toy ducks of wax", "tuna", "lettuce", "chocolate ducks", "fishers", "BK1", "BK2", "BK3", "BK4")
@@ -66,6 +78,21 @@ def test_a_ship_in_port_does_not_come(story: TablePaths) -> None:
     assert [ship.vessel_imo_number for ship in sydney.in_port] == [OTHER_SHIP]
     assert [(ship.vessel, ship.for_port) for ship in sydney.arriving] == [("MV Duck Star", 1)]
     assert sydney.elsewhere == 0
+
+
+def test_the_port_that_a_ship_left_sees_which_boxes_were_not_heard_since(story: TablePaths) -> None:
+    singapore, tokyo = (port_report(story, code, distance=straight) for code in ("SGSIN", "JPTYO"))
+    [missed] = singapore.not_heard
+    assert (missed["equipment_reference"], missed["vessel"], missed["severity"]) == (
+        NEVER_HEARD,
+        "MV Duck Star",
+        "ALARM",
+    )
+    assert tokyo.not_heard == ()
+    page = port_page(singapore)
+    assert "Not heard since they left here" in page and NEVER_HEARD in page
+    assert "not heard since duck-star left SGSIN" in page
+    assert "Not heard since" not in port_page(tokyo)
 
 
 def test_an_authority_is_not_told_what_is_inside(story: TablePaths) -> None:

@@ -11,11 +11,25 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from fairlead.records.alert import NOT_HEARD, Alert
+from fairlead.records.ship import RollCall, pack_numbers
 from simulators.report.counting import LogCount, count_readings
-from simulators.report.model import CustomerFigures, LinkFigures, Report, as_table
+from simulators.report.model import CustomerFigures, LinkFigures, Report, RollCallFigures, as_table
 from simulators.report.page import MapPlace, PageData, TemperaturePoint, TrackPoint, render
+from simulators.report.roll_calls import roll_call_figures
 from simulators.steps import ReadingId
+from simulators.voyage.truth import DepartureTruth, OverboardLoss
 from simulators.voyage.waiting import AheadOfShip
+
+DEPARTED = dt.datetime(2026, 9, 2, tzinfo=dt.UTC)
+
+
+def roll_call(**changes: object) -> RollCallFigures:
+    good = RollCallFigures(
+        ship="duck-star", port="JPTYO", departed=DEPARTED, state="COMPLETE", aboard=10, heard=9,
+        missing=("BIGU1000016",), truly_missing=("BIGU1000016",), alerted=1, minutes=720.0,
+    )  # fmt: skip
+    return msgspec.structs.replace(good, **changes)
 
 
 def customer(**changes: object) -> CustomerFigures:
@@ -45,6 +59,7 @@ def report(**changes: object) -> Report:
         condition_rows=5,
         tables_equal=("readings + readings_rejected", "conditions"),
         alert_seconds={"tokyo": 0.4},
+        roll_calls=(roll_call(),),
         customers={"ducks": customer()},
         links=(LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=0, state="mirroring"),),
         seconds={"voyage": 10.0},
@@ -87,6 +102,11 @@ ARRIVAL = AheadOfShip(
         {"false_alerts": 1},
         {"alert_seconds": {"tokyo": 0.4, "sydney": None}},
         {"links": (LinkFigures(name="tokyo->sydney", records=1, bytes=2, lag=3, state="mirroring"),)},
+        {"roll_calls": (roll_call(missing=(), alerted=0),)},
+        {"roll_calls": (roll_call(truly_missing=()),)},
+        {"roll_calls": (roll_call(alerted=0),)},
+        {"roll_calls": (roll_call(unlisted=("BIGU1000021",)),)},
+        {"roll_calls": (roll_call(state=None, missing=(), truly_missing=()),)},
         {"customers": {"ducks": customer(read=4)}},
         {"customers": {"ducks": customer(repeated=1)}},
         {"customers": {"ducks": customer(foreign_read=1)}},
@@ -169,3 +189,48 @@ def test_without_shore_no_tables_are_expected() -> None:
     assert not report(**changes).ok
     assert report(shore=False, **changes).ok
     assert not report(shore=False, readings_lost=1, **changes).ok
+
+
+def test_text_and_page_show_each_roll_call() -> None:
+    [line] = [line for line in report().lines() if line.what.startswith("roll call")]
+    assert line.what == "roll call, duck-star from JPTYO 02 Sep 00:00"
+    assert line.value == "aboard 10, heard 9, missing 1 (BIGU1000016), 1 alerted, complete after 720 min"
+    assert "<h2>Roll calls</h2>" in render(report(), PageData())
+    assert "Roll calls" not in render(report(roll_calls=()), PageData())
+
+
+def test_a_call_that_was_cut_short_needs_no_alerts_and_one_that_was_not_due_no_record() -> None:
+    assert roll_call(state="CUT_SHORT", alerted=0).ok
+    assert roll_call(state=None, due=False).ok
+
+
+def test_a_departure_is_compared_with_its_first_record_and_the_alerts_at_both_places() -> None:
+    a, b, c, d = (f"BIGU100000{n}" for n in range(4))
+    sailing = DepartureTruth("duck-star", "JPTYO", "depa-1", DEPARTED, frozenset({a, b, c, d}), DEPARTED)
+    sailing.until += dt.timedelta(days=1)
+    sailing.heard = {a: DEPARTED + dt.timedelta(hours=1), b: DEPARTED + dt.timedelta(hours=5)}
+    lost = [OverboardLoss(d, "duck-star", DEPARTED + dt.timedelta(minutes=5), DEPARTED, 0.0, 0.0)]
+    called = RollCall(
+        vessel_imo_number="9074729",
+        departure_id="depa-1",
+        departure_date_time=DEPARTED,
+        called_date_time=DEPARTED + dt.timedelta(hours=2),
+        state="CALLED",
+        aboard=4,
+        heard=1,
+        overboard=1,
+        missing=pack_numbers({b, c}),
+    )
+    said = [
+        Alert(
+            alert_id=f"{NOT_HEARD}.{number}", kind=NOT_HEARD, severity="ALARM", state="OPENED",
+            equipment_reference=number, raised_at="duck-star", event_date_time=DEPARTED, raised_date_time=DEPARTED,
+        )
+        for number in (b, c)
+    ]  # fmt: skip
+    [figures] = roll_call_figures([sailing], lost, [called], {"": said, "JPTYO": said})
+    assert (figures.truly_missing, figures.alerted, figures.minutes, figures.ok) == ((b, c), 2, None, True)
+    [figures] = roll_call_figures([sailing], lost, [called], {"": said, "JPTYO": said[:1]})
+    assert (figures.alerted, figures.ok) == (1, False)
+    [figures] = roll_call_figures([sailing], lost, [], {})
+    assert (figures.due, figures.ok) == (True, False)
