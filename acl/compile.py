@@ -14,6 +14,7 @@ Kafka counts a quota per broker: a site of three brokers gives a user up to thre
 
 from __future__ import annotations
 
+import datetime as dt
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,8 @@ from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
 from topologies.expression import Expression, Public, Subject, evaluate, parse
 from topologies.model import (
+    BRIDGE_STREAMS,
+    ENDS,
     ONE_LOG_PER_SITE,
     PERMISSIONS,
     InsertPoint,
@@ -37,6 +40,7 @@ from topologies.model import (
     SiteKind,
     Topology,
 )
+from topologies.retention import KeeperGraph
 from topologies.users import Role, ServiceUser, is_reserved, service_users
 from topologies.values import format_rate
 
@@ -134,8 +138,10 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
         case InsertPoint.SHORE:
             return (whole_stream(stream),) if topology.shore and topology.shore.at == site else ()
         case InsertPoint.SITE:
-            # No records enter at a customer's site, and bookings are made at an office ashore.
-            none = here.kind is SiteKind.CUSTOMER or (stream == "bookings" and here.kind is SiteKind.SHIP)
+            # No records enter at a customer's site except what it confirms; bookings are made at an office ashore.
+            none = (here.kind is SiteKind.CUSTOMER and stream != ENDS) or (
+                stream == "bookings" and here.kind is SiteKind.SHIP
+            )
             return () if none else _logs_of(stream, site)
 
 
@@ -441,7 +447,7 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
     site = user.site
     for name, stream in topology.streams.items():
         moves = stream.insert_point is InsertPoint.MOVES
-        if not (moves or name in ONE_LOG_PER_SITE or name == "ships"):
+        if not (moves or name in BRIDGE_STREAMS or name == "ships"):
             continue
         # A ship's bridge never creates a container's log, only its replicator does; else two sites could create one.
         makes = not (moves and topology.sites[site].kind is SiteKind.SHIP)
@@ -492,6 +498,26 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
     if berths and (imo := topology.sites[user.site].imo) is not None and "ships" in topology.streams:
         own = one_log("ships", f"{imo}.location")
         yield from _topics(user.name, own, (Operation.READ,), "replicator: follows this ship's own positions")
+    yield from _retention(topology, user)
+
+
+def _retention(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    """Yield what the replicator needs to delete old records of logs that its site holds, and to confirm its ends."""
+    confirmed = KeeperGraph(topology).confirmed_streams(user.site)
+    for name in topology.streams:
+        held = held_at(topology, name, user.site)
+        if name == ENDS:
+            for extent in held if confirmed else ():
+                why = "replicator: confirms which records this site has"
+                yield from _topics(user.name, extent, (*_OWN_LOG, Operation.DELETE), why)
+            continue
+        for extent in held:
+            if topology.sites[user.site].own_retention_of(name) != dt.timedelta.max:
+                why = f"replicator: deletes old records of stream {name}, which this site holds"
+                yield from _topics(user.name, extent, (Operation.READ, Operation.DELETE), why)
+            if name in confirmed:
+                why = f"replicator: confirms the ends of this site's logs of stream {name}"
+                yield from _topics(user.name, extent, (Operation.READ,), why)
 
 
 def _upstream(user: ServiceUser) -> Iterator[RuleGrant]:

@@ -69,7 +69,7 @@ class Fleet:
     def size(self) -> int:
         """The number of containers that run services, without those of shore."""
         ways_in = sum(site.has_devices for site in self.sites)
-        replicators = sum(bool(self.topology.links_to(site.name)) for site in self.sites)
+        replicators = sum(self.topology.has_replicator(site.name) for site in self.sites)
         return sum(len(site.brokers) for site in self.sites) + 2 * ways_in + replicators + self.links
 
     @property

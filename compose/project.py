@@ -122,7 +122,7 @@ def mqtt(fleet: Fleet, site: Deployed) -> Service:
 
 def has_state(fleet: Fleet, site: Deployed) -> bool:
     """Return whether a site has a service that writes a status file."""
-    return site.has_devices or bool(fleet.topology.links_to(site.name))
+    return site.has_devices or fleet.topology.has_replicator(site.name)
 
 
 def bridge(fleet: Fleet, site: Deployed) -> Service:
@@ -315,7 +315,7 @@ def project(fleet: Fleet) -> dict[str, Any]:
             found[site.mqtt] = mqtt(fleet, site)
             volumes.append(site.mqtt)
             found[f"{site.name}-bridge"] = bridge(fleet, site)
-        if fleet.topology.links_to(site.name):
+        if fleet.topology.has_replicator(site.name):
             found[f"{site.name}-replicator"] = replicator(fleet, site)
         if has_state(fleet, site):
             volumes.append(state_of(site.name))

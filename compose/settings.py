@@ -103,7 +103,7 @@ def address_overrides(fleet: Fleet) -> AddressOverrides:
 def prometheus(fleet: Fleet) -> dict[str, Any]:
     """Return ``prometheus.yaml`` as data: scrape replicators, bridges and shore every 15 s; load the alert rules."""
     replicators = [
-        f"{site.name}-replicator:{METRICS_PORT}" for site in fleet.sites if fleet.topology.links_to(site.name)
+        f"{site.name}-replicator:{METRICS_PORT}" for site in fleet.sites if fleet.topology.has_replicator(site.name)
     ]
     shore = [f"shore:{METRICS_PORT}"] if fleet.topology.shore is not None else []
     bridges = [f"{site.name}-bridge:{METRICS_PORT}" for site in fleet.sites if site.has_devices]

@@ -94,6 +94,7 @@ class _ShipCalls:
     """What is known about one ship. ``away``: per port, the newest time at which a position showed the ship away."""
 
     arrival: tuple[str, int] | None = None  # port's site and time, until a DEPA of that port
+    arrival_offset: int = 0  # of its event
     departed: dict[str, int] = field(default_factory=dict)
     away: dict[str, int] = field(default_factory=dict)
     fix: ShipFix | None = None  # the newest one that is believed
@@ -115,8 +116,14 @@ class Berths:
         self._ships: dict[str, _ShipCalls] = {}
         self._told: frozenset[str] = frozenset()
 
-    def apply(self, event: Event) -> None:
-        """Apply one event. Events that are no port call of a known ship and port change nothing."""
+    @property
+    def needed_from(self) -> int | None:
+        """The offset of the oldest arrival that still counts: retention keeps it. None while no ship has one."""
+        return min((calls.arrival_offset for calls in self._ships.values() if calls.arrival), default=None)
+
+    def apply(self, event: Event, offset: int = 0) -> None:
+        """Apply one event, at this offset of its log. Events that are no port call of a known ship and port change
+        nothing."""
         what = event.payload.transport_event_type_code
         imo, code = event.payload.vessel_imo_number, event.payload.un_location_code
         if what is None or imo is None or code is None:
@@ -126,7 +133,7 @@ class Berths:
             return
         calls, at_ms = self._calls(ship), _milliseconds(event.payload.event_date_time)
         if what == "ARRI":
-            calls.arrival = port, at_ms
+            calls.arrival, calls.arrival_offset = (port, at_ms), offset
             calls.departed.pop(port, None)
             return
         calls.departed[port] = max(at_ms, calls.departed.get(port, at_ms))

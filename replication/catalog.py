@@ -14,12 +14,10 @@ from fairlead.custody.view import Grant
 from fairlead.kafka.convention import LAST_TERM
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
-from topologies.model import InsertPoint, Link, Priority, SiteKind, Topology
+from topologies.model import NEEDED_WHOLE, InsertPoint, Link, Priority, SiteKind, Topology
 
 CLASSES: Final = tuple(Priority)
 """Priority classes, the most urgent first."""
-
-ALWAYS_WHOLE: Final = ("custody", "strays")
 
 EVERY_SOURCE = frozenset({Priority.CONTROL, Priority.URGENT})
 """Classes that are copied over all links at once."""
@@ -35,7 +33,7 @@ class CustodyLookup(Protocol):
 
 def is_always_whole(topic: str) -> bool:
     """Return whether a log is copied from its start whatever ``Link.start`` is: ledgers and strays are needed whole."""
-    return topic.partition(".")[0] in ALWAYS_WHOLE
+    return topic.partition(".")[0] in NEEDED_WHOLE
 
 
 class SourceReach(NamedTuple):

@@ -35,6 +35,7 @@ class ReplicationCollector(Collector):
         yield from _certificates(taken)
         yield from _links(taken)
         yield from _logs(taken)
+        yield from _retention(taken)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering does not collect."""
@@ -138,6 +139,23 @@ def _logs(taken: Sequence[Snapshot]) -> Iterator[Metric]:
         for log, trouble in each["logs"].items():
             since.add_metric([site, log, str(trouble["state"])], _seconds(trouble["since"]))
     yield from (counts, since)
+
+
+_WAITING: Final = (
+    ("logs", "Logs with records that are older than the site keeps them, because another site does not have them yet."),
+    ("records", "Records older than the site keeps them, because another site does not have them yet."),
+    ("bytes", "Estimated bytes of these records in one copy."),
+)
+
+
+def _retention(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Yield what each site keeps longer than it would, by the site that it waits for."""
+    for name, what in _WAITING:
+        family = GaugeMetricFamily(f"fairlead_retention_waiting_{name}", what, labels=["site", "waits_for"])
+        for each in taken:
+            for other, delay in each.get("retention", {}).get("waits_for", {}).items():
+                family.add_metric([str(each["site"]), other], delay[name])
+        yield family
 
 
 def _seconds(moment: str) -> float:

@@ -140,7 +140,7 @@ class Replicator:
             group.create_task(self._planner.run(cluster, appender))
             group.create_task(self._planner.survey(appender))
             group.create_task(self._planner.rebuilder.run(cluster, self._changed.set))
-            group.create_task(self._planner.upkeep.keep_retention(cluster))
+            group.create_task(self._planner.upkeep.keep_retention(cluster, appender))
             group.create_task(self._planner.upkeep.keep_settings(cluster))
             group.create_task(self._planner.upkeep.keep_tidy(cluster, appender.trimmer))
             group.create_task(self._planner.upkeep.keep_closed(cluster, appender))
@@ -187,6 +187,7 @@ class Replicator:
         per link (``SourceLink.snapshot``: records, batches and bytes appended since the start; lag in records, null
         while the link is down), with ``berth``: why a berthed link is open or closed, empty for other links. ``logs``
         has the logs that are not mirrored, by name, with state, cause, since, link and what_to_do.
+        ``retention`` says what waits for other sites (``RetentionKeeper.snapshot``).
         """
         appender = self._appender
         error = self._target_error or (appender.trouble if appender else None)
@@ -219,6 +220,7 @@ class Replicator:
             "memory": {"queued": appender.queued if appender else 0, "limit": self._memory},
             "last_error": self._planner.last_error,
             "entries_refused": self._ledger.refused,
+            "retention": self._planner.upkeep.retention.snapshot(),
         }
 
     async def _report(self) -> None:

@@ -75,6 +75,10 @@ SiteName = Annotated[str, _name(SITE_NAME.pattern)]
 StreamName = Annotated[str, _name(STREAM_NAME.pattern)]
 
 
+NEEDED_WHOLE = ("custody", "strays")
+"""Streams whose logs are copied from their start, and of which a site deletes its own only if it is told to."""
+
+
 class SiteKind(StrEnum):
     """The kind of a site (docs/design.md). ``datacentre`` is a plain data centre, for topologies without shipping."""
 
@@ -218,7 +222,19 @@ class Site(Model):
 
     def retention_of(self, stream: str) -> dt.timedelta:
         """Return how long this site keeps records of a stream; forever unless the topology has another value."""
+        if stream == ENDS:
+            return self.retention.get(stream, ENDS_RETENTION)
         return self.retention.get(stream, self.retention.get("default", dt.timedelta.max))
+
+    def own_retention_of(self, stream: str) -> dt.timedelta:
+        """Return how long this site keeps records of logs that it holds.
+
+        As ``retention_of``, but what the site needs for its own work, its ledger and what waits for custody, goes only
+        if the topology names the stream.
+        """
+        if stream in NEEDED_WHOLE and stream not in self.retention:
+            return dt.timedelta.max
+        return self.retention_of(stream)
 
 
 Selection = Literal["all", "aboard"] | tuple[str, ...]
@@ -377,11 +393,21 @@ DEFAULT_STREAMS: dict[str, Stream] = {
     "deadletters": Stream(title="Messages the bridge could not use", priority=Priority.BULK),
     "bookings": Stream(title="Changes to bookings"),
     "feeds": Stream(title="What each customer may read", insert_point=InsertPoint.SHORE),
+    "ends": Stream(title="Log ends that each site confirms", priority=Priority.BULK),
 }
 """The streams of every topology with shipping; a topology may declare one again to change it."""
 
-ONE_LOG_PER_SITE = frozenset({"events", "alerts", "custody", "strays", "deadletters", "bookings"})
+ENDS = "ends"
+"""The stream of the log ends that sites confirm to one another (``topologies.retention``). Every topology has it."""
+
+ENDS_RETENTION = dt.timedelta(days=1)
+"""How long a site keeps the logs of ``ends`` unless the topology names the stream; a whole list is a quarter of it."""
+
+BRIDGE_STREAMS = frozenset({"events", "alerts", "custody", "strays", "deadletters", "bookings"})
 """The bridge's own streams: exactly one log ``<stream>.<site>`` for each site that has a bridge."""
+
+ONE_LOG_PER_SITE = BRIDGE_STREAMS | {ENDS}
+"""Streams with exactly one log ``<stream>.<site>`` for each site that writes there."""
 
 WRITTEN_BY_SERVICES = ONE_LOG_PER_SITE | {"ships", "feeds"}
 """Default streams that only Fairlead's own services write. They also write all streams that move by custody."""
@@ -431,6 +457,11 @@ class Topology(Model):
 
     def links_to(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.directed_links() if link.to == site)
+
+    def has_replicator(self, site: str) -> bool:
+        """Return whether ``fairlead replicate`` runs beside a site: a link leads there, or its retention has an end."""
+        kept = self.sites[site].retention.values()
+        return bool(self.links_to(site)) or any(each != dt.timedelta.max for each in kept)
 
     def links_from(self, site: str) -> tuple[Link, ...]:
         return tuple(link for link in self.directed_links() if link.from_ == site)
@@ -486,6 +517,8 @@ class Topology(Model):
         if not self.has_log(log):
             return False
         spec = self.sites[site]
+        if log.stream == ENDS and spec.kind is SiteKind.CUSTOMER:
+            return log.key == site
         if spec.kind is not SiteKind.SHIP or self.streams[log.stream].insert_point is InsertPoint.MOVES:
             return True
         if self.fixed_holder(str(log)) != site:

@@ -66,15 +66,15 @@ def upstream_user(target: str) -> str:
 def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
     """Return every Kafka user of a site, by name, except the super user ``admin``.
 
-    ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where a link ends;
+    ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where ``has_replicator``;
     ``replicator.<target>`` where a link begins; ``shore`` where shore runs; customers where they read; users at
     the sites they name.
     """
     found: list[ServiceUser] = []
     if topology.sites[site].kind is not SiteKind.CUSTOMER:
         found.append(ServiceUser("bridge", site, Role.BRIDGE))
-    if incoming := topology.links_to(site):
-        found.append(ServiceUser("replicator", site, Role.REPLICATOR, links=incoming))
+    if topology.has_replicator(site):
+        found.append(ServiceUser("replicator", site, Role.REPLICATOR, links=topology.links_to(site)))
     outgoing = topology.links_from(site)
     for target in dict.fromkeys(link.to for link in outgoing):
         links = tuple(link for link in outgoing if link.to == target)

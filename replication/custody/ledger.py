@@ -213,7 +213,7 @@ class Ledger:
                     self.overrides.apply(decode(record.value))
                     changed = True  # even without effect: its giver waits until it has been read
                 elif tp.topic == self._events_log:
-                    self.berths.apply(_events.decode(record.value))
+                    self.berths.apply(_events.decode(record.value), record.offset)
                 elif (imo := self._position_logs.get(tp.topic)) is not None:
                     fix = fix_of(_fixes.decode(record.value), _received_ms(record))
                     if fix is not None:

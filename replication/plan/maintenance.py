@@ -1,10 +1,6 @@
 """Run maintenance tasks besides copying: retention, settings, leftover fillers, surveys.
 
-Retention: Kafka's own time retention would empty a log whose records are all old, and an emptied log loses its producer
-state at the next restart (docs/append-convention.md). So logs have ``retention.ms=-1``, and the replicator deletes what
-the site's retention in the topology no longer covers, never the last batch. Age is counted back from the log's newest
-record, not from the wall clock, so a log that waits for its ship keeps its records. A record from the future counts as
-one of now. Logs that the site itself holds are not changed, because other sites may not have their records yet.
+Retention: ``replication.plan.retention``.
 
 Survey: sources over which a log is not followed are asked whether they have more (``assignment.to_survey``), and logs
 that were unavailable are retried.
@@ -13,20 +9,19 @@ that were unavailable are retried.
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.types import ProducerState, TopicPartition
-from fairlead.names import parse_log
-from replication.batch.header_rewrite import is_ordinary
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import Catalog
+from replication.custody.ledger import Ledger
 from replication.link.source_link import SourceLink
 from replication.plan.assignment import to_survey
+from replication.plan.retention import DOUBTFUL, RetentionKeeper
 from replication.plan.topics import BYTES_PER_TOPIC, COMPARE_PAUSE, comparing_pace, copy_settings
 from replication.plan.trailing_gaps import TrailingGaps
 from replication.states import LogState
@@ -35,78 +30,6 @@ from replication.target.gaps import Trimmer, interrupted
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
-
-SWEEP_SECONDS: Final = 600.0
-SWEEP_AT_ONCE: Final = 1000  # logs in a request
-_MILLISECOND: Final = dt.timedelta(milliseconds=1)
-
-
-def retention_limits(
-    topology: Topology, site: str, topics: Mapping[str, int], holder: Callable[[str], str | None]
-) -> dict[TopicPartition, int]:
-    """Return the replicas that the site does not keep for ever, with their retention in milliseconds.
-
-    ``topics`` are the site's, with their number of partitions; ``holder`` returns the site that appends to a log.
-    """
-    out: dict[TopicPartition, int] = {}
-    for topic, partitions in topics.items():
-        name = parse_log(topic)
-        if name is None or name.stream not in topology.streams or holder(topic) == site:
-            continue
-        kept = topology.sites[site].retention_of(name.stream)
-        if kept != dt.timedelta.max:
-            out |= dict.fromkeys(map(TopicPartition, [topic] * partitions, range(partitions)), kept // _MILLISECOND)
-    return out
-
-
-def newest_timestamp(states: Iterable[ProducerState]) -> int | None:
-    """Time of the newest batch appended under the convention; None if the broker knows none."""
-    ours = [s.last_timestamp for s in states if not is_ordinary(s.producer_id)]
-    return max((moment for moment in ours if moment >= 0), default=None)
-
-
-async def delete_expired(cluster: Cluster, kept_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Delete records older than their log's retention, except the last; return the new starts.
-
-    Raises:
-        FairleadError: the cluster cannot be asked, or refuses.
-    """
-    cut: dict[TopicPartition, int] = {}
-    every = list(kept_ms)
-    for first in range(0, len(every), SWEEP_AT_ONCE):
-        logs = every[first : first + SWEEP_AT_ONCE]
-        states = await cluster.producer_states(logs)
-        # A writer whose clock is ahead must not make everything before its record old, nor must this machine's clock.
-        present = int(time.time() * 1000)
-        times = {tp: min(found, present) for tp in logs if (found := newest_timestamp(states[tp])) is not None}
-        wanted = {tp: moment - kept_ms[tp] for tp, moment in times.items() if moment > kept_ms[tp]}
-        if not wanted:
-            continue
-        offsets = await cluster.offsets_at_times(wanted)
-        starts, ends = await cluster.start_offsets(list(wanted)), await cluster.end_offsets(list(wanted))
-        before = {}
-        for tp in wanted:
-            offset, start, end = offsets[tp], starts[tp], ends[tp]
-            if isinstance(offset, int) and isinstance(start, int) and isinstance(end, int):
-                upto = min(offset, end - 1)
-                if upto > start:
-                    before[tp] = upto
-        if before:
-            done = await cluster.delete_records(before)
-            cut |= {tp: start for tp, start in done.items() if isinstance(start, int)}
-    return cut
-
-
-async def keep_sweeping(cluster: Cluster, kept_ms: Callable[[], Mapping[TopicPartition, int]]) -> None:
-    """Apply retention every ``SWEEP_SECONDS`` until cancelled; a failure is retried the next time."""
-    while True:
-        await asyncio.sleep(SWEEP_SECONDS)
-        try:
-            if cut := await delete_expired(cluster, kept_ms()):
-                log.info("retention: deleted the oldest records of %d logs", len(cut))
-        except FairleadError as error:
-            log.warning("retention: %s", error.what)
-
 
 PAUSE: Final = (2.0, 30.0)  # seconds between two surveys
 PAUSE_PER_LOG: Final = 0.002
@@ -200,7 +123,6 @@ class Upkeep:
     Args:
         followed: The links over which each log is followed now.
         here: The target's topics, with their number of partitions.
-        holder: The site that appends to a topic, as far as it is known.
     """
 
     def __init__(
@@ -209,21 +131,32 @@ class Upkeep:
         site: str,
         source_links: Sequence[SourceLink],
         *,
+        ledger: Ledger,
         followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
         here: Callable[[], Mapping[str, int]],
-        holder: Callable[[str], str | None],
     ) -> None:
-        self._topology = topology
         self._catalog = Catalog(topology)
-        self._site = site
         self._source_links = source_links
         self._followed = followed
-        self._here = here
-        self._holder = holder
+        self._appender: TargetAppender | None = None
+        self.retention = RetentionKeeper(
+            topology,
+            site,
+            ledger,
+            here,
+            lambda topic: self._catalog.holder(ledger.custody, topic),
+            self._doubtful,
+        )
 
-    async def keep_retention(self, cluster: Cluster) -> None:
-        """Delete records that this site's retention no longer covers."""
-        await keep_sweeping(cluster, lambda: retention_limits(self._topology, self._site, self._here(), self._holder))
+    async def keep_retention(self, cluster: Cluster, appender: TargetAppender) -> None:
+        """Delete records that this site's retention no longer covers and that no other site waits for."""
+        self._appender = appender
+        await self.retention.run(cluster)
+
+    def _doubtful(self) -> set[TopicPartition]:
+        troubles = [*self._appender.troubles()] if self._appender else []
+        troubles += [each for source_link in self._source_links for each in source_link.troubles.items()]
+        return {tp for tp, trouble in troubles if trouble.state in DOUBTFUL}
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
         """Delete fillers that an interrupted replicator left at the starts of logs, once for each source."""

@@ -69,9 +69,9 @@ class Planner:
             topology,
             site,
             source_links,
+            ledger=ledger,
             followed=lambda: self._followed,
             here=lambda: self._here,
-            holder=self._holder_of,
         )
         self._survey = Survey(
             source_links,

@@ -233,7 +233,7 @@ def _sites_of(context: Context, command: str) -> list[str]:
     topology = context.topology
     if command == "bridge":
         return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
-    return [name for name in topology.sites if topology.links_to(name)]
+    return [name for name in topology.sites if topology.has_replicator(name)]
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from fairlead.local.passwords import MQTT_BRIDGE, next_variable, secret_variable
 from fairlead.names import SITE_NAME
 from topologies.expression import ExpressionError, Kind, names, parse
 from topologies.loader.mistakes import CheckFinding, KeyPath, quote
-from topologies.model import KEY_PATTERN, PERMISSIONS, InsertPoint, SiteKind
+from topologies.model import ENDS, KEY_PATTERN, PERMISSIONS, InsertPoint, SiteKind
 from topologies.users import ADMIN, CONTROLLER, RESERVED_NAMES, SESSION, SPARK, is_reserved, upstream_user
 
 _MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
@@ -294,7 +294,7 @@ def unfed(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str, str]]:
     for stream, declared in streams.items():
         if not isinstance(declared, dict) or declared.get("insert_point", "site") not in list(InsertPoint):
             continue
-        origins = _origins(data, sites, declared)
+        origins = set(sites) if stream == ENDS else _origins(data, sites, declared)
         if not origins:
             continue  # without ships there is nothing to carry; a missing shore is reported elsewhere
         if declared.get("insert_point") == InsertPoint.SHORE:

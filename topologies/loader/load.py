@@ -23,7 +23,7 @@ from topologies.loader import shape
 from topologies.loader.check import check, part, text
 from topologies.loader.mistakes import KeyPath, Mistake, TopologyErrors, quote
 from topologies.loader.positions import Origins, ParsedFile, SourcePlace, read_yaml
-from topologies.model import DEFAULT_STREAMS, SiteKind, Topology
+from topologies.model import DEFAULT_STREAMS, ENDS, SiteKind, Topology
 
 _SUFFIXES = (".yaml", ".yml")
 _SITES = re.compile(r"sites\s*:")
@@ -179,12 +179,16 @@ def _private_group(number: int, user: int) -> bool:
 
 
 def _add_default_streams(data: Any) -> None:
-    """Complete the declared streams by the default ones, key by key, if the topology has ships or ports."""
+    """Complete the declared streams by the default ones, key by key: all if the topology has ships or ports, else
+    ``ends``."""
     kinds = {text(site, "kind") for site in part(data, "sites").values()}
-    if not kinds & {SiteKind.SHIP, SiteKind.PORT} or not isinstance(data.get("streams"), dict | None):
+    if not isinstance(data, dict) or not isinstance(data.get("streams"), dict | None):
         return
+    shipping = bool(kinds & {SiteKind.SHIP, SiteKind.PORT})
     streams = data["streams"] = dict(data.get("streams") or {})
     for name, stream in DEFAULT_STREAMS.items():
+        if not shipping and name != ENDS:
+            continue
         declared = streams.get(name, {})
         if isinstance(declared, dict):
             streams[name] = stream.model_dump(mode="json", exclude_unset=True, by_alias=True) | declared

@@ -45,7 +45,7 @@ def replicate(
             "--site", "-s", help="Mirror to this site; may be repeated.", metavar="SITE", autocompletion=complete_site
         ),
     ] = None,
-    everywhere: Annotated[bool, typer.Option("--all", help="Mirror to every site that a link leads to.")] = False,
+    everywhere: Annotated[bool, typer.Option("--all", help="Run for every site that needs a replicator.")] = False,
     memory: Annotated[
         str,
         typer.Option(help="Memory per site for batches that wait to be appended; at least 32 MB.", metavar="SIZE"),
@@ -124,16 +124,22 @@ def replicator_for(
 
 
 def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
-    targets = [name for name in context.topology.sites if context.topology.links_to(name)]
+    targets = [name for name in context.topology.sites if context.topology.has_replicator(name)]
     if everywhere:
         return targets
     if not at:
-        raise ConfigurationError("which site?", hint=f"--site SITE, or --all; links lead to: {', '.join(targets)}")
+        raise ConfigurationError(
+            "which site?", hint=f"--site SITE, or --all; sites with a replicator: {', '.join(targets)}"
+        )
     for site in at:
         if site not in context.topology.sites:
             raise UnknownNameError("site", site, context.topology.sites)
         if site not in targets:
-            raise ConfigurationError(f"no link leads to {site}", hint=f"links lead to: {', '.join(targets)}")
+            raise ConfigurationError(
+                f"no link leads to {site}, and it keeps every stream for ever: a replicator has nothing to do there",
+                hint=f"sites with a replicator: {', '.join(targets)}",
+                site=site,
+            )
     return list(dict.fromkeys(at))
 
 

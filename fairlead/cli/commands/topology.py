@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.commands.context import JsonOption, complete_topology
@@ -12,6 +13,8 @@ from fairlead.cli.console import console, emit, output
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
 from topologies.loader.load import load, shipped
+from topologies.model import Topology
+from topologies.retention import KeeperGraph
 
 app = typer.Typer(help="Check, draw and list topologies.", no_args_is_help=True)
 
@@ -30,6 +33,8 @@ TopologyArgument = Annotated[
 def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = False) -> None:
     """Check a topology with its local file and environment; list every mistake (exit code 3).
 
+    Warns of sites that keep old records for another site which cannot confirm that it has them.
+
     Example: fairlead topology check my-fleet.yaml
     """
     found = load(topology)
@@ -39,9 +44,28 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
         "sites": len(found.sites),
         "streams": len(found.streams),
         "links": len(found.directed_links()),
+        "warnings": warnings(found),
     }
     counts = f"{data['sites']} sites, {data['streams']} streams, {data['links']} links in one direction each"
-    emit(data, as_json=json, render=lambda: console.print(f"[green]ok[/]  {found.name}: {counts}"))
+
+    def render() -> None:
+        console.print(f"[green]ok[/]  {found.name}: {counts}")
+        for each in warnings(found):
+            console.print(f"[yellow]warning:[/] {escape(each)}", soft_wrap=True)
+
+    emit(data, as_json=json, render=render)
+
+
+def warnings(topology: Topology) -> list[str]:
+    """Return what is allowed and probably not meant: records that are never deleted, because of a missing way back."""
+    streams: dict[tuple[str, str], list[str]] = {}
+    for each in KeeperGraph(topology).unheard():
+        streams.setdefault((each.site, each.keeper), []).append(each.stream)
+    return [
+        f"{site} never deletes old records of {', '.join(names)}: {keeper} keeps them longer, and what it confirms "
+        f"does not reach {site}; add ends: [{keeper}] to the links from {keeper} to {site}"
+        for (site, keeper), names in streams.items()
+    ]
 
 
 @app.command()

@@ -308,6 +308,17 @@ class Cluster:
         """Do as ``offsets_at``, with a time for each log."""
         return await self._list_offsets(times)
 
+    async def newest_times(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:
+        """Return the latest time of a record in each log, in ms since 1970; -1 where there is none.
+
+        The broker reads a batch of each log from disk; ``describe_producers`` answers from memory.
+        """
+
+        async def ask(node: int, part: list[TP]) -> Mapping[TP, Coded[int]]:
+            return await self.control(node, offsets_codec.newest_request(part))
+
+        return await self.per_leader(logs, ask)
+
     async def _list_offsets(
         self, times: Mapping[TP, int], *, seconds: float | None = None, patient: bool = False
     ) -> dict[TP, int | BrokerError]:

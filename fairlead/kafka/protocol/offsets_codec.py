@@ -15,6 +15,7 @@ from fairlead.kafka.protocol.versions import DELETE_RECORDS, DESCRIBE_PRODUCERS,
 
 LATEST: Final = -1
 EARLIEST: Final = -2
+NEWEST: Final = -3  # the record with the latest time (KIP-734)
 
 T = TypeVar("T")
 
@@ -32,6 +33,12 @@ def list_request(times: Mapping[TP, int]) -> Question[dict[TP, Coded[int]]]:
     """Ask for an offset of each log by time, or for ``LATEST`` or ``EARLIEST``."""
     logs = _by_topic(times, lambda log: _ASKED.pack(log.partition, -1, times[log]) + NO_TAGS)
     return Question(*LIST_OFFSETS, _REPLICA.pack(-1, 0) + logs + NO_TAGS, _listed)
+
+
+def newest_request(logs: Collection[TP]) -> Question[dict[TP, Coded[int]]]:
+    """Ask for the latest time of a record in each log, in ms since 1970; -1 for a log without records."""
+    body = _by_topic(logs, lambda log: _ASKED.pack(log.partition, -1, NEWEST) + NO_TAGS)
+    return Question(*LIST_OFFSETS, _REPLICA.pack(-1, 0) + body + NO_TAGS, _times)
 
 
 def producers_request(logs: Collection[TP]) -> Question[dict[TP, Coded[tuple[ProducerState, ...]]]]:
@@ -82,6 +89,14 @@ def _listed(body: memoryview) -> dict[TP, Coded[int]]:
     def one(reader: FieldReader) -> tuple[int, Coded[int]]:
         partition, code, _, offset, _ = reader.unpack(_LISTED)
         return partition, (code, offset)
+
+    return _read(body, one)
+
+
+def _times(body: memoryview) -> dict[TP, Coded[int]]:
+    def one(reader: FieldReader) -> tuple[int, Coded[int]]:
+        partition, code, moment, _, _ = reader.unpack(_LISTED)
+        return partition, (code, moment)
 
     return _read(body, one)
 

@@ -18,7 +18,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
-from replication.plan.maintenance import delete_expired
+from replication.plan.retention import delete_expired
 from tests.integration.replication.conftest import Lab, until
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
@@ -53,10 +53,10 @@ async def test_a_record_from_the_future_makes_no_other_old(
                 await appender.append(log, [NewRecord(b"x", timestamp_ms=moment)])
         kept = dict.fromkeys((fresh, ahead), DAY_MS)
         monkeypatch.setattr(time, "time", lambda: now / 1000 + 3650 * 86_400)
-        assert await delete_expired(cluster, {fresh: DAY_MS}) == {fresh: 2}
+        assert (await delete_expired(cluster, {fresh: DAY_MS})).cut == {fresh: 2}
         monkeypatch.undo()
-        assert await delete_expired(cluster, kept) == {ahead: 2}
-        assert await delete_expired(cluster, kept) == {}
+        assert (await delete_expired(cluster, kept)).cut == {ahead: 2}
+        assert (await delete_expired(cluster, kept)).cut == {}
         await appender.close()
 
 

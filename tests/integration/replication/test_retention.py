@@ -1,22 +1,34 @@
-"""Retention on a real broker deletes old records, keeps the newest batch, and does not disturb appends."""
+"""Retention on real brokers: old records go once every site that keeps them longer has them, never the last batch."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+import msgspec
 import pytest
 
+from acl.compile import compile_site
+from acl.kafka import Client, KafkaRules
+from acl.rules import Binding
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import marker_record
+from fairlead.kafka.convention import is_data, marker_record
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
-from replication.plan.maintenance import delete_expired
+from replication.plan import retention
+from replication.plan.retention import delete_expired
+from replication.replicator import Replicator
+from tests.integration.replication.conftest import Lab, until
+from topologies.model import Topology
 
 pytestmark = pytest.mark.integration
 
 HOUR = 3_600_000
+DAY = 24 * HOUR
 LONG_AGO = 1_000_000_000_000  # ms, in 2001: older than any retention by the wall clock
 
 
@@ -31,9 +43,137 @@ async def test_old_records_are_deleted_but_never_the_last(
             for hour in hours:
                 await appender.append(log, [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
         kept = {aged: 24 * HOUR, still: 24 * HOUR}
-        assert await delete_expired(cluster, kept) == {aged: 4}  # marker and hours 0 to 2 are deleted
-        assert await delete_expired(cluster, kept) == {}
-        assert await delete_expired(cluster, {aged: 1, still: 1}) == {aged: 5, still: 2}  # the last record always stays
+        assert (await delete_expired(cluster, kept)).cut == {aged: 4}  # marker and hours 0 to 2 are deleted
+        assert (await delete_expired(cluster, kept)).cut == {}
+        assert (await delete_expired(cluster, {aged: 1, still: 1})).cut == {
+            aged: 5,
+            still: 2,
+        }  # the last record always stays
         for log in (aged, still):
             await appender.append(log, [NewRecord(value=b"y", timestamp_ms=LONG_AGO)])
         await appender.close()
+
+
+def spread(lab: Lab) -> Topology:
+    """Return the form of ``fan-in``: alpha keeps a day, beta everything, and confirms what it has."""
+    return lab.topology(
+        sites={
+            "alpha": {"kind": "datacentre", "retention": {"default": "1d"}},
+            "beta": {"kind": "datacentre", "retention": {"default": "10y"}},
+        },
+        streams={lab.stream: {}, "ends": {}},
+        links=[
+            {"from": "alpha", "to": "beta", "streams": {lab.stream: "all"}},
+            {"from": "beta", "to": "alpha", "streams": {"ends": ["beta"]}},
+        ],
+    )
+
+
+@contextlib.contextmanager
+def allowed(lab: Lab, topology: Topology) -> Iterator[None]:
+    """Give the services at both sites the rules that follow from the topology, and no more."""
+    with contextlib.ExitStack() as open_clients:
+        for site in topology.sites:
+            rules = KafkaRules(open_clients.enter_context(Client(lab.kafka(site))))
+            bindings = [Binding.of(rule) for rule in compile_site(topology, site)]
+            rules.add(bindings)
+            open_clients.callback(rules.remove, bindings)
+        yield
+
+
+async def write_at(lab: Lab, topic: str, count: int, timestamp_ms: int) -> None:
+    """Append records of one time at alpha, as an ordinary client does."""
+    some = [NewRecord(value=b"x" * 100, timestamp_ms=timestamp_ms) for _ in range(count)]
+    await lab.append("alpha", {topic: encode_batch(some, producer_id=-1, epoch=-1, sequence=-1)})
+
+
+async def start_of(lab: Lab, site: str, topic: str) -> int:
+    found = (await (await lab.cluster(site)).start_offsets([TopicPartition(topic)]))[TopicPartition(topic)]
+    return found if isinstance(found, int) else -1
+
+
+async def test_an_edge_deletes_only_what_the_centre_has(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records older than an edge keeps them stay while the link is cut, over restarts too, and status names the site
+    that they wait for. The services have no more rights than the topology gives them.
+    """
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    topology, log, present = spread(lab), lab.log("alpha.cpu"), int(time.time() * 1000)
+
+    def replicator(site: str) -> Replicator:
+        user = f"replicator.{site}"
+        return Replicator(topology, site, lab.kafka(site, "replicator"), lambda source: lab.kafka(source, user))
+
+    def waits(edge: Replicator) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = edge.snapshot()["retention"]["waits_for"]
+        return found
+
+    async def told(edge: Replicator, records: int) -> None:
+        async def so() -> bool:
+            return (waits(edge)["beta"]["records"] if waits(edge) else 0) == records
+
+        await until(so, f"{records} records are not said to wait for beta, but {waits(edge)}")
+
+    async def confirmed() -> bool:
+        if await lab.end("alpha", "ends.beta") < 1:
+            return False
+        stored = [each.value for each in await lab.read("alpha", "ends.beta") if is_data(each) and each.value]
+        return any(msgspec.json.decode(value)["ends"].get(log, [0])[0] == 10 for value in stored)
+
+    async def starts(offset: int) -> None:
+        async def so() -> bool:
+            return await start_of(lab, "alpha", log) == offset
+
+        await until(so, f"{log} does not start at {offset}")
+
+    with allowed(lab, topology):
+        await lab.make("alpha", log)
+        await write_at(lab, log, 10, present - 5 * DAY)
+        edge = replicator("alpha")
+        async with lab.running(edge):
+            async with lab.running(replicator("beta")):
+                await lab.reaches("beta", log, 10)
+                await until(confirmed, "beta's confirmation does not reach alpha")
+            await write_at(lab, log, 7, present - 4 * DAY)
+            await write_at(lab, log, 3, present)
+            await starts(10)  # beta confirmed these before the link was cut
+            await told(edge, 7)
+            delay = waits(edge)["beta"]
+            assert delay["example"] == log
+            assert delay["logs"] == 1
+            assert 700 < delay["bytes"] < 2000
+        edge = replicator("alpha")
+        async with lab.running(edge):
+            await told(edge, 7)  # a new process knows it from its own site's logs
+            assert await start_of(lab, "alpha", log) == 10
+            async with lab.running(replicator("beta")):
+                await starts(17)  # the newest records are young
+                await told(edge, 0)
+    assert await start_of(lab, "beta", log) == 0
+    stored = [msgspec.json.decode(each.value or b"{}") for each in await lab.read("beta", "ends.beta") if is_data(each)]
+    assert next(each for each in stored if log in each["ends"])["parts"] >= 1  # all first: then older ones may go
+
+
+async def test_a_site_without_links_deletes_what_shore_wrote_there(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Feeds are cut by the replicator of the site where they are written, though no link leads there."""
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    topology = lab.topology(
+        sites={"alpha": {"kind": "datacentre", "retention": {lab.stream: "1d"}}, "beta": {"kind": "datacentre"}},
+        streams={lab.stream: {"insert_point": "shore"}, "ends": {}},
+        shore={"at": "alpha"},
+        links=[],
+    )
+    feed = lab.log("ducks")
+    await lab.make("alpha", feed)
+    appender = Appender(await lab.cluster("alpha"))
+    await appender.open_term(TopicPartition(feed), 1, marker_record(b"{}", timestamp_ms=LONG_AGO))
+    for hour in (0, 1, 30):
+        await appender.append(TopicPartition(feed), [NewRecord(value=b"x", timestamp_ms=LONG_AGO + hour * HOUR)])
+    await appender.close()
+    assert topology.has_replicator("alpha")
+    assert not topology.has_replicator("beta")
+    async with lab.running(lab.replicator(topology, "alpha")):
+
+        async def cut() -> bool:
+            return await start_of(lab, "alpha", feed) == 3
+
+        await until(cut, f"{feed} is not cut")

@@ -26,6 +26,7 @@ from replication.operations.links.access import read_status
 from replication.states import LinkState, LogState, remedy
 from topologies.endpoints import EndpointResolver
 from topologies.model import Site, Topology
+from topologies.retention import KeeperGraph
 from topologies.users import ADMIN
 from topologies.values import parse_bootstrap
 
@@ -45,15 +46,17 @@ def look(topology: Topology, folder: Path, local: LocalSiteRegistry, resolver: E
     """Return the state of a topology, JSON-ready. One site's errors are in its ``error``; the other sites are complete.
 
     ``records`` counts offsets between each log's start and end, markers included. ``lag`` is the number of records that
-    the links in state up still have to copy, or null while no link is up. ``overtaken`` are logs whose sources have
-    deleted records that the site does not have, over links that are not up. ``logs_in_trouble`` are the logs that are
-    not mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them. ``bridge`` is the last
-    status that the site's bridge wrote, with its ``alarms``. ``certificates`` are those of its servers and of its
-    authority.
+    the links in state up still have to copy, or null while no link is up. ``waiting`` are the sites that hold up the
+    deletion of old records, each with logs, records, bytes (an estimate), since and what_to_do. ``overtaken`` are logs
+    whose sources have deleted records that the site does not have, over links that are not up. ``logs_in_trouble`` are
+    the logs that are not mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them.
+    ``bridge`` is the last status that the site's bridge wrote, with its ``alarms``. ``certificates`` are those of its
+    servers and of its authority.
     """
     processes = local.status()
     counts, certificates = asyncio.run(_ask_all(topology, folder, processes, resolver))
     kept = {name: count.pop("offsets", {}) for name, count in counts.items()}
+    unheard = {(each.site, each.keeper) for each in KeeperGraph(topology).unheard()}
     sites: list[dict[str, Any]] = []
     for name, site in topology.sites.items():
         replicator = _replicator(folder, name)
@@ -72,6 +75,7 @@ def look(topology: Topology, folder: Path, local: LocalSiteRegistry, resolver: E
                 "certificates": certificates[name],
                 "lag": sum(lags) if lags else None,
                 "links": links,
+                "waiting": waiting(name, replicator, unheard),
                 "overtaken": overtaken(topology, name, kept, {link["name"] for link in links if _is_up(link)}),
                 "logs_in_trouble": (troubled := _troubled(name, replicator)),
                 "logs_by_state": dict(Counter(each["state"] for each in troubled.values())),
@@ -183,6 +187,27 @@ def overtaken(
     ]
 
 
+def waiting(
+    site: str, replicator: Mapping[str, Any] | None, unheard: Collection[tuple[str, str]]
+) -> list[dict[str, Any]]:
+    """Return the sites that hold up the deletion of old records of ``site``, each with what to do.
+
+    Args:
+        unheard: Pairs of a site and another one whose confirmations have no way to it.
+    """
+    found: Mapping[str, dict[str, Any]] = (replicator or {}).get("retention", {}).get("waits_for", {})
+    return [
+        {
+            "waits_for": other,
+            **delay,
+            "what_to_do": f"add ends: [{other}] to the links from {other} to {site}"
+            if (site, other) in unheard
+            else f"bring {other} up to date (fairlead link list); if it never comes back, take it out of the topology",
+        }
+        for other, delay in found.items()
+    ]
+
+
 def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
     """Return a site's replicator's last status, and whether it still runs; None when there is no status file."""
     status = read_status(folder, site)
@@ -284,6 +309,13 @@ def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
             lost = f"{log['from']} has deleted {log['records']:,} records of {log['log']} that are not here yet"
             console.print(f"[bold red]{site['site']}: {escape(lost)}[/]", soft_wrap=True)
             console.print(f"    [bold]what to do:[/] {_OVERTAKEN_REMEDY}", soft_wrap=True)
+        for each in site["waiting"]:
+            what = (
+                f"keeps {each['records']:,} old records of {each['logs']:,} logs ({each['bytes'] / 1e6:,.1f} MB) until "
+                f"{each['waits_for']} has them, since {each['since'].partition('.')[0]}"
+            )
+            console.print(f"[yellow]{site['site']}: {escape(what)}[/]", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(each['what_to_do'])}", soft_wrap=True)
         if len(site["overtaken"]) > _SHOWN:
             console.print(f"  and {len(site['overtaken']) - _SHOWN} more: fairlead status --json", soft_wrap=True)
         for each in site["bridge"]["alarms"] if site["bridge"] else ():

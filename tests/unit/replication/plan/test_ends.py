@@ -1,0 +1,134 @@
+"""What a site confirms of its logs, and how far another one believes it."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.custody.view import SEIZING_TERMS, Seizure
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.protocol.types import ProducerState
+from fairlead.records import decoder, encode
+from fairlead.records.ends import EndsEntry, LogEnd
+from replication.plan import ends
+from replication.plan.ends import NOTHING, SiteEnds, changed_ends, entries, shared_end, term_of
+from tests.support.examples import examples
+
+ENDS = st.dictionaries(
+    st.sampled_from([f"s.{n}" for n in range(8)]), st.builds(LogEnd, st.integers(0, 50), st.integers(0, 3)), max_size=8
+)
+
+
+@given(st.lists(st.tuples(ENDS, st.booleans()), max_size=6))
+def test_a_reader_of_the_entries_knows_the_ends_as_they_are(rounds: list[tuple[dict[str, LogEnd], bool]]) -> None:
+    """Logs that go and come back included. After a whole list, the entries before it are not needed."""
+    known, late = SiteEnds(), SiteEnds()
+    for actual, whole in rounds:
+        changes = changed_ends(known.of("beta"), actual)
+        for entry in entries("beta", actual | changes if whole else changes, whole=whole):
+            if entry.part == 1:
+                late = SiteEnds()  # begins to read here
+            for each in (known, late):
+                each.apply("beta", decoder(EndsEntry).decode(encode(entry)), 1000)
+        held = {name: end for name, end in known.of("beta").items() if end != NOTHING}
+        assert held == {name: end for name, end in actual.items() if end != NOTHING}
+        if any(was_whole for _, was_whole in rounds[: rounds.index((actual, whole)) + 1]):
+            assert {name: end for name, end in late.of("beta").items() if end != NOTHING} == held
+
+
+def test_a_list_is_complete_with_its_last_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ends, "AT_ONCE", 2)
+    known = SiteEnds()
+    parts = list(entries("beta", {f"s.{n}": LogEnd(n + 1, 1) for n in range(3)}, whole=True))
+    assert [(each.part, each.parts, len(each.ends)) for each in parts] == [(1, 2, 2), (2, 2, 1)]
+    known.apply("beta", parts[0], 500)
+    assert known.listed_ms("beta") is None
+    known.apply("beta", parts[1], 600)
+    assert known.listed_ms("beta") == 600
+    known.forget("beta")
+    assert (known.of("beta"), known.listed_ms("beta")) == ({}, None)
+
+
+def test_an_entry_that_names_another_site_confirms_nothing() -> None:
+    """Only a site's own log speaks for it, whoever wrote the entry."""
+    known = SiteEnds()
+    known.apply("duck-star", EndsEntry(site="los-angeles", ends={"s.a": LogEnd(9, 1)}), 1)
+    assert known.of("los-angeles") == known.of("duck-star") == {}
+
+
+def test_the_term_is_that_of_the_convention() -> None:
+    assert term_of([ProducerState(PRODUCER_ID, 7, 1, 1), ProducerState(FOREIGN_PRODUCER_ID, 1, 1, 1)]) == 7
+    assert term_of([]) == 0
+
+
+class Entry(NamedTuple):
+    """A record: its term, and a number that no other record has."""
+
+    term: int
+    number: int
+
+
+@dataclass
+class Story:
+    """A log with its branches: each seizure opens one at an offset of an earlier one."""
+
+    branches: list[list[Entry]] = field(default_factory=lambda: [[Entry(1, 0)]])
+    ledger: list[tuple[int, Seizure | None]] = field(default_factory=lambda: [(1, None)])  # in order of the terms
+    numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
+
+    def append(self, branch: int) -> None:
+        log = self.branches[branch]
+        log.append(Entry(log[-1].term, next(self.numbers)))
+
+    def grant(self) -> None:
+        """The newest branch goes on in the next term."""
+        log = self.branches[-1]
+        log.append(Entry(log[-1].term + 1, next(self.numbers)))
+        self.ledger.append((log[-1].term, None))
+
+    def seize(self, at: int) -> None:
+        copy = self.branches[-1][: 1 + at % len(self.branches[-1])]
+        term = self.ledger[-1][0] + SEIZING_TERMS
+        self.branches.append([*copy, Entry(term, next(self.numbers))])
+        self.ledger.append((term, Seizure(term, len(copy), "site")))
+
+
+@settings(max_examples=examples(400))
+@given(st.randoms(use_true_random=False))
+def test_what_counts_as_confirmed_is_the_same_at_both_sites(random: Random) -> None:
+    """However far copies and ledgers have come, a site never takes another branch's records for its own."""
+    story = Story()
+    for _ in range(random.randint(1, 12)):
+        match random.choice(["append", "append", "old", "grant", "seize"]):
+            case "append":
+                story.append(-1)
+            case "old":  # a lost holder goes on
+                story.append(random.randrange(len(story.branches)))
+            case "grant":
+                story.grant()
+            case "seize":
+                story.seize(random.randint(0, 9))
+    ours, theirs = (log[: random.randint(1, len(log))] for log in random.choices(story.branches, k=2))
+    heard = story.ledger[: random.choice([len(story.ledger), random.randint(0, len(story.ledger))])]
+    shared = shared_end(
+        LogEnd(len(theirs), theirs[-1].term),
+        ours[-1].term,
+        heard[-1][0] if heard else 0,
+        [seizure for _, seizure in heard if seizure is not None],
+    )
+    common = len([1 for a, b in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(ours, theirs, strict=False))])
+    assert min(shared, len(ours)) <= common
+    if len(heard) == len(story.ledger) and len(story.branches) == 1:
+        assert shared == len(theirs)  # without a seizure, everything counts
+
+
+def test_without_custody_an_end_counts_as_it_is() -> None:
+    assert shared_end(LogEnd(12, 0), 0, 0, ()) == 12
+    assert shared_end(LogEnd(12, 1), 1, 0, ()) == 12
+    assert shared_end(NOTHING, 1, 1, ()) == 0
