@@ -18,6 +18,7 @@ from tests.unit.acl.worlds import PEOPLE, SITES, TOPICS, arrives, can_be_here, f
 from topologies.expression import Subject, evaluate, parse
 from topologies.loader.load import load
 from topologies.model import ONE_LOG_PER_SITE, InsertPoint, SiteKind, Topology, User
+from topologies.retention import KeeperGraph
 from topologies.users import service_users
 
 SHIPPED = ("big-blue", "minimal", "two-way", "chain", "fan-in")
@@ -255,6 +256,9 @@ def test_every_log_of_big_blue_has_one_writer_at_each_site(big_blue: Topology) -
             writers = {user for user in service_users(big_blue, site) if may(rules, user, Operation.WRITE, topic)}
             if stream in ("containers", "yellow", "red"):
                 assert writers <= {"bridge", "replicator"}  # which of them, custody says
+            elif topic == f"ends.{site}":
+                confirms = bool(KeeperGraph(big_blue).confirmed_streams(site))
+                assert writers == ({"replicator"} if confirms else set()), (site, topic)
             elif big_blue.fixed_holder(topic) == site and site != "ducks-hq":
                 not_at_sea = stream == "bookings" and big_blue.sites[site].kind is SiteKind.SHIP
                 assert writers == (set() if not_at_sea else {"shore" if stream == "feeds" else "bridge"}), (site, topic)
@@ -274,8 +278,27 @@ def test_the_customers_site_takes_its_feed_only(big_blue: Topology) -> None:
     at_source, at_target = compile_site(big_blue, "tokyo"), compile_site(big_blue, "ducks-hq")
     topics = catalogue(big_blue)
     assert readable(at_source, "replicator.ducks-hq", topics) == {"feeds.ducks"}
-    assert readable(at_target, "replicator", topics) == {"feeds.ducks"}
-    assert {rule.name for rule in at_target} == {"feeds.ducks", "ducks.", "fairlead.orders"}
+    assert readable(at_source, "replicator", topics) >= {"ends.ducks-hq"}  # what the customer's site has
+    assert readable(at_target, "replicator", topics) == {"feeds.ducks", "ends.ducks-hq"}
+    assert {rule.name for rule in at_target} == {"feeds.ducks", "ducks.", "fairlead.orders", "ends.ducks-hq"}
+
+
+def test_an_edge_may_delete_old_records_of_its_own_and_the_centre_says_what_it_has() -> None:
+    topology = load("fan-in")
+    edge, centre = compile_site(topology, "new-york"), compile_site(topology, "london")
+    own, copied = "metrics.new-york.cpu", "ends.london"
+    allowed = {operation for operation in Operation if may(edge, "replicator", operation, own)}
+    assert allowed == {Operation.READ, Operation.DELETE, Operation.DESCRIBE}
+    assert may(centre, "replicator", Operation.WRITE, copied)
+    assert may(edge, "replicator", Operation.WRITE, copied)  # as a copy
+    assert readable(centre, "replicator.new-york", [copied, own, "ends.paris"]) == {copied}
+    assert not may(edge, "replicator", Operation.WRITE, "ends.new-york")  # nobody waits for an edge
+    for site in topology.sites:
+        writers = {rule.user for rule in compile_site(topology, site) if rule.name.startswith("ends.")} - {
+            "replicator.new-york",
+            "replicator.paris",
+        }
+        assert writers == {"replicator"}
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -110,6 +110,31 @@ def test_a_log_that_only_waits_fails_no_check_and_alerts_when_it_lasts(
     assert any(_asks_for(expression, "fairlead_logs", "state", state) for expression in RULES.values())
 
 
+def test_a_site_that_holds_up_deletions_is_named_with_the_bytes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is lost, so no check fails."""
+    waits_for = "los-angeles"
+    delay = {"logs": 5, "records": 1200, "bytes": 3_400_000, "example": "alerts.tokyo", "since": STARTED.isoformat()}
+    shown = replicator(LogState.PAUSED) | {"retention": {"swept": None, "waits_for": {waits_for: delay}}}
+    write_snapshot(status_file(folder.parent / "big-blue", "tokyo"), shown)
+    assert run(["status", "--check", "--topology", "big-blue"]) == ExitCode.OK
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"tokyo: keeps 1,200 old records of 5 logs (3.4 MB) until {waits_for} has them" in told
+    assert "bring los-angeles up to date" in told
+    series = f'fairlead_retention_waiting_bytes{{site="tokyo",waits_for="{waits_for}"}}'
+    assert scraped(ReplicationCollector(lambda: [shown]))[series] == 3_400_000
+    assert "fairlead_retention_waiting_bytes" in RULES["FairleadRetentionWaits"]
+
+
+def test_a_site_that_can_never_confirm_is_named_with_the_missing_link() -> None:
+    delay = {"logs": 1, "records": 2, "bytes": 3, "example": "s.a", "since": STARTED.isoformat()}
+    shown = {"retention": {"waits_for": {"centre": delay}}}
+    (told,) = sitestatus.waiting("edge", shown, {("edge", "centre")})
+    assert told["what_to_do"] == "add ends: [centre] to the links from centre to edge"
+    assert sitestatus.waiting("edge", None, ()) == []
+
+
 def test_every_alarm_of_a_way_in_has_a_sign() -> None:
     """The test has a snapshot for every alarm of the bridge."""
     assert SIGNS.keys() == {alarm.name for alarm in ALARMS}
@@ -200,6 +225,8 @@ def _site() -> dict[str, Any]:
         "logs_in_trouble": {},
         "logs_by_state": {},
         "overtaken": [],
+        "waiting": [],
+        "waiting": [],
     }
     return {"site": "c", "kind": "datacentre", "bridge": None, "replicator": None, **nothing, **more}
 

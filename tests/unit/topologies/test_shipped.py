@@ -11,6 +11,7 @@ from fairlead.names import LogName, container_check_digit, parse_log
 from topologies.loader.load import load, shipped
 from topologies.loader.mistakes import TopologyErrors
 from topologies.model import WRITTEN_BY_SERVICES, SiteKind, Topology
+from topologies.retention import KeeperGraph
 from topologies.values import FOREVER
 
 
@@ -59,6 +60,8 @@ def _own_logs(topology: Topology) -> dict[str, str]:
                     keys = [f"{site.imo}.location", f"{site.imo}.environment"] if at_sea else []
                 case "bookings":
                     keys = [] if at_sea else [name]
+                case "ends":
+                    keys = [name] if KeeperGraph(topology).confirmed_streams(name) else []
                 case _:
                     keys = [name if stream in WRITTEN_BY_SERVICES else f"{name}.cpu"]
             if site.kind is not SiteKind.CUSTOMER:
@@ -73,7 +76,11 @@ def test_every_log_reaches_all_sites_that_take_its_stream(name: str) -> None:
     links = topology.directed_links()
     ashore = [each for each in links if topology.sites[each.from_].kind is not SiteKind.SHIP]
     logs = _own_logs(topology)
-    assert {log.partition(".")[0] for log in logs} >= set(topology.streams) - {"feeds", *topology.moving_streams}
+    assert {log.partition(".")[0] for log in logs} >= set(topology.streams) - {
+        "feeds",
+        "ends",
+        *topology.moving_streams,
+    }
     for log, holder in logs.items():
         parsed = parse_log(log)
         assert parsed is not None

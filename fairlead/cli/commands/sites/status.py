@@ -309,6 +309,8 @@ def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
             lost = f"{log['from']} has deleted {log['records']:,} records of {log['log']} that are not here yet"
             console.print(f"[bold red]{site['site']}: {escape(lost)}[/]", soft_wrap=True)
             console.print(f"    [bold]what to do:[/] {_OVERTAKEN_REMEDY}", soft_wrap=True)
+        if len(site["overtaken"]) > _SHOWN:
+            console.print(f"  and {len(site['overtaken']) - _SHOWN} more: fairlead status --json", soft_wrap=True)
         for each in site["waiting"]:
             what = (
                 f"keeps {each['records']:,} old records of {each['logs']:,} logs ({each['bytes'] / 1e6:,.1f} MB) until "
@@ -316,8 +318,6 @@ def _show_alarms(sites: list[dict[str, Any]], console: Console) -> None:
             )
             console.print(f"[yellow]{site['site']}: {escape(what)}[/]", soft_wrap=True)
             console.print(f"    [bold]what to do:[/] {escape(each['what_to_do'])}", soft_wrap=True)
-        if len(site["overtaken"]) > _SHOWN:
-            console.print(f"  and {len(site['overtaken']) - _SHOWN} more: fairlead status --json", soft_wrap=True)
         for each in site["bridge"]["alarms"] if site["bridge"] else ():
             console.print(f"[bold red]{site['site']}: {escape(each['what'])}[/]", soft_wrap=True)
             console.print(f"    [bold]what to do:[/] {escape(each['what_to_do'])}", soft_wrap=True)

@@ -25,7 +25,22 @@ def runner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CliRunner:
 def test_check_is_content_with_what_is_right(runner: CliRunner) -> None:
     result = runner.invoke(app, ["check", "minimal", "--json"])
     assert result.exit_code == 0
-    assert json.loads(result.stdout) == {"topology": "minimal", "ok": True, "sites": 2, "streams": 9, "links": 4}
+    counts = {"sites": 2, "streams": 10, "links": 4}
+    assert json.loads(result.stdout) == {"topology": "minimal", "ok": True, **counts, "warnings": []}
+
+
+def test_check_warns_of_a_site_that_would_never_delete(runner: CliRunner, tmp_path: Path) -> None:
+    """What the centre has is never confirmed to the edge, because no link brings it there."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "name: mine\nsites: {edge: {kind: datacentre, retention: {default: 3d}}, centre: {kind: datacentre}}\n"
+        "streams: {metrics: {}}\nlinks: [{from: edge, to: centre, streams: {metrics: all}}]\n"
+    )
+    result = runner.invoke(app, ["check", str(file)])
+    assert result.exit_code == 0
+    said = " ".join(result.stdout.split())
+    assert "edge never deletes old records of metrics" in said
+    assert "add ends: [centre] to the links from centre to edge" in said
 
 
 def test_check_takes_big_blue_when_nothing_is_said(runner: CliRunner) -> None:
