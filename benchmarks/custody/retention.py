@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.brokers import broker_heap
 from benchmarks.custody.worker import USER
 from benchmarks.harness import Figures, Say
 from fairlead.kafka.admin import create_logs
@@ -59,7 +60,8 @@ async def measure(logs: int, say: Say) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as name:
         sites = LocalSites(Path(name) / "sites")
         try:
-            await asyncio.to_thread(sites.up, [SiteSpec(EDGE)])
+            with broker_heap():
+                await asyncio.to_thread(sites.up, [SiteSpec(EDGE)])
             async with await Cluster.open(sites.kafka(EDGE, USER), client_id="bench", request_timeout=120) as cluster:
                 figures = await _sweeps(cluster, logs, say)
         finally:

@@ -226,7 +226,6 @@ def _site() -> dict[str, Any]:
         "logs_by_state": {},
         "overtaken": [],
         "waiting": [],
-        "waiting": [],
     }
     return {"site": "c", "kind": "datacentre", "bridge": None, "replicator": None, **nothing, **more}
 
