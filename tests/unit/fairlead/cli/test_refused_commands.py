@@ -44,7 +44,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["alert", "report", "X", "--type", "last"], ExitCode.CONFIG, "follow-up"),
         (["replicate"], ExitCode.CONFIG, "--site SITE, or --all"),
         (["replicate", "--site", "tokio"], ExitCode.CONFIG, "tokyo"),
-        (["replicate", "--site", "new-york", "-t", "fan-in"], ExitCode.CONFIG, "london"),
+        (["replicate", "--site", "new-york", "-t", "fan-in"], ExitCode.UNAVAILABLE, "fairlead up"),
         (["replicate", "--site", "tokyo"], ExitCode.UNAVAILABLE, "fairlead up"),
         (["replicate", "--site", "tokyo", "--memory", "much"], ExitCode.CONFIG, "256MB"),
         (["replicate", "--site", "tokyo", "--memory", "31MB"], ExitCode.CONFIG, "at least 32 MB"),
@@ -71,6 +71,18 @@ def test_a_second_bridge_of_a_site_is_refused(state_folder: Path, capsys: pytest
     with FileLock(lock):
         assert run([*BRIDGE, "--site", "tokyo"]) == ExitCode.REFUSED
     assert "running already" in capsys.readouterr().err
+
+
+def test_a_site_without_links_that_keeps_everything_needs_no_replicator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "name: mine\nsites: {a: {kind: datacentre}, b: {kind: datacentre}}\nstreams: {metrics: {}}\n"
+        "links: [{from: a, to: b, streams: {metrics: all}}]\n"
+    )
+    assert run(["replicate", "--site", "a", "--topology", str(mine)]) == ExitCode.CONFIG
+    assert "sites with a replicator: b" in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_mistake_in_thresholds_stops_the_bridge_before_it_starts(
