@@ -33,7 +33,7 @@ EDGE: Final = "edge"
 CENTRE: Final = "centre"
 OLD, NEW = 20, 5  # records of each log
 DAYS: Final = 86_400_000
-AT_ONCE: Final = 500
+AT_ONCE: Final = 250
 TARGET: Final = {"core_share": 0.01}
 
 
@@ -79,7 +79,7 @@ async def _sweeps(cluster: Cluster, logs: int, say: Say) -> dict[str, Any]:
         records = [NewRecord(value=b"x" * 100, timestamp_ms=moment) for _ in range(count)]
         batch = term_batch(records, term=1, offset=at, marker=0)
         for first in range(0, logs, AT_ONCE):
-            await cluster.produce({TP(name): batch for name in names[first : first + AT_ONCE]})
+            await _append(cluster, names[first : first + AT_ONCE], batch, at + count)
     say(f"{logs:,} logs written")
     spec = topology()
     ledger = Ledger(spec, EDGE, on_change=lambda: None)
@@ -104,6 +104,15 @@ async def _sweeps(cluster: Cluster, logs: int, say: Say) -> dict[str, Any]:
     if cut != {"waiting": (0, logs), "deleting": (logs, 0), "idle": (0, 0)}:
         raise SystemExit(f"the sweeps did something else: {cut}")
     return found
+
+
+async def _append(cluster: Cluster, names: list[str], batch: bytes, end: int) -> None:
+    """Append a batch to each of these logs, again where there was no answer, until all end at ``end``."""
+    left = [TP(name) for name in names]
+    while left:
+        await cluster.produce(dict.fromkeys(left, batch))
+        ends = await cluster.end_offsets(left)
+        left = [tp for tp in left if ends[tp] != end]
 
 
 async def _confirm(cluster: Cluster, names: list[str], present: int) -> None:

@@ -392,3 +392,16 @@ def test_who_needs_to_know() -> None:
     assert position_logs(BIG_BLUE, "tokyo") == {f"ships.{imo}.location": imo for imo in SHIPS.values()}
     assert position_logs(BIG_BLUE, "duck-star") == {"ships.9074729.location": "9074729"}
     assert position_logs(BIG_BLUE, "los-angeles") == {}
+
+
+def test_the_arrivals_that_still_count_are_known_by_their_offsets() -> None:
+    """Retention does not delete them, however old they are."""
+    berths = Berths(BIG_BLUE)
+    assert berths.needed_from is None
+    berths.apply(event("ARRI"), 3)
+    berths.apply(event("ARRI", "blue-marlin"), 5)
+    assert berths.needed_from == 3
+    berths.apply(event("DEPA"), 8)
+    assert berths.needed_from == 5
+    berths.apply(event("DEPA", "blue-marlin"), 9)
+    assert berths.needed_from is None
