@@ -31,7 +31,7 @@ from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
-from topologies.model import Topology
+from topologies.model import SiteKind, Topology
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def make_report(
         wanted: The alert's id, or the number of the container.
 
     Raises:
-        ConfigurationError: this Kafka has no such overboard alert, or the alert was cleared.
+        ConfigurationError: this Kafka has no such overboard alert, the alert was cleared, or it was raised ashore.
     """
     alerts = await read_alerts(cluster)
     overboard = [alert for alert in alerts if alert.kind == "OVERBOARD"]
@@ -75,12 +75,18 @@ async def make_report(
             f"alert {newest.alert_id} was cleared: the container is not lost",
             hint="fairlead alert list --all shows how it ended",
         )
+    spec = topology.sites.get(newest.raised_at)
+    if spec is not None and spec.kind is not SiteKind.SHIP:
+        raise ConfigurationError(
+            f"alert {newest.alert_id} was raised ashore, at {newest.raised_at}; SOLAS asks for reports of ships only",
+            hint="tell the harbour master; fairlead alert list shows what was seen",
+            alert=newest.alert_id,
+        )
     opened = next(alert for alert in found if alert.alert_id == newest.alert_id)
     history = incident_of(opened, alerts)
     imo = next((alert.vessel_imo_number for alert in history if alert.vessel_imo_number), None)
     environment = await _read(cluster, lambda log: log == f"ships.{imo}.environment", Environment)
     bookings = await _read(cluster, lambda log: log.startswith("bookings."), Booking)
-    spec = topology.sites.get(newest.raised_at)
     return draft(
         history,
         ship_name=spec.title or newest.raised_at if spec is not None else newest.raised_at,

@@ -1,4 +1,4 @@
-"""An alert raised by a site's on-board detection, stored in ``alerts.<site>`` and replicated before bulk."""
+"""An alert raised by a site's detection, stored in ``alerts.<site>`` and replicated before bulk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Alert(Dated, frozen=True, kw_only=True):
     ``alert_id`` is the same for OPENED, UPDATED and CLEARED. It is made of the kind, the container and the first
     reading of the condition, so every site with the same readings gives the alert the same id. ``revision`` is 0 when
     the alert opens and counts its states; (``alert_id``, ``revision``) identifies this record. ``equipment_reference``
-    is empty for an alert about all containers of a ship.
+    is empty for an alert about all containers of a site.
     """
 
     alert_id: str = msgspec.field(name="alertID")

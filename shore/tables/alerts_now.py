@@ -28,7 +28,7 @@ ALERTS_NOW = Table(
         Column("state", _TEXT, "Newest state: OPENED, UPDATED; CLEARED when it is over"),
         Column("severity", _TEXT, "Newest severity: CRITICAL, ALARM, WARNING"),
         Column("highest_severity", _TEXT, "Highest severity that it ever had"),
-        Column("equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a ship"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a site"),
         Column("opened_date_time", TIME, "Device time of its first state"),
         Column("updated_date_time", TIME, "Device time of its newest state"),
         Column("cleared_date_time", TIME, "Device time of its end; null while it is open"),

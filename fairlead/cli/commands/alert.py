@@ -148,6 +148,9 @@ def rules(
         Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
     ] = None,
     commodity: Annotated[str | None, typer.Option(help="Show the thresholds for this commodity.")] = None,
+    stream: Annotated[str | None, typer.Option(help="... for containers of this stream.")] = None,
+    customer: Annotated[str | None, typer.Option(help="... for containers that this customer has booked.")] = None,
+    ashore: Annotated[bool, typer.Option("--ashore", help="... in a yard, not on a ship.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the thresholds of alerts, and where each comes from.
@@ -155,8 +158,9 @@ def rules(
     Example: fairlead alert rules --commodity frozen-fish
     """
     known = load_thresholds(thresholds) if thresholds is not None else default_thresholds()
-    groups = known.table(commodity)
-    body = {"commodity": commodity, "known": sorted(known.commodities), "groups": groups}
+    groups = known.table(commodity, stream=stream, customer=customer, ashore=ashore)
+    asked = {"commodity": commodity, "stream": stream, "customer": customer, "ashore": ashore}
+    body = {**asked, "known": known.known["commodities"], "groups": groups}
     emit(body, as_json=as_json, render=lambda: _show_rules(groups))
 
 
