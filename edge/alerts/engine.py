@@ -28,6 +28,7 @@ from edge.alerts.rules.reefer import (
     OxygenRule,
     PowerLostRule,
     TemperatureRule,
+    UnitAlarmRule,
     WrongSetpointRule,
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
@@ -51,6 +52,7 @@ def default_rules() -> tuple[AlertRule, ...]:
     return (
         OverboardRule(),
         PowerLostRule(),
+        UnitAlarmRule(),
         WrongSetpointRule(),
         TemperatureRule(),
         HumidityRule(),
