@@ -33,7 +33,7 @@ from edge.alerts.rules.reefer import (
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
 from edge.alerts.ship import ShipState
-from edge.alerts.state import alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
+from edge.alerts.state import acknowledged, alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
 from edge.alerts.yard import YardState
 from edge.messages import ReadingMessage, milliseconds
@@ -272,6 +272,16 @@ class AlertEngine:
         cleared = self._state(box, order.kind, finding, now_ms, opened.geo_location)
         box.dismissed[order.kind] = cleared
         return [cleared]
+
+    def acknowledge(self, order: AlertOrder, now_ms: int) -> list[Alert]:
+        """Note who has acknowledged an alert, by an operator's order, if it is open and was not acknowledged before."""
+        box = self._boxes.get(order.equipment_reference)
+        opened = box.open.get(order.kind) if box is not None else None
+        seen = acknowledged(opened, order, now_ms) if opened is not None else None
+        if box is None or seen is None:
+            return []
+        box.open[order.kind] = seen
+        return [seen]
 
     # -- boxes and alerts
 

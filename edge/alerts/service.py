@@ -77,10 +77,11 @@ class AlertService:
             self._alerts.append_alerts(self.engine.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
 
     def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Clear the alert that an operator's order names; do nothing if it is not open."""
+        """Clear or acknowledge the alert that an operator's order names; do nothing if it is not open."""
         order = read_order(record, self._order, self._site, topic)
         if order is not None and order.at_site == self._site:
-            self._alerts.append_alerts(self.engine.dismiss(order, time.time_ns() // 1_000_000))
+            apply = self.engine.acknowledge if order.acknowledges else self.engine.dismiss
+            self._alerts.append_alerts(apply(order, time.time_ns() // 1_000_000))
 
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):

@@ -90,6 +90,11 @@ ALERTS = _table(
         Column("evidence", _TEXT, "What was seen and how much it counts, JSON", path="evidence"),
         Column("causes", _TEXT, "Readings that led to it, JSON", path="causes"),
     ),
+    added=(
+        Column("acknowledged_by", _TEXT, "Who has said that it is seen to; empty: nobody", path="acknowledgedBy"),
+        Column("acknowledged_date_time", TIME, "When", path="acknowledgedDateTime"),
+        Column("acknowledgement", _TEXT, "What that person said", path="acknowledgement"),
+    ),
 )
 EVENTS = _table(
     "events",

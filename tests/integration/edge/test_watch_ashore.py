@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from edge.alerts.operator import chosen, order_for, place_order, read_alerts
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from tests.integration.edge.fleet import EVENTS, Fleet, Publisher, enter, handled, now, until
@@ -28,7 +30,9 @@ async def unplugged(device: Publisher, box: str, *minutes_ago: int) -> None:
 
 
 async def test_a_box_without_power_in_the_yard_is_told_until_it_has_power_or_leaves(fleet: Fleet) -> None:
-    """An unplugged box raises an alert that its plug ends, and so does its LOAD; a box that is not in the yard none."""
+    """An unplugged box raises an alert, which a person may acknowledge and which its plug or its LOAD ends; a box that
+    is not in the yard raises none.
+    """
 
     def told() -> list[tuple[str, str, str]]:
         found = [ALERTS.decode(each.value) for each in fleet.read(fleet.port, f"alerts.{fleet.port}")]
@@ -43,9 +47,15 @@ async def test_a_box_without_power_in_the_yard_is_told_until_it_has_power_or_lea
             await handled(bridge, 11)
             opened = [(box, "POWER_LOST", "OPENED") for box in (stays, leaves)]
             assert told() == opened
+            async with await Cluster.open(fleet.kafka[fleet.port], client_id="operator") as cluster:
+                alert = chosen(await read_alerts(cluster), stays, fleet.port, acknowledge=True)
+                order = order_for(alert, "a plug is on its way", now(), acknowledge=True)
+                seen = await place_order(cluster, fleet.kafka[fleet.port], order, wait=60)
+            assert (seen.state, seen.acknowledged_by) == ("UPDATED", order.ordered_by)
+            opened.append((stays, "POWER_LOST", "UPDATED"))
             await device.publish(EVENTS, fleet.event("LOAD", leaves))
             await until(lambda: bridge.snapshot()["custody"]["held"] == 1, what="the box on its ship")
-            await until(lambda: len(told()) == 3, what="the end of its alert")
+            await until(lambda: len(told()) == 4, what="the end of its alert")
             await unplugged(device, leaves, 8, 7, 6, 5, 4)  # what was still on its way is the ship's now
             await handled(bridge, 17)
         async with fleet.running(fleet.port) as bridge:
