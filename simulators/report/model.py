@@ -7,8 +7,8 @@ import datetime as dt
 import msgspec
 from rich.table import Table
 
-from simulators.voyage.waiting import AheadOfShip
 from simulators.report.yard import YardFigures
+from simulators.voyage.waiting import AheadOfShip
 
 
 class LinkFigures(msgspec.Struct, frozen=True, kw_only=True):
