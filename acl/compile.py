@@ -455,13 +455,12 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
         held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
         for extent in held_at(topology, name, site):
             yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
-    at_sea = topology.sites[site].kind is SiteKind.SHIP
-    for name, wanted, why in (
-        ("custody", True, "bridge: follows every site's ledger of custody"),
-        ("strays", True, "bridge: drains what other sites have kept for a log that is held here"),
-        ("bookings", at_sea, "bridge: watches the cargo on board by what was booked"),
+    for name, why in (
+        ("custody", "bridge: follows every site's ledger of custody"),
+        ("strays", "bridge: drains what other sites have kept for a log that is held here"),
+        ("bookings", "bridge: watches the cargo by what was booked, and knows which office has which booking"),
     ):
-        if wanted and name in topology.streams:
+        if name in topology.streams:
             yield from _topics(user.name, whole_stream(name), (Operation.READ,), why)
     if "custody" in topology.streams:
         why = "bridge: follows the orders about custody that are given here"

@@ -72,7 +72,7 @@ class BridgeSettings:
         client_id: Client id at the MQTT broker, which keeps the session under it; None for ``fairlead-bridge-<site>``.
             Choose one that is hard to guess: anyone who knows it and any password can end the session.
         stray_limit: Seconds that a stray may wait before an alert is raised.
-        thresholds: Thresholds of the alert rules on board; None for the defaults.
+        thresholds: Thresholds of the alert rules; None for the defaults.
         ais: Source of the ship's own AIS reports; None if the ship publishes its position by MQTT.
     """
 

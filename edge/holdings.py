@@ -28,7 +28,7 @@ class Holdings:
     """The states of the logs that were granted to this site; every other log is ELSEWHERE.
 
     Args:
-        on_release: Called with each log that this site passes on, for whatever reason.
+        on_release: Called with each log that this site passes on or loses, for whatever reason.
     """
 
     def __init__(self, site: str, view: CustodyView, on_release: Callable[[str], None] = lambda _log: None) -> None:
@@ -65,6 +65,8 @@ class Holdings:
                 self._set(grant.log, CustodyState.INCOMING)
         elif before is not CustodyState.HELD or self._terms[grant.log] < grant.term:
             self._set(grant.log, CustodyState.ELSEWHERE)
+            if before is not CustodyState.ELSEWHERE:
+                self._on_release(grant.log)
         return before
 
     def hold(self, log: str, term: int) -> None:

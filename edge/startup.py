@@ -60,7 +60,7 @@ def _first_marker(topic: str, site: str) -> NewRecord:
 async def recall(
     logs: FixedLogs,
     writers: WriterRegistry,
-    engine: AlertEngine | None,
+    engine: AlertEngine,
     site_alerts: SiteAlerts,
     tails: TailReader,
     roll_calls: RollCallService | None = None,
@@ -76,8 +76,7 @@ async def recall(
     async for raised in _values(tails, logs.alerts, Alert, REMEMBERED):
         writers.alerts.keys.add(records.alert_key(raised))
         site_alerts.restore(raised)
-        if engine is not None:
-            engine.restore(raised)
+        engine.restore(raised)
         if roll_calls is not None:
             roll_calls.restore_alert(raised)
     async for letter in _values(tails, logs.deadletters, DeadLetter, DEEP):
@@ -86,7 +85,7 @@ async def recall(
         for record in (await tails.read(logs.bookings, DEEP)).records:
             if record.value is not None and record.key is not None:
                 writers.booking_keys.add(records.digest(record.key.decode(), hashlib.sha256(record.value).hexdigest()))
-    if logs.location is not None and engine is not None:
+    if logs.location is not None:
         async for position in _values(tails, logs.location, Position, 1):
             engine.recall_ship(position, milliseconds(position.device.device_date_time), time.time_ns() // 1_000_000)
 

@@ -280,7 +280,7 @@ class Link(Model):
         return any(fnmatch.fnmatchcase(log.key, pattern) for pattern in selection)
 
 
-Grain = Literal["detailed", "coarse", "movements"]
+Grain = Literal["detailed", "coarse", "movements", "alerts"]
 
 
 class Quota(Model):
@@ -301,13 +301,15 @@ class Customer(Model):
     ``feed_at``: the site where it reads ``feeds.<customer>`` (its bookings' containers), or null without a feed.
     ``feed``: the content of the feed. ``detailed``: every reading, alert and grant of custody; ``coarse``: milestones,
     hourly conditions and alerts; ``movements``: movements of ships and boxes of all lines at ``port``, without cargo
-    data. ``table``: shore also keeps the feed as a Delta table in a folder of its own (``customers/<customer>``).
+    data; ``alerts``: every alert about containers of these ``owners``, with or without a booking, and nothing else.
+    ``table``: shore also keeps the feed as a Delta table in a folder of its own (``customers/<customer>``).
     """
 
     title: str = ""
     feed_at: SiteName | None = None
     feed: Grain = "detailed"
     port: Unlocode | None = None  # only for movements
+    owners: tuple[OwnerCode, ...] = ()  # only for alerts
     table: bool = False
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()

@@ -44,16 +44,17 @@ class Heard:
 
 @dataclass(slots=True, eq=False)
 class ContainerState:
-    """One container aboard.
+    """One container at the site.
 
     Args:
-        limits: The thresholds of its commodity.
+        limits: Its thresholds.
         booking: The booking in force, or None.
-        log: Where its readings are stored now: its own log, or the ship's strays.
-        held: Whether the ship has custody of the container's log.
+        stream: The stream of its log; empty before its first reading.
+        log: Where its readings are stored now: its own log, or the site's strays.
+        held: Whether the site has custody of the container's log.
         received_ms: When its last reading was received, by the site's clock.
         heard: Its devices, by id.
-        at_ms, heard_ms: Device time of the newest reading, and the ship's clock at its receipt (0: unknown).
+        at_ms, heard_ms: Device time of the newest reading, and the site's clock at its receipt (0: unknown).
         interval_ms: The device's usual interval between readings, learnt from these; 0: not known yet.
         disturbed: Whether the newest reading shows a defrost or a pre-trip inspection.
         disturbed_ms: Device time of the last reading that showed one.
@@ -65,6 +66,7 @@ class ContainerState:
     number: str
     limits: CommodityThresholds
     booking: Booking | None = None
+    stream: str = ""
     log: str = ""
     held: bool = False
     received_ms: int = 0

@@ -1,9 +1,12 @@
-"""The alert engine of a ship: gives every reading to every rule, and keeps one alert per container and condition.
+"""The alert engine of a site: gives every reading to every rule, and keeps one alert per container and condition.
+
+It watches the containers that are at the site by custody: those aboard a ship, and those in the yard of a port. The
+rules are the same; a yard lies still and has another clock (``edge.alerts.yard``).
 
 After a restart it is refilled from the logs: ``restore`` the site's alerts, ``recall`` the newest readings of each
-container aboard in order, then ``settle``. A reading is acknowledged only when it and its alerts are stored. So every
-alert is in the log and not raised again, or its reading is in a container's log and ``recall`` raises the alert, or the
-MQTT broker sends the reading again.
+container at the site in order, then ``settle``. A reading is acknowledged only when it and its alerts are stored. So
+every alert is in the log and not raised again, or its reading is in a container's log and ``recall`` raises the alert,
+or the MQTT broker sends the reading again.
 """
 
 from __future__ import annotations
@@ -25,12 +28,14 @@ from edge.alerts.rules.reefer import (
     OxygenRule,
     PowerLostRule,
     TemperatureRule,
+    UnitAlarmRule,
     WrongSetpointRule,
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
 from edge.alerts.ship import ShipState
-from edge.alerts.state import alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
+from edge.alerts.state import acknowledged, alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
+from edge.alerts.yard import YardState
 from edge.messages import ReadingMessage, milliseconds
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
 from fairlead.records.booking import Booking
@@ -47,6 +52,7 @@ def default_rules() -> tuple[AlertRule, ...]:
     return (
         OverboardRule(),
         PowerLostRule(),
+        UnitAlarmRule(),
         WrongSetpointRule(),
         TemperatureRule(),
         HumidityRule(),
@@ -100,10 +106,18 @@ class AlertEngine:
 
     An exception in a rule stops neither the other rules nor the storing of the reading. It is logged and counted in
     ``failures``.
+
+    Args:
+        ashore: Whether the site is a yard and not a ship.
     """
 
     def __init__(
-        self, site: str, rules: Iterable[AlertRule] | None = None, *, thresholds: Thresholds | None = None
+        self,
+        site: str,
+        rules: Iterable[AlertRule] | None = None,
+        *,
+        thresholds: Thresholds | None = None,
+        ashore: bool = False,
     ) -> None:
         self._site = site
         self._rules = tuple(rules) if rules is not None else default_rules()
@@ -113,7 +127,8 @@ class AlertEngine:
         self._bookings = Bookings()
         self._said: dict[tuple[str, AlertKind], _Said] = {}  # by container and kind, between ``restore`` and ``settle``
         self.failures = 0
-        self.ship = ShipState()
+        self.yard = YardState() if ashore else None
+        self.ship: ShipState = self.yard or ShipState()
         self._boxes = self.ship.aboard
 
     # -- before the first message
@@ -153,6 +168,8 @@ class AlertEngine:
         """
         came_ms = now_ms if received_ms is None else received_ms
         box, fresh = self._add_reading(message, log, came_ms, 0)
+        if self.yard is not None:
+            self.yard.hear(message.number, message.device_ms, now_ms)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
             said = self._said.get((box.number, rule.kind))
@@ -170,10 +187,10 @@ class AlertEngine:
         """Apply the ship's newest report from before the restart, without judging any rule."""
         self.ship.report(position, min(at_ms, now_ms) if now_ms else at_ms)
 
-    def settle(self, aboard: Set[str], now_ms: int) -> list[Alert]:
-        """End the refill: return the CLEARED states of the alerts of containers that are not ``aboard`` any more."""
+    def settle(self, here: Set[str], now_ms: int) -> list[Alert]:
+        """End the refill: return the CLEARED states of the alerts of containers that are not at the site any more."""
         self._said.clear()
-        gone = [number for number in self._boxes if number not in aboard and number != ALL]
+        gone = [number for number in self._boxes if number not in here and number != ALL]
         return [alert for number in gone for alert in self.forget(number, now_ms)]
 
     # -- while the bridge runs
@@ -189,18 +206,7 @@ class AlertEngine:
         """
         before = self.ship.at_ms
         self.recall_ship(position, at_ms, now_ms)
-        if self.ship.at_ms <= before:
-            return []
-        alerts: list[Alert] = []
-        for rule in self._rules:
-            try:
-                found = list(rule.tick(self.ship))
-            except Exception:
-                self._failed(rule, "the time")
-                continue
-            for box, finding in found:
-                alerts += self._raise_alert(box, rule, finding, now_ms or at_ms, None)
-        return alerts
+        return self._tick(now_ms or at_ms) if self.ship.at_ms > before else []
 
     def booked(self, booking: Booking) -> None:
         """Apply a change of a booking."""
@@ -210,7 +216,7 @@ class AlertEngine:
             self._assign(box, box.at_ms)
 
     def forget(self, number: str, now_ms: int = 0) -> list[Alert]:
-        """Remove a container that has left the ship, and return the CLEARED states of its open alerts."""
+        """Remove a container that has left the site, and return the CLEARED states of its open alerts."""
         box = self._boxes.pop(number, None)
         if box is None:
             return []
@@ -232,14 +238,21 @@ class AlertEngine:
             finding = self._ask(rule, box, message)
             if finding is not None:
                 alerts += self._raise_alert(box, rule, finding, now_ms, known(message.reading.geo_location))
+        if self.yard is not None:
+            self.yard.hear(message.number, message.device_ms, now_ms)
+            if self.yard.is_due():
+                alerts += self._tick(now_ms)
         return alerts
 
     def refused(self, number: str, cause: Cause, why: str, now_ms: int) -> list[Alert]:
         """Return the alerts about a reading that is a dead letter because of its device's clock.
 
-        ``cause`` identifies the reading, ``why`` is the letter's reason.
+        ``cause`` identifies the reading, ``why`` is the letter's reason. A yard only reports containers that it knows,
+        because messages about any container may reach it.
         """
         alerts: list[Alert] = []
+        if self.yard is not None and number not in self._boxes:
+            return alerts
         for rule in self._rules:
             if isinstance(rule, ClockRule):
                 box = self._box(number, now_ms)
@@ -260,7 +273,30 @@ class AlertEngine:
         box.dismissed[order.kind] = cleared
         return [cleared]
 
+    def acknowledge(self, order: AlertOrder, now_ms: int) -> list[Alert]:
+        """Note who has acknowledged an alert, by an operator's order, if it is open and was not acknowledged before."""
+        box = self._boxes.get(order.equipment_reference)
+        opened = box.open.get(order.kind) if box is not None else None
+        seen = acknowledged(opened, order, now_ms) if opened is not None else None
+        if box is None or seen is None:
+            return []
+        box.open[order.kind] = seen
+        return [seen]
+
     # -- boxes and alerts
+
+    def _tick(self, now_ms: int) -> list[Alert]:
+        """Return the alerts that follow from the time alone."""
+        alerts: list[Alert] = []
+        for rule in self._rules:
+            try:
+                found = list(rule.tick(self.ship))
+            except Exception:
+                self._failed(rule, "the time")
+                continue
+            for box, finding in found:
+                alerts += self._raise_alert(box, rule, finding, now_ms, None)
+        return alerts
 
     def _ask(self, rule: AlertRule, box: ContainerState, message: ReadingMessage) -> RuleFinding | None:
         try:
@@ -278,8 +314,10 @@ class AlertEngine:
     ) -> tuple[ContainerState, bool]:
         """Apply a reading to its container's state. Returns the state, and whether the reading is the newest now."""
         box = self._boxes.get(message.number)
-        if box is None:
+        if box is None or not box.stream:
             box = self._box(message.number, message.device_ms)
+            box.stream = message.log.partition(".")[0]
+            self._assign(box, message.device_ms)
         box.log, box.held = log, log == message.log
         box.note_receipt(message, received_ms)
         fresh = box.add_reading(message, ship_ms)
@@ -289,13 +327,19 @@ class AlertEngine:
     def _box(self, number: str, at_ms: int) -> ContainerState:
         box = self._boxes.get(number)
         if box is None:
-            box = self._boxes[number] = ContainerState(number, self._thresholds.default)
+            box = self._boxes[number] = ContainerState(number, self._thresholds.of(None, ashore=self.yard is not None))
             self._assign(box, at_ms)
         return box
 
     def _assign(self, box: ContainerState, at_ms: int) -> None:
         box.booking = self._bookings.of(box.number, at_ms)
-        box.limits = self._thresholds.of(box.booking.commodity if box.booking is not None else None)
+        booking = box.booking
+        box.limits = self._thresholds.of(
+            booking.commodity if booking is not None else None,
+            stream=box.stream,
+            customer=booking.customer if booking is not None else None,
+            ashore=self.yard is not None,
+        )
 
     def _raise_alert(
         self, box: ContainerState, rule: AlertRule, finding: RuleFinding, now_ms: int, place: GeoLocation | None

@@ -1,7 +1,7 @@
-"""Operators' work with alerts: read them from a site's logs, draft the report of lost containers, clear one.
+"""Operators' work with alerts: read them from a site's logs, acknowledge or clear one, draft the report of losses.
 
-To clear an alert is an order to the bridge that raised it. Mistakes are refused, if possible, before the order is
-written; an order that is written stands.
+To acknowledge or clear an alert is an order to the bridge that raised it. Mistakes are refused, if possible, before the
+order is written; an order that is written stands.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
-from topologies.model import Topology
+from topologies.model import SiteKind, Topology
 
 T = TypeVar("T")
 
@@ -57,7 +57,7 @@ async def make_report(
         wanted: The alert's id, or the number of the container.
 
     Raises:
-        ConfigurationError: this Kafka has no such overboard alert, or the alert was cleared.
+        ConfigurationError: this Kafka has no such overboard alert, the alert was cleared, or it was raised ashore.
     """
     alerts = await read_alerts(cluster)
     overboard = [alert for alert in alerts if alert.kind == "OVERBOARD"]
@@ -75,12 +75,18 @@ async def make_report(
             f"alert {newest.alert_id} was cleared: the container is not lost",
             hint="fairlead alert list --all shows how it ended",
         )
+    spec = topology.sites.get(newest.raised_at)
+    if spec is not None and spec.kind is not SiteKind.SHIP:
+        raise ConfigurationError(
+            f"alert {newest.alert_id} was raised ashore, at {newest.raised_at}; SOLAS asks for reports of ships only",
+            hint="tell the harbour master; fairlead alert list shows what was seen",
+            alert=newest.alert_id,
+        )
     opened = next(alert for alert in found if alert.alert_id == newest.alert_id)
     history = incident_of(opened, alerts)
     imo = next((alert.vessel_imo_number for alert in history if alert.vessel_imo_number), None)
     environment = await _read(cluster, lambda log: log == f"ships.{imo}.environment", Environment)
     bookings = await _read(cluster, lambda log: log.startswith("bookings."), Booking)
-    spec = topology.sites.get(newest.raised_at)
     return draft(
         history,
         ship_name=spec.title or newest.raised_at if spec is not None else newest.raised_at,
@@ -129,15 +135,16 @@ def newest_states(alerts: Iterable[Alert]) -> dict[str, Alert]:
     return {alert.alert_id: alert for alert in alerts}
 
 
-def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
-    """Return the open alert, raised at ``site``, that an operator names.
+def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool = False) -> Alert:
+    """Return the open alert, raised at ``site``, that an operator wants to clear or to acknowledge.
 
     Args:
         wanted: An alert's id, or the number or log of a container with exactly one open alert.
 
     Raises:
         ConfigurationError: there is no such alert here, or more than one.
-        RefusedError: the alert is over, was raised at another site, or is of a kind that only its cause can end.
+        RefusedError: the alert is over, was raised at another site, or is of a kind that only its cause can end; or it
+            is acknowledged already.
     """
     newest = newest_states(alerts)
     if (named := newest.get(wanted)) is None:
@@ -158,11 +165,17 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
         )
     if named.raised_at != site:
         raise RefusedError(
-            f"alert {named.alert_id} was raised at {named.raised_at}; only the bridge there can end it",
-            hint=f"fairlead alert clear {named.alert_id} --site {named.raised_at} --reason TEXT",
+            f"alert {named.alert_id} was raised at {named.raised_at}; only the bridge there can change it",
+            hint=f"give --site {named.raised_at}",
             alert=named.alert_id,
             site=named.raised_at,
         )
+    if acknowledge:
+        if named.acknowledged_by:
+            raise RefusedError(
+                f"alert {named.alert_id} was acknowledged already, by {named.acknowledged_by}", alert=named.alert_id
+            )
+        return named
     if named.kind in SITE_KINDS:
         raise RefusedError(
             f"alert {named.alert_id} ends only when its cause is gone",
@@ -172,17 +185,18 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str) -> Alert:
     return named
 
 
-def order_for(alert: Alert, reason: str, now: dt.datetime) -> AlertOrder:
-    """Return the order that clears an alert.
+def order_for(alert: Alert, reason: str, now: dt.datetime, *, acknowledge: bool = False) -> AlertOrder:
+    """Return the order that clears an alert, or acknowledges it.
 
     Raises:
-        RefusedError: the reason is empty.
+        RefusedError: the reason to clear it is empty.
     """
-    if not reason.strip():
+    if not acknowledge and not reason.strip():
         raise RefusedError(f"cannot clear {alert.alert_id}: a reason is needed", hint="--reason 'gone round to look'")
     return AlertOrder(
         order_id=f"alert-{uuid.uuid4().hex}",
-        alert_id=alert.alert_id,
+        alert_id="" if acknowledge else alert.alert_id,
+        acknowledges=alert.alert_id if acknowledge else "",
         equipment_reference=alert.equipment_reference,
         kind=alert.kind,
         at_site=alert.raised_at,
@@ -201,7 +215,8 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
             stands.
         FairleadError: the order could not be written.
     """
-    record = order.alert_id.encode(), encode(order)
+    alert_id = order.acknowledges or order.alert_id
+    record = alert_id.encode(), encode(order)
     landed = await asyncio.to_thread(
         append_records, endpoint, ALERT_ORDERS, [record], client_id="fairlead-alert", timeout=TIMEOUT
     )
@@ -209,8 +224,8 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
         raise UnavailableError(f"{endpoint.site}'s Kafka did not confirm the order", hint="fairlead status")
     until = time.monotonic() + wait
     while True:
-        newest = newest_states(await read_alerts(cluster, endpoint.site)).get(order.alert_id)
-        if newest is not None and newest.state == "CLEARED":
+        newest = newest_states(await read_alerts(cluster, endpoint.site)).get(alert_id)
+        if newest is not None and (newest.state == "CLEARED" or (order.acknowledges and newest.acknowledged_by)):
             return newest
         if time.monotonic() > until:
             raise UnavailableError(
@@ -223,10 +238,12 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
         await asyncio.sleep(_PAUSE)
 
 
-def clear_body(alert: Alert, order: AlertOrder, ended: Alert | None) -> dict[str, Any]:
+def answer_body(alert: Alert, order: AlertOrder, ended: Alert | None) -> dict[str, Any]:
     """Return the body that ``--json`` prints: the outcome, the alert and the order."""
-    outcome: Literal["cleared", "over", "not done"] = "not done"
-    if ended is not None:
+    outcome: Literal["cleared", "acknowledged", "over", "not done"] = "not done"
+    if ended is not None and order.acknowledges:
+        outcome = "acknowledged" if ended.acknowledged_date_time == order.ordered_date_time else "over"
+    elif ended is not None:
         outcome = "cleared" if order_of(ended) == order.order_id else "over"
     return {
         "outcome": outcome,

@@ -16,7 +16,7 @@ import msgspec
 
 from edge.alerts.roll_call import ALL, BoxesAboard, Departure, RollCallResult
 from edge.alerts.ship import ShipState
-from edge.alerts.state import cleared_by_hand
+from edge.alerts.state import acknowledged, cleared_by_hand
 from edge.alerts.thresholds import CommodityThresholds
 from edge.logwriter.follower import read_order
 from edge.logwriter.writer import LogEntry, LogWriter
@@ -119,10 +119,15 @@ class RollCallService:
             self._write(change.result)
 
     def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Apply a record of the topic of orders: clear the alert that an operator's order names, if it is open."""
+        """Apply a record of the topic of orders: clear or acknowledge the alert that it names, if it is open."""
         order = read_order(record, _order, self._site, topic)
         opened = self._open.get(order.equipment_reference) if order is not None else None
-        if order is None or opened is None or opened.alert_id != order.alert_id or order.at_site != self._site:
+        if order is None or opened is None or order.at_site != self._site:
+            return
+        if (seen := acknowledged(opened, order, time.time_ns() // 1_000_000)) is not None:
+            self._open[order.equipment_reference] = seen
+            self._alerts.append_alerts([seen])
+        if opened.alert_id != order.alert_id:
             return
         del self._open[order.equipment_reference]
         self._tracker.end_alert(order.equipment_reference, _departure_ms(opened))

@@ -1,7 +1,7 @@
-"""Runs a ship's alert engine in its bridge: fills it from the logs, passes it bookings and orders to clear alerts.
+"""Runs a site's alert engine in its bridge: fills it from the logs, passes it bookings and orders to clear alerts.
 
-Bookings are made ashore (``bookings.<site>``). A ship has them if a link of the topology brings them aboard. Without
-them the engine cannot check set points, and uses the default thresholds for every container.
+Bookings are made ashore (``bookings.<site>``). A site has its own, and those that a link of the topology brings it.
+Without them the engine cannot check set points, and uses the default thresholds for every container.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from edge.holdings import Holdings
 from edge.logwriter.follower import LogFollower, read_order
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
-from edge.site_logs import booking_logs
+from edge.site_logs import booking_logs, fixed_logs
 from edge.writer_registry import AlertWriter, WriterRegistry
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_data
@@ -32,7 +32,7 @@ Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
 
 
 class AlertService:
-    """The alert engine of one site and its inputs. Only ships have an engine; elsewhere the service does nothing.
+    """The alert engine of one site and its inputs.
 
     Args:
         alerts: The writer of the site's alerts.
@@ -42,21 +42,20 @@ class AlertService:
     def __init__(
         self, topology: Topology, site: str, alerts: AlertWriter, thresholds: Thresholds | None = None
     ) -> None:
-        on_board = topology.sites[site].kind is SiteKind.SHIP
-        self.engine = AlertEngine(site, thresholds=thresholds) if on_board else None
+        ashore = topology.sites[site].kind is not SiteKind.SHIP
+        self.engine = AlertEngine(site, thresholds=thresholds, ashore=ashore)
         self._site = site
         self._alerts = alerts
         self._caught_up = False
-        self._logs = booking_logs(topology, site) if on_board else ()
+        own = fixed_logs(topology, site).bookings
+        self._logs = (*((own,) if own is not None else ()), *booking_logs(topology, site))
         self._bookings: LogFollower | None = None
         self._orders: LogFollower | None = None
         self._order = decoder(AlertOrder)
         self._booking = decoder(Booking)
 
     async def catch_up(self, cluster: Cluster, writers: WriterRegistry, holdings: Holdings, tails: TailReader) -> None:
-        """Read the bookings, then the newest readings of each container aboard. Call it when custody is known."""
-        if self.engine is None:
-            return
+        """Read the bookings, then the newest readings of each container here. Call it when custody is known."""
         if self._logs:
             self._bookings = LogFollower(cluster, self._logs, self._apply_booking)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
@@ -70,23 +69,22 @@ class AlertService:
         return {name: each.follow for name, each in followed.items() if each is not None}
 
     def on_release(self, topic: str) -> None:
-        """Clear the alerts of a container whose log this site passes on, by an event, an order or a claim.
+        """Clear the alerts of a container whose log goes to another site, by an event, an order, a claim or a seizure.
 
-        Does nothing before ``catch_up`` has ended, which clears the alerts of all containers that are not aboard.
+        Does nothing before ``catch_up`` has ended, which clears the alerts of all containers that are not here.
         """
-        if self.engine is not None and self._caught_up:
+        if self._caught_up:
             self._alerts.append_alerts(self.engine.forget(topic.partition(".")[2], time.time_ns() // 1_000_000))
 
     def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Clear the alert that an operator's order names; do nothing if it is not open."""
-        if self.engine is None:
-            return
+        """Clear or acknowledge the alert that an operator's order names; do nothing if it is not open."""
         order = read_order(record, self._order, self._site, topic)
         if order is not None and order.at_site == self._site:
-            self._alerts.append_alerts(self.engine.dismiss(order, time.time_ns() // 1_000_000))
+            apply = self.engine.acknowledge if order.acknowledges else self.engine.dismiss
+            self._alerts.append_alerts(apply(order, time.time_ns() // 1_000_000))
 
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
-        if self.engine is None or record.value is None or not is_data(record):
+        if record.value is None or not is_data(record):
             return
         with contextlib.suppress(*UNREADABLE):  # written by another version; shore reports it
             self.engine.booked(self._booking.decode(record.value))

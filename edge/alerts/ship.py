@@ -1,4 +1,7 @@
-"""The state of the ship, from its own reports: its place, whether it is under way, and the containers aboard. Pure."""
+"""The state of the ship, from its own reports: its place, whether it is under way, and the containers aboard. Pure.
+
+Ashore, ``edge.alerts.yard.YardState`` stands in for it.
+"""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from edge.alerts.state import acknowledged
 from edge.logwriter.follower import read_order
 from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
@@ -130,11 +131,16 @@ class SiteAlerts:
             await asyncio.sleep(EVERY)
 
     def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Apply a record of the topic of orders: clear the alert about a ledger that an operator's order names."""
-        if self._ledgers is None:
-            return
+        """Apply an operator's order: acknowledge an alert of the site, or clear one about a ledger."""
         order = read_order(record, _order, self._site, topic)
-        if order is not None:
+        if order is None or order.at_site != self._site:
+            return
+        if order.acknowledges:
+            books: list[dict[str, Alert]] = [*self._open.values()]
+            if self._ledgers is not None:
+                books.append(self._ledgers.opened)
+            self._writers.alerts.append_alerts(_acknowledge(books, order, time.time_ns() // 1_000_000))
+        elif self._ledgers is not None:
             self._writers.alerts.append_alerts(self._ledgers.clear_by_hand(order))
 
     def update_alerts(self, now_ms: int) -> None:
@@ -149,9 +155,11 @@ class SiteAlerts:
                 was = opened.pop(subject)
                 since_ms = int(was.event_date_time.timestamp() * 1000)
                 ended = SiteCondition(subject, since_ms, source.ended, was.equipment_reference)
-                self._raise(source, ended, "CLEARED", now_ms)
+                self._raise(source, ended, "CLEARED", now_ms, was)
 
-    def _raise(self, source: AlertSource, condition: SiteCondition, state: AlertState, now_ms: int) -> Alert:
+    def _raise(
+        self, source: AlertSource, condition: SiteCondition, state: AlertState, now_ms: int, was: Alert | None = None
+    ) -> Alert:
         alert = Alert(
             alert_id=f"{source.prefix}-{self._site}-{condition.subject}-{condition.since_ms}",
             kind=source.kind,
@@ -163,8 +171,25 @@ class SiteAlerts:
             raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
             evidence=(Evidence(name=source.evidence, weight=1.0, detail=condition.detail),),
         )
+        if was is not None and was.acknowledged_by:
+            alert = msgspec.structs.replace(
+                alert,
+                revision=was.revision + 1,
+                acknowledged_by=was.acknowledged_by,
+                acknowledged_date_time=was.acknowledged_date_time,
+                acknowledgement=was.acknowledgement,
+            )
         self._writers.alerts.append_alerts([alert])
         return alert
+
+
+def _acknowledge(books: Iterable[dict[str, Alert]], order: AlertOrder, now_ms: int) -> list[Alert]:
+    for opened in books:
+        for subject, alert in opened.items():
+            if (seen := acknowledged(alert, order, now_ms)) is not None:
+                opened[subject] = seen
+                return [seen]
+    return []
 
 
 def strays_waiting(writers: WriterRegistry, *, limit: float = LIMIT) -> AlertSource:
@@ -219,7 +244,7 @@ class LedgerAlerts:
         self._site = site
         self._metrics = metrics
         self._patience = patience
-        self._open: dict[str, Alert] = {}  # by the site whose ledger the alert is about
+        self.opened: dict[str, Alert] = {}  # by the site whose ledger the alert is about
         self._reached: dict[str, int] = {}  # by ledger: the last offset that an alert has reported
         self._news: dict[str, list[Refused]] = defaultdict(list)
         self._raised: dict[str, float] = {}
@@ -235,9 +260,9 @@ class LedgerAlerts:
                 self._reached[ledger] = max(int(offset), self._reached.get(ledger, -1))
                 site = ledger.partition(".")[2]
                 if alert.state == "CLEARED":
-                    self._open.pop(site, None)
+                    self.opened.pop(site, None)
                 else:
-                    self._open[site] = alert
+                    self.opened[site] = alert
 
     def refuse(self, entry: Refused) -> None:
         """Count and log an entry that is not believed, and have an alert report it."""
@@ -268,9 +293,9 @@ class LedgerAlerts:
 
     def clear_by_hand(self, order: AlertOrder) -> list[Alert]:
         """Return the CLEARED state of the alert that an operator's order names; nothing if it is not open."""
-        for site, opened in self._open.items():
+        for site, opened in self.opened.items():
             if opened.alert_id == order.alert_id and order.at_site == self._site:
-                del self._open[site]
+                del self.opened[site]
                 said = Evidence(name="by-hand", weight=1.0, detail=f"{order.ordered_by}: {order.reason}")
                 done = Evidence(name="order", weight=1.0, detail=order.order_id)
                 return [self._next(opened, "CLEARED", (said, done, *opened.evidence))]
@@ -281,10 +306,10 @@ class LedgerAlerts:
         evidence = [Evidence(name=f"{e.ledger}@{e.offset}", weight=1.0, detail=f"{e.tried}: {e.why}") for e in shown]
         if len(news) > _SHOWN:
             evidence.insert(0, Evidence(name="entries", weight=float(len(news)), detail=f"{len(news)} entries in all"))
-        opened = self._open.get(site)
+        opened = self.opened.get(site)
         if opened is None:
             now = dt.datetime.now(dt.UTC)
-            self._open[site] = Alert(
+            self.opened[site] = Alert(
                 alert_id=f"ledger-{self._site}-{site}-{shown[0].offset}",
                 kind=KIND,
                 severity="CRITICAL",
@@ -297,8 +322,8 @@ class LedgerAlerts:
                 evidence=tuple(evidence),
             )
         else:
-            self._open[site] = self._next(opened, "UPDATED", tuple(evidence))
-        return self._open[site]
+            self.opened[site] = self._next(opened, "UPDATED", tuple(evidence))
+        return self.opened[site]
 
     def _next(self, opened: Alert, state: AlertState, evidence: tuple[Evidence, ...]) -> Alert:
         now = dt.datetime.now(dt.UTC)

@@ -6,6 +6,8 @@ import datetime as dt
 from dataclasses import replace
 from typing import Final
 
+import msgspec
+
 from edge.alerts.box import ContainerState, unique
 from edge.alerts.rules.base import RuleFinding
 from edge.alerts.ship import ShipState
@@ -43,6 +45,9 @@ def alert_state(
         evidence=finding.evidence,
         causes=finding.causes,
         revision=opened.revision + 1 if opened is not None else 0,
+        acknowledged_by=opened.acknowledged_by if opened is not None else "",
+        acknowledged_date_time=opened.acknowledged_date_time if opened is not None else None,
+        acknowledgement=opened.acknowledgement if opened is not None else "",
     )
     if finding.state == "CLEARED":
         box.open.pop(kind, None)
@@ -70,6 +75,24 @@ def cleared_by_hand(opened: Alert, order: AlertOrder, newest_ms: int) -> RuleFin
     by = Evidence(name=_ORDER, weight=0.0, detail=order.order_id[:_LONGEST_DETAIL])
     at_ms = max(newest_ms, milliseconds(opened.event_date_time))
     return RuleFinding("CLEARED", opened.severity, at_ms, opened.causes, (said, by, *opened.evidence))
+
+
+def acknowledged(opened: Alert, order: AlertOrder, now_ms: int) -> Alert | None:
+    """Return the state of an open alert that an order acknowledges; None if it names another, or if it was before.
+
+    Its event time and evidence stay, so the rules go on as if nothing had happened.
+    """
+    if not order.acknowledges or order.acknowledges != opened.alert_id or opened.acknowledged_by:
+        return None
+    return msgspec.structs.replace(
+        opened,
+        state="UPDATED",
+        raised_date_time=_time(now_ms),
+        revision=opened.revision + 1,
+        acknowledged_by=order.ordered_by,
+        acknowledged_date_time=order.ordered_date_time,
+        acknowledgement=order.reason[:_LONGEST_DETAIL],
+    )
 
 
 def is_by_hand(alert: Alert) -> bool:

@@ -1,14 +1,15 @@
-"""The thresholds of the alert rules: one set per commodity, from ``defaults.yaml`` and a file of the user's.
+"""The thresholds of the alert rules, from ``defaults.yaml`` and a file of the user's.
 
-In: YAML. Out: frozen ``CommodityThresholds``, one object for all containers of a commodity. A user's file has the form
-of the defaults and overrides them value by value. In a group that it changes, ``source`` is the user's, or the name of
-the file.
+A file has a default set, and sets by stream, commodity and customer that override parts of it; what differs in a yard
+is under ``ashore``. In: YAML. Out: frozen ``CommodityThresholds``, one object for all containers with the same names.
+A user's file has the form of the defaults and overrides them value by value. In a group that it changes, ``source`` is
+the user's, or the name of the file.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +22,8 @@ from fairlead.errors import ConfigurationError
 from topologies.values import parse_duration
 
 DEFAULTS = Path(__file__).parent / "defaults.yaml"
-_PARTS = ("default", "commodities")
+_NAMED = ("streams", "commodities", "customers")  # the later ones override the earlier ones
+_PARTS = ("default", *_NAMED)
 WEIGHTS = ("free-fall", "impact", "tilt", "immersion", "away", "neighbours", "silence")
 
 
@@ -164,7 +166,7 @@ class OverboardThresholds:
 
 @_strict
 class CommodityThresholds:
-    """All thresholds of one commodity."""
+    """All thresholds of a container."""
 
     power: PowerThresholds
     setpoint: SetpointThresholds
@@ -187,34 +189,70 @@ _limits: pydantic.TypeAdapter[CommodityThresholds] = pydantic.TypeAdapter(Commod
 
 
 class Thresholds:
-    """Thresholds by commodity. Names ignore case, and spaces and underscores equal hyphens."""
+    """Thresholds by stream, commodity and customer, at sea and ashore.
 
-    def __init__(self, default: CommodityThresholds, commodities: Mapping[str, CommodityThresholds]) -> None:
-        self.default = default
-        self.commodities = dict(commodities)
+    A set for a customer overrides one for a commodity, this one a set for a stream, and this one the default. Of two
+    sets with the same name, the one under ``ashore`` overrides the other in a yard. Names of commodities ignore case,
+    and spaces and underscores equal hyphens.
 
-    def table(self, commodity: str | None) -> dict[str, dict[str, Any]]:
-        """Return the thresholds of a commodity as plain values by group and name; durations in milliseconds."""
-        plain: dict[str, dict[str, Any]] = _limits.dump_python(self.of(commodity))
-        return plain
+    Args:
+        layers: The content of a file with every part, whose values are known to be valid.
+        longest_ms: The longest time, in milliseconds, over which a rule compares readings.
+    """
+
+    def __init__(self, layers: Mapping[str, Any], longest_ms: int) -> None:
+        self._layers = layers
+        self._made: dict[tuple[str | None, ...], CommodityThresholds] = {}
+        self.longest_ms = longest_ms
 
     @property
-    def longest_ms(self) -> int:
-        """The longest time, in milliseconds, over which a rule compares readings."""
-        all_limits = (self.default, *self.commodities.values())
-        return max(
-            max(each.power.dwell, each.setpoint.dwell, each.door.dwell, each.overboard.window)
-            + max(
-                each.temperature.dwell + each.temperature.after_defrost,
-                each.device.window,
-                *(r.dwell for r in each.ranges),
-            )
-            for each in all_limits
-        )
+    def default(self) -> CommodityThresholds:
+        return self.of(None)
 
-    def of(self, commodity: str | None) -> CommodityThresholds:
-        """Return the thresholds of a commodity; those of ``default`` if it is None or not known."""
-        return self.commodities.get(_plain(commodity), self.default) if commodity else self.default
+    @property
+    def known(self) -> dict[str, list[str]]:
+        """The names that have thresholds of their own, by part: streams, commodities, customers."""
+        ashore = self._layers["ashore"]
+        return {part: sorted({*self._layers[part], *ashore[part]}) for part in _NAMED}
+
+    def table(
+        self,
+        commodity: str | None,
+        *,
+        stream: str | None = None,
+        customer: str | None = None,
+        ashore: bool = False,
+    ) -> dict[str, dict[str, Any]]:
+        """Return what ``of`` returns, as plain values by group and name; durations in milliseconds."""
+        found = self.of(commodity, stream=stream, customer=customer, ashore=ashore)
+        plain: dict[str, dict[str, Any]] = _limits.dump_python(found)
+        return plain
+
+    def of(
+        self,
+        commodity: str | None,
+        *,
+        stream: str | None = None,
+        customer: str | None = None,
+        ashore: bool = False,
+    ) -> CommodityThresholds:
+        """Return the thresholds of a container. A name that is None or not known changes nothing."""
+        names = (stream, _plain(commodity) if commodity else None, customer)
+        layers = [self._layers, self._layers["ashore"]] if ashore else [self._layers]
+        key = tuple(
+            name if any(name in layer[part] for layer in layers) else None
+            for part, name in zip(_NAMED, names, strict=True)
+        )
+        found = self._made.get((*key, "ashore" if ashore else None))
+        if found is None:
+            groups: Any = {}
+            for layer in layers:
+                groups = _over(groups, layer["default"])
+            for part, name in zip(_NAMED, key, strict=True):
+                for layer in layers if name is not None else ():
+                    groups = _over(groups, layer[part].get(name, {}))
+            found = self._made[*key, "ashore" if ashore else None] = _limits.validate_python(groups)
+        return found
 
 
 @cache
@@ -238,7 +276,7 @@ def load_thresholds(path: Path) -> Thresholds:
 
 def parse_thresholds(raw: bytes, file: str) -> Thresholds:
     """Do what ``load_thresholds`` does, with the file's content; ``file`` is its name for error messages."""
-    return _build(_over(_defaults(), _named(_read(raw, file), Path(file).name)), file)
+    return _build(_over(_defaults(), _sourced(_read(raw, file), Path(file).name)), file)
 
 
 def _plain(commodity: str) -> str:
@@ -251,40 +289,57 @@ def _defaults() -> dict[str, Any]:
 
 
 def _read(raw: bytes, file: str) -> dict[str, Any]:
+    """Return a file's content with every part, those that it lacks empty."""
     try:
         body = yaml.safe_load(raw.decode())
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise _unreadable(file, error) from error
     body = {} if body is None else body
-    if wrong := _misshapen(body):
+    if wrong := _misshapen(body, (*_PARTS, "ashore")):
         raise _mistaken(file, wrong)
-    return {
-        "default": body.get("default") or {},
-        "commodities": {_plain(str(name)): groups for name, groups in (body.get("commodities") or {}).items()},
-    }
+    ashore = body.get("ashore") or {}
+    if wrong := [f"ashore.{each}" for each in _misshapen(ashore, _PARTS)]:
+        raise _mistaken(file, wrong)
+    return {**_whole(body), "ashore": _whole(ashore)}
 
 
-def _misshapen(body: Any) -> list[str]:
+def _whole(body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {part: body.get(part) or {} for part in _PARTS}
+    found["commodities"] = {_plain(str(name)): groups for name, groups in found["commodities"].items()}
+    return found
+
+
+def _misshapen(body: Any, parts: Sequence[str]) -> list[str]:
     """Return the mistakes in a file's outer form. The models check what is in a group."""
     if not isinstance(body, dict):
         return ["the file is no mapping"]
-    wrong = [f"{key}: unknown; valid: {', '.join(_PARTS)}" for key in body if key not in _PARTS]
-    wrong += [f"{key}: expected a mapping" for key in _PARTS if not isinstance(body.get(key), dict | None)]
+    wrong = [f"{key}: unknown; valid: {', '.join(parts)}" for key in body if key not in parts]
+    wrong += [f"{key}: expected a mapping" for key in parts if not isinstance(body.get(key), dict | None)]
     if wrong:
         return wrong
     return [
-        f"commodities.{name}: expected a mapping of groups"
-        for name, groups in (body.get("commodities") or {}).items()
+        f"{part}.{name}: expected a mapping of groups"
+        for part in _NAMED
+        for name, groups in (body.get(part) or {}).items()
         if not isinstance(groups, dict)
     ]
 
 
-def _named(body: dict[str, Any], file: str) -> dict[str, Any]:
+def _sets(body: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every set of groups of a layer with its place."""
+    yield "default", body["default"]
+    for part in _NAMED:
+        for name, groups in body[part].items():
+            yield f"{part}.{name}", groups
+
+
+def _sourced(body: dict[str, Any], file: str) -> dict[str, Any]:
     """Name the file as the source of each group for which the user gives none."""
-    for groups in (body["default"], *body["commodities"].values()):
-        for group in groups.values():
-            if isinstance(group, dict):
-                group.setdefault("source", f"set in {file}")
+    for layer in (body, body["ashore"]):
+        for _, groups in _sets(layer):
+            for group in groups.values():
+                if isinstance(group, dict):
+                    group.setdefault("source", f"set in {file}")
     return body
 
 
@@ -296,25 +351,29 @@ def _over(below: Any, above: Any) -> Any:
 
 def _build(body: dict[str, Any], file: str) -> Thresholds:
     mistakes: list[str] = []
-
-    def limits(where: str, groups: Any) -> CommodityThresholds | None:
-        try:
-            return _limits.validate_python(groups)
-        except pydantic.ValidationError as error:
-            for each in error.errors(include_url=False):
-                mistakes.append(f"{'.'.join(map(str, (where, *each['loc'])))}: {each['msg']}")
-            return None
-
-    default = limits("default", body["default"])
-    if default is None:
-        raise _mistaken(file, mistakes)
-    made = {
-        name: limits(f"commodities.{name}", _over(body["default"], groups))
-        for name, groups in body["commodities"].items()
-    }
+    found: list[CommodityThresholds] = []
+    base: Any = {}
+    for prefix, layer in (("", body), ("ashore.", body["ashore"])):
+        base = _over(base, layer["default"])
+        for place, groups in _sets(layer):
+            try:
+                found.append(_limits.validate_python(_over(base, groups)))
+            except pydantic.ValidationError as error:
+                for each in error.errors(include_url=False):
+                    mistakes.append(f"{prefix}{'.'.join(map(str, (place, *each['loc'])))}: {each['msg']}")
+                if place == "default":  # all others are laid over it
+                    raise _mistaken(file, mistakes) from error
     if mistakes:
         raise _mistaken(file, mistakes)
-    return Thresholds(default, {name: each for name, each in made.items() if each is not None})
+    return Thresholds(body, _longest_ms(found))
+
+
+def _longest_ms(sets: Sequence[CommodityThresholds]) -> int:
+    """Return a bound of the time over which a rule compares readings, for any mixture of these sets."""
+    return max(max(s.power.dwell, s.setpoint.dwell, s.door.dwell, s.overboard.window) for s in sets) + max(
+        max(s.temperature.dwell + s.temperature.after_defrost, s.device.window, *(r.dwell for r in s.ranges))
+        for s in sets
+    )
 
 
 def _unreadable(file: str, error: Exception) -> ConfigurationError:

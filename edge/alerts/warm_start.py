@@ -1,7 +1,8 @@
-"""Fills the alert engine with the newest readings of every container aboard, before the first message.
+"""Fills the alert engine with the newest readings of every container at the site, before the first message.
 
-Reads the logs that the ship holds, and its own strays for containers whose log it does not hold yet. Reads as far back
-as the longest dwell needs, at most ``DEEPEST`` records per log.
+Reads the logs that the site holds, and its own strays for containers whose log it does not hold yet. Reads as far back
+as the longest dwell needs, at most ``DEEPEST`` records per log, and not beyond the marker of the site's own term: what
+happened before was judged where the container was then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from edge.logwriter.tail_reader import LogTail, TailReader
 from edge.messages import MessageId, ReadingMessage, milliseconds
 from edge.strays.store import readable
 from edge.writer_registry import WriterRegistry
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.convention import is_data, is_marker
 from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
@@ -26,7 +27,7 @@ from fairlead.records.reading import Reading
 
 log = logging.getLogger(__name__)
 
-DEPTH = 24  # records per log: 6 hours of readings every 15 minutes
+DEPTH = 28  # records per log: almost 7 hours of readings every 15 minutes
 DEEPEST = 256
 _AT_ONCE = 200  # logs per pass; their tails are in memory at the same time
 _STRAYS = 20_000
@@ -38,25 +39,28 @@ async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings
     """Give the engine the newest stored readings, and append the alerts that are missing in the log."""
     started, seen = time.monotonic(), 0
     given = holdings.view.held_by(holdings.site)
-    aboard = {topic.partition(".")[2] for topic in given}  # also containers whose log's copy here is not complete yet
+    here = {topic.partition(".")[2] for topic in given}  # also containers whose log's copy here is not complete yet
     held = sorted(topic for topic in given if holdings.state(topic) is CustodyState.HELD)
     for first in range(0, len(held), _AT_ONCE):
         for topic, tail in await _tails(held[first : first + _AT_ONCE], tails, engine.reach_ms):
-            sure_from = sure_from_ms(tail, engine.reach_ms)
-            for message, came_ms in readings_of(topic, tail.records):
+            own = own_term(tail)
+            sure_from = sure_from_ms(own, engine.reach_ms)
+            for message, came_ms in readings_of(topic, own.records):
                 seen += 1
                 sure = message.device_ms >= sure_from
                 writers.alerts.append_alerts(engine.recall(message, topic, _now(), received_ms=came_ms, sure=sure))
         await asyncio.sleep(0)
     for message, came_ms in await _strays(writers, tails):
+        if engine.yard is not None and message.log not in given:
+            continue
         seen += 1
-        aboard.add(message.number)
+        here.add(message.number)
         writers.alerts.append_alerts(engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
-    writers.alerts.append_alerts(engine.settle(aboard, _now()))
+    writers.alerts.append_alerts(engine.settle(here, _now()))
     log.info(
         "%s: the alert engine has read %d containers (%d readings) again in %.1f s",
         holdings.site,
-        len(aboard),
+        len(here),
         seen,
         time.monotonic() - started,
     )
@@ -71,9 +75,18 @@ def readings_of(topic: str, records: Iterable[Record]) -> Iterator[tuple[Reading
                 yield message, received_ms(record)
 
 
+def own_term(tail: LogTail) -> LogTail:
+    """Return the part of a held log's tail from its newest marker on: the readings since the site has the container."""
+    marker = next((n for n in reversed(range(len(tail.records))) if is_marker(tail.records[n])), None)
+    if marker is None:
+        return tail
+    first = tail.records[marker].offset
+    return LogTail(first, first, tail.end, tail.records[marker + 1 :])
+
+
 def deep_enough(tail: LogTail, reach_ms: int) -> bool:
     """Return whether a tail covers at least ``reach_ms`` of the container's past."""
-    if tail.whole or not tail.records:
+    if tail.whole or not tail.records or any(is_marker(record) for record in tail.records):
         return True
     return tail.records[-1].timestamp_ms - tail.records[0].timestamp_ms >= reach_ms
 

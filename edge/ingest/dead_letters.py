@@ -66,7 +66,7 @@ class DeadLetters:
     """Writes messages that cannot be used into the site's dead-letter log.
 
     Args:
-        engine: The alert engine of a ship, which raises alerts about wrong device clocks; None ashore.
+        engine: The site's alert engine, which raises alerts about wrong device clocks; None to raise none.
     """
 
     def __init__(self, writers: WriterRegistry, engine: AlertEngine | None) -> None:

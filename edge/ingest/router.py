@@ -49,7 +49,7 @@ class MessageRouter:
 
     Args:
         events: Carries out equipment events.
-        engine: The alert engine of a ship; None ashore.
+        engine: The site's alert engine; None to raise no alerts about readings.
         roll_calls: The roll calls of a ship; None ashore.
     """
 
@@ -109,7 +109,7 @@ class MessageRouter:
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         writer = self._writers.box(message.log)
-        if self._engine is not None:
+        if self._engine is not None and (self._engine.yard is None or writer.is_given()):
             self._raise_alerts(self._engine, writer, message, delivery, now)
         record = records.published(delivery.payload, key=message.number, at_ms=message.device_ms, received_ms=now)
         writer.enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))

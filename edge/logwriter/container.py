@@ -270,6 +270,10 @@ class ContainerWriter(DedupWriter):
     def may_append(self) -> bool:
         return self._holdings.state(self.log) is CustodyState.HELD
 
+    def is_given(self) -> bool:
+        """Return whether the ledgers give the container to this site, also while its log is not complete here."""
+        return self._holdings.state(self.log) is not CustodyState.ELSEWHERE
+
     def ready(self) -> bool:
         term = self._holdings.term(self.log)
         return term > 0 and term == self._looked and self._floor is not None and not self._book.wait_for(self.log)

@@ -61,7 +61,7 @@ COMMANDS: Final = {
     "alert": Entry(
         "fairlead.cli.commands.alert",
         "app",
-        "List alerts, end one by hand, show their thresholds, draft the report of lost containers.",
+        "List alerts, acknowledge or end one, show their thresholds, draft the report of lost containers.",
         READ,
     ),
     "bridge": Entry(

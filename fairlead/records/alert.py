@@ -1,4 +1,4 @@
-"""An alert raised by a site's on-board detection, stored in ``alerts.<site>`` and replicated before bulk."""
+"""An alert raised by a site's detection, stored in ``alerts.<site>`` and replicated before bulk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Alert(Dated, frozen=True, kw_only=True):
     ``alert_id`` is the same for OPENED, UPDATED and CLEARED. It is made of the kind, the container and the first
     reading of the condition, so every site with the same readings gives the alert the same id. ``revision`` is 0 when
     the alert opens and counts its states; (``alert_id``, ``revision``) identifies this record. ``equipment_reference``
-    is empty for an alert about all containers of a ship.
+    is empty for an alert about all containers of a site. ``acknowledged_by`` is who has said that the alert is seen to,
+    with ``acknowledgement``, if the person gave one; all later states have them too.
     """
 
     alert_id: str = msgspec.field(name="alertID")
@@ -67,16 +68,22 @@ class Alert(Dated, frozen=True, kw_only=True):
     evidence: tuple[Evidence, ...] = ()
     causes: tuple[Cause, ...] = ()
     revision: int = 0
+    acknowledged_by: str = ""
+    acknowledged_date_time: Time | None = None
+    acknowledgement: str = ""
 
 
 class AlertOrder(Dated, frozen=True, kw_only=True):
-    """An operator's order to a site's bridge to end an alert that no reading ends, or that was a mistake.
+    """An operator's order to a site's bridge to end an alert that no reading ends or that was a mistake, or to
+    acknowledge an alert.
 
     It is a record of ``ALERT_ORDERS`` at the site that raised the alert, keyed by the alert's id. The answer is the
     ``CLEARED`` state in ``alerts.<site>``, whose evidence ``by-hand`` has the operator, the reason and the
     ``order_id``.
 
     Args:
+        acknowledges: Id of the alert, if the order acknowledges it. ``alert_id`` is empty then, so that a bridge of an
+            earlier version does not clear the alert. The answer is an ``UPDATED`` state with ``acknowledged_by``.
         revision: The alert's newest revision that the operator saw.
     """
 
@@ -89,3 +96,4 @@ class AlertOrder(Dated, frozen=True, kw_only=True):
     ordered_by: str
     reason: str
     revision: int = 0
+    acknowledges: str = ""

@@ -8,9 +8,10 @@ receipt as a Kafka header (``fairlead.records.headers``) and never changes the p
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from math import asin, cos, radians, sin, sqrt
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -119,11 +120,21 @@ class Motion(Base, frozen=True, kw_only=True):
     door_open: bool = False
 
 
+class UnitAlarm(Base, frozen=True, kw_only=True):
+    """One active alarm of a reefer unit, RMO ``alarms[]``. ``alarm_severity`` is CRITICAL, ALARM, WARNING or LOG."""
+
+    alarm_number: int | str
+    alarm_severity: str = "WARNING"
+    alarm_date: str = ""
+
+
 class Reading(Base, frozen=True, kw_only=True):
     """One reading of one container. MQTT topic ``fairlead/v1/containers/<equipmentReference>/readings``.
 
     ``stowage_position`` is a private extension, filled in by a gateway that knows it: the position of the box on board,
     in the notation of ISO 9711, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
+    ``alarms`` is what the reefer unit itself reports, read by ``unit_alarms``. It is not checked here: a reading is
+    worth keeping whatever form its alarms have.
     """
 
     equipment_reference: str
@@ -136,3 +147,15 @@ class Reading(Base, frozen=True, kw_only=True):
     geo_location: GeoLocation | None = None
     motion: Motion | None = None
     stowage_position: str | None = None
+    alarms: Any = None
+
+
+def unit_alarms(reading: Reading) -> tuple[UnitAlarm, ...] | None:
+    """Return the unit's active alarms; None if the reading does not say. Entries of another form are left out."""
+    if not isinstance(reading.alarms, list):
+        return None
+    found = []
+    for each in reading.alarms:
+        with contextlib.suppress(msgspec.ValidationError):
+            found.append(msgspec.convert(each, UnitAlarm))
+    return tuple(found)

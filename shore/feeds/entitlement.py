@@ -50,7 +50,7 @@ _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
 def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFrame:
-    """Return the relation ``customers``: ``customer``, ``grain``, ``port``."""
+    """Return the relation ``customers``: ``customer``, ``grain``, ``port``, ``owners``."""
     return spark.createDataFrame(reader_rows(readers))
 
 
@@ -88,11 +88,12 @@ def believed(entries: DataFrame, ledgers: tuple[Mapping[str, str], Mapping[str, 
     return needed.where("entry_log is not null").groupBy("entry_log").applyInArrow(of_log, needed.schema)
 
 
-def entitled_records(found: DataFrame, periods: DataFrame) -> DataFrame:
+def entitled_records(found: DataFrame, customers: DataFrame, periods: DataFrame) -> DataFrame:
     """Return those of these records that customers may see: ``customer`` and the columns of ``RECORD``, each once.
 
     Args:
         found: Rows of ``RECORD``.
+        customers: From ``customer_rows``. Those with a feed of alerts see the alerts about their owners' containers.
         periods: From ``shore.feeds.periods.periods``.
     """
     return found.sparkSession.sql(
@@ -100,8 +101,15 @@ def entitled_records(found: DataFrame, periods: DataFrame) -> DataFrame:
         select /*+ broadcast(p) */ p.customer, r.*
         from {{records}} r join {{periods}} p on p.equipment_reference = r.equipment_reference
         where (p.grain = 'detailed' or r.kind = 'alerts') and {covered("r.device_date_time")}
+        union all
+        select /*+ broadcast(o) */ o.customer, r.*
+        from {{records}} r
+        join (select customer, explode(owners) as owner from {{customers}} where grain = 'alerts') o
+            on o.owner = left(r.equipment_reference, 4)
+        where r.kind = 'alerts'
         """,  # noqa: S608  # our own names
         records=found,
+        customers=customers,
         periods=periods,
     )
 
@@ -179,7 +187,7 @@ def _copied(
     if whole:
         yield _retracted(of_boxes(standing, look.whole), found[0], customers, periods)
     yield (
-        entitled_records(of_records, periods)
+        entitled_records(of_records, customers, periods)
         .join(standing, on=["customer", "log", "log_offset"], how="left_anti")
         .withColumn("step", F.lit(1))
     )
@@ -197,9 +205,12 @@ def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, peri
         ) h
         join {{customers}} c on c.customer = h.customer
         left join {{periods}} p on p.customer = h.customer and p.equipment_reference = h.equipment_reference
-        where p.spans is null
-            or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
-            or not coalesce({covered("h.at")}, false)
+        where case when c.grain = 'alerts'
+            then split_part(h.log, '.', 1) <> 'alerts' or not array_contains(c.owners, left(h.equipment_reference, 4))
+            else p.spans is null
+                or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
+                or not coalesce({covered("h.at")}, false)
+            end
         """,  # noqa: S608  # our own names
         standing=standing,
         records=found,

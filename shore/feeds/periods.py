@@ -28,7 +28,7 @@ from (
     from ({VALID_BOOKINGS})
 ) p
 join {{customers}} c on c.customer = p.customer
-where c.grain <> 'movements'
+where c.grain not in ('movements', 'alerts')
 group by all
 """  # noqa: S608
 
@@ -38,7 +38,8 @@ def periods(bookings: DataFrame, customers: DataFrame) -> DataFrame:
 
     Args:
         bookings: All states of each of the bookings.
-        customers: ``customer`` and ``grain``. Customers with a feed of movements need no booking and have no times.
+        customers: ``customer`` and ``grain``. Customers with a feed of movements or alerts need no booking
+            and have no times.
 
     Returns:
         ``customer``, ``grain``, ``equipment_reference``, ``spans`` (an array of ``valid_from``, ``valid_to``), already

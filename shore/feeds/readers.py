@@ -20,17 +20,20 @@ from topologies.model import Grain, Topology
 @dataclass(frozen=True, slots=True)
 class FeedReader:
     """A customer with a feed here. ``port``: the port whose movements it gets, with grain ``movements`` only.
-    ``table``: whether it also has a table of its own."""
+    ``owners``: the owner codes about whose containers it gets alerts, with grain ``alerts`` only. ``table``: whether it
+    also has a table of its own."""
 
     customer: str
     grain: Grain = "detailed"
     port: str | None = None
     table: bool = False
+    owners: tuple[str, ...] = ()
 
     @property
     def kind(self) -> str:
         """The kind of its feed. After a change of kind, everything it was given is compared again."""
-        return f"{self.grain}:{self.port}" if self.port else self.grain
+        about = self.port or ",".join(sorted(self.owners))
+        return f"{self.grain}:{about}" if about else self.grain
 
 
 def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
@@ -38,7 +41,7 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     if topology.shore is None:
         return ()
     return tuple(
-        FeedReader(name, customer.feed, customer.port, customer.table)
+        FeedReader(name, customer.feed, customer.port, customer.table, customer.owners)
         for name, customer in topology.customers.items()
         if customer.feed_at == topology.shore.at
     )
@@ -50,9 +53,13 @@ def customers_here(topology: Topology) -> tuple[str, ...]:
 
 
 def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:
-    """Return relation ``customers``: customer, grain, port."""
-    rows = [{"customer": each.customer, "grain": each.grain, "port": each.port} for each in readers]
-    return pa.Table.from_pylist(rows, schema=pa.schema([(name, pa.string()) for name in ("customer", "grain", "port")]))
+    """Return relation ``customers``: customer, grain, port, owners (a list of owner codes)."""
+    rows = [
+        {"customer": each.customer, "grain": each.grain, "port": each.port, "owners": list(each.owners)}
+        for each in readers
+    ]
+    texts = [(name, pa.string()) for name in ("customer", "grain", "port")]
+    return pa.Table.from_pylist(rows, schema=pa.schema([*texts, ("owners", pa.list_(pa.string()))]))
 
 
 def customers_tables(topology: Topology) -> dict[str, Table]:

@@ -48,7 +48,7 @@ def news(lake: Lake) -> DataFrame:
 
 
 def touched_by(batch: DataFrame) -> Boxes:
-    """Return the containers that a batch is about. The empty name stands for alerts about a whole ship."""
+    """Return the containers that a batch is about. The empty name stands for alerts about a whole site."""
     found = batch.distinct().toArrow().to_pylist()
     if any(row["is_site"] for row in found):
         return Boxes(None)

@@ -18,7 +18,8 @@ class FeedEntitlement:
     """A customer that gets the container's records of these device times (None: open) in its feed.
 
     Args:
-        feed: The kind of feed: detailed, coarse, or movements, which needs no booking. None: the customer has no feed.
+        feed: The kind of feed: detailed, coarse, or movements and alerts, which need no booking. None: the customer has
+            no feed.
     """
 
     customer: str
@@ -72,7 +73,7 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
     authorities = tuple(
         FeedEntitlement(name, each.feed, each.feed_at, None, None)
         for name, each in topology.customers.items()
-        if each.feed == "movements" and each.feed_at
+        if each.feed_at and (each.feed == "movements" or (each.feed == "alerts" and container[:4] in each.owners))
     )
     if topology.shore is None:
         return ContainerFeeds(authorities, (), "this topology does not say where shore runs, so it has no feeds")

@@ -146,7 +146,7 @@ BOXES: Final = f"""
 select n.*, b.port_of_discharge, b.commodity, b.setpoint_temperature as agreed_temperature,
     coalesce(b.port_of_discharge = $code, false) as discharged_here,
     coalesce(e.excursions, 0) as excursions, coalesce(e.minutes_out_of_band, 0) as minutes_out_of_band,
-    coalesce(a.kinds, []) as alert_kinds
+    coalesce(a.kinds, []) as alert_kinds, coalesce(a.acknowledged_by, []) as acknowledged_by
 from containers_now n
 left join ({VALID_BOOKINGS.format(bookings="bookings")}) b
     on b.equipment_reference = n.equipment_reference and b.booking_reference = n.booking_reference
@@ -158,7 +158,10 @@ left join (
     where x.quantity = 'TEMPERATURE' group by all
 ) e on e.equipment_reference = n.equipment_reference
 left join (
-    select equipment_reference, list(distinct kind order by kind) as kinds from alerts_now group by all
+    select equipment_reference, list(distinct kind order by kind) as kinds,
+        list(distinct acknowledged_by order by acknowledged_by) filter (where acknowledged_by is not null)
+            as acknowledged_by
+    from alerts_now group by all
 ) a on a.equipment_reference = n.equipment_reference
 """  # noqa: S608  # our own text
 """Boxes with their booking, their temperature excursions since their holder got them, and their open alerts. ``$code``
@@ -179,6 +182,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     Args:
         discharged_here: Whether it is booked to be unloaded at the port of the report.
         agreed_temperature: Set point of its booking.
+        acknowledged_by: Who has acknowledged open alerts of it.
         excursions: Temperature excursions since its holder got it, with ``minutes_out_of_band`` in them.
         concerns: What is wrong with it, in words; empty when nothing is.
         cargo: Null for a port authority.
@@ -198,6 +202,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     open_alerts: int
     worst_severity: str | None
     alert_kinds: tuple[str, ...]
+    acknowledged_by: tuple[str, ...]
     excursions: int
     minutes_out_of_band: float
     concerns: tuple[str, ...]
@@ -208,6 +213,7 @@ def box_of(row: Row, audience: Audience) -> PortBox:
     """Return the box of a row of ``BOXES``."""
     fields = {name: row[name] for name in PortBox.__struct_fields__ if name in row}
     fields["alert_kinds"] = tuple(row["alert_kinds"])
+    fields["acknowledged_by"] = tuple(row["acknowledged_by"])
     fields["open_alerts"] = row["open_alerts"] or 0
     fields["is_powered"] = _both(row["is_powered"], row["is_connected_to_power_source"])
     cargo = Cargo(**{name: row[name] for name in Cargo.__struct_fields__}) if audience == "operator" else None
@@ -219,7 +225,8 @@ def concerns(row: Row) -> tuple[str, ...]:
     found = []
     if row["open_alerts"]:
         kinds = ", ".join(row["alert_kinds"]) or f"{row['open_alerts']}"
-        found.append(f"open alerts: {kinds} ({row['worst_severity'] or 'severity unknown'})")
+        seen = f", acknowledged by {', '.join(row['acknowledged_by'])}" if row["acknowledged_by"] else ""
+        found.append(f"open alerts: {kinds} ({row['worst_severity'] or 'severity unknown'}){seen}")
     if row["excursions"]:
         times = f"{row['excursions']} times" if row["excursions"] > 1 else "once"
         found.append(f"out of band {times}, {duration(row['minutes_out_of_band'])}")

@@ -28,7 +28,7 @@ ALERTS_NOW = Table(
         Column("state", _TEXT, "Newest state: OPENED, UPDATED; CLEARED when it is over"),
         Column("severity", _TEXT, "Newest severity: CRITICAL, ALARM, WARNING"),
         Column("highest_severity", _TEXT, "Highest severity that it ever had"),
-        Column("equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a ship"),
+        Column("equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a site"),
         Column("opened_date_time", TIME, "Device time of its first state"),
         Column("updated_date_time", TIME, "Device time of its newest state"),
         Column("cleared_date_time", TIME, "Device time of its end; null while it is open"),
@@ -45,6 +45,8 @@ ALERTS_NOW = Table(
         Column("longitude", _DOUBLE, "WGS 84, when it opened", "deg"),
         Column("detail", _TEXT, "What was seen, as its newest state says"),
         Column("condition_id", _TEXT, "The same for alerts of both sources about one condition"),
+        Column("acknowledged_by", _TEXT, "Who has said that it is seen to; null: nobody"),
+        Column("acknowledged_date_time", TIME, "When"),
     ),
     key=("source", "alert_id"),
     grain="One row per alert.",
@@ -64,12 +66,14 @@ with states as (
             ),
             '; '
         ) as detail,
+        nullif(acknowledged_by, '') as acknowledged_by, acknowledged_date_time,
         log as record_log, log_offset as record_offset
     from {{alerts}}
     where alert_id is not null
     union all
     select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
-        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail, log, log_offset
+        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail,
+        cast(null as string), cast(null as timestamp), log, log_offset
     from {{alerts_ashore}}
 ),
 numbered as (
@@ -103,7 +107,9 @@ raised as (
         max(latitude) filter (where place = 1) as latitude,
         max(longitude) filter (where place = 1) as longitude,
         max(detail) filter (where place_from_end = 1) as detail,
-        max(condition_id) filter (where place = 1) as condition_id
+        max(condition_id) filter (where place = 1) as condition_id,
+        max(acknowledged_by) filter (where place_from_end = 1) as acknowledged_by,
+        max(acknowledged_date_time) filter (where place_from_end = 1) as acknowledged_date_time
     from numbered
     group by source, alert_id
 ),
@@ -134,7 +140,8 @@ select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.
     (unix_micros(a.cleared_date_time) - unix_micros(a.opened_date_time)) / 6.0e7 as minutes_open,
     a.revisions, a.raised_at, a.raised_date_time, coalesce(a.log, a.held_log) as log, a.holder,
     coalesce(a.vessel_imo_number, s.vessel_imo_number) as vessel_imo_number,
-    a.booking_reference, a.customer, a.latitude, a.longitude, a.detail, a.condition_id
+    a.booking_reference, a.customer, a.latitude, a.longitude, a.detail, a.condition_id,
+    a.acknowledged_by, a.acknowledged_date_time
 from booked a
 left join {{sites}} s on s.site = a.holder
 where a.number = 1

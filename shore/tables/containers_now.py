@@ -62,7 +62,7 @@ CONTAINERS_NOW = Table(
         Column("vessel", _TEXT, "Its name in the topology"),
         Column("held_since", TIME, "When the event happened that gave it to the holder, or took it out of the system"),
         Column("custody_event", _TEXT, "That event: GTIN, LOAD, DISC, GTOT, HAND, SEIZURE"),
-        Column("open_alerts", _LONG, "Alerts that are open, raised on board or ashore"),
+        Column("open_alerts", _LONG, "Alerts that are open, raised by the site or by shore"),
         Column("worst_severity", _TEXT, "Worst of them: CRITICAL, ALARM, WARNING; null without one"),
         Column("booking_reference", _TEXT, "Booking valid at seen_date_time; of several the one that began last"),
         Column("customer", _TEXT, "Its customer"),

@@ -71,7 +71,7 @@ def _table(name: str, title: str, grain: str, columns: Iterable[Column], added: 
 
 ALERTS = _table(
     "alerts",
-    "Alerts raised on board and ashore",
+    "Alerts raised by the bridges of ships and ports",
     "One row per state of an alert (OPENED, UPDATED, CLEARED).",
     (
         Column("alert_id", _TEXT, "The same over all states of one alert", path="alertID"),
@@ -80,15 +80,20 @@ ALERTS = _table(
         Column("state", _TEXT, "OPENED, UPDATED, CLEARED", path="state"),
         Column("revision", pa.int32(), "Counts the states of one alert; null in its first one", path="revision"),
         Column(
-            "equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a ship", path="equipmentReference"
+            "equipment_reference", _TEXT, "ISO 6346 container number; empty: all of a site", path="equipmentReference"
         ),
         Column("raised_at", _TEXT, "Site that raised it", path="raisedAt"),
         Column("event_date_time", TIME, "Device time of the reading that caused this state", path="eventDateTime"),
         Column("raised_date_time", TIME, "When the site wrote it", path="raisedDateTime"),
-        Column("vessel_imo_number", _TEXT, "Ship it happened on", path="vesselIMONumber"),
+        Column("vessel_imo_number", _TEXT, "Ship it happened on; null ashore", path="vesselIMONumber"),
         *_PLACE,
         Column("evidence", _TEXT, "What was seen and how much it counts, JSON", path="evidence"),
         Column("causes", _TEXT, "Readings that led to it, JSON", path="causes"),
+    ),
+    added=(
+        Column("acknowledged_by", _TEXT, "Who has said that it is seen to; empty: nobody", path="acknowledgedBy"),
+        Column("acknowledged_date_time", TIME, "When", path="acknowledgedDateTime"),
+        Column("acknowledgement", _TEXT, "What that person said", path="acknowledgement"),
     ),
 )
 EVENTS = _table(

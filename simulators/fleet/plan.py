@@ -90,6 +90,11 @@ class PlannedBox:
     def first_load(self) -> PlannedMove:
         return next(move for move in self.moves if move.code == "LOAD")
 
+    def ashore(self, time: dt.datetime) -> bool:
+        """Return whether the box is in a port's yard."""
+        newest = next((move for move in reversed(self.moves) if move.time <= time), None)
+        return newest is not None and newest.to is not None and newest.code in ("GTIN", "DISC")
+
     def entitled(self, time: dt.datetime) -> str | None:
         """Return the customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
         covered = self.first_load.time <= time and (self.released is None or time < self.released)

@@ -32,7 +32,8 @@ from simulators.fleet.plan import (
     VoyagePlan,
 )
 from simulators.fleet.scenario import (
-    AnyFault,
+    Ashore,
+    AtSea,
     DoorOpenFault,
     Lot,
     OverboardFault,
@@ -41,6 +42,10 @@ from simulators.fleet.scenario import (
     Scenario,
     SetpointFault,
     SilenceFault,
+    YardDropFault,
+    YardFault,
+    YardPowerLossFault,
+    YardSetpointFault,
 )
 from simulators.fleet.stowage import stow
 from simulators.fleet.timetable import CallTimes, Span, Timetable, timetable, worked
@@ -56,7 +61,10 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
     """
     plan, rng = _quiet_plan(scenario, topology, seed)
     for fault in scenario.faults:
-        _apply(fault, plan.timetables[fault.ship], plan.boxes, rng)
+        if isinstance(fault, YardFault):
+            _apply_ashore(fault, plan.boxes)
+        else:
+            _apply(fault, plan.timetables[fault.ship], plan.boxes, rng)
     for blackout in scenario.blackouts:
         starts = plan.starts + blackout.starts
         for box in plan.boxes:
@@ -67,7 +75,45 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
     return replace(plan, ends=ends, others=tuple(others))
 
 
-def _apply(fault: AnyFault, table: Timetable, boxes: Iterable[PlannedBox], rng: random.Random) -> None:
+def _apply_ashore(fault: Ashore, boxes: Iterable[PlannedBox]) -> None:
+    """Apply a fault to boxes that are in the port's yard by then, and for an hour at least."""
+    spans: list[tuple[PlannedBox, Span]] = []
+    for box in boxes:
+        stays = list(_while_at(box, fault.port, (box.moves[0].time, NEVER)))
+        if box.lot_name != fault.lot or box.falls is not None or not stays:
+            continue
+        came, leaves = stays[-1]
+        starts = (came + fault.after).replace(microsecond=0)
+        if starts + HOUR <= leaves and (not isinstance(fault, YardDropFault) or len(box.moves) > 1):
+            spans.append((box, (starts, leaves)))
+    spans.sort(key=lambda each: each[0].troubled)  # two faults of one box would hide each other
+    if len(spans) < fault.containers:
+        raise ConfigurationError(
+            f"fault {fault.kind} cannot happen: {len(spans)} boxes of lot {fault.lot} are in the yard of {fault.port} "
+            f"{fault.after} after they came, {fault.containers} are wanted",
+            hint="choose a shorter 'after', or a lot that stays longer in that port",
+        )
+    for box, (starts, leaves) in spans[: fault.containers]:
+        match fault:
+            case YardPowerLossFault():
+                box.outages.append((starts, min(starts + fault.lasts, leaves)))
+            case YardSetpointFault():
+                box.setpoints.append(
+                    ((starts, min(starts + fault.lasts, leaves) if fault.lasts else leaves), fault.setpoint)
+                )
+            case YardDropFault():
+                _fall(box, starts)
+
+
+def _fall(box: PlannedBox, time: dt.datetime) -> None:
+    """Let a box fall: its journey ends, and its booking is not released."""
+    box.falls = time
+    box.moves = [move for move in box.moves if move.time < time]
+    box.released = None
+    box.doors.clear()
+
+
+def _apply(fault: AtSea, table: Timetable, boxes: Iterable[PlannedBox], rng: random.Random) -> None:
     arrival = next(call for call in table.calls[1:] if call.port == fault.before)
     departure = table.calls[arrival.number - 1].departs
     time = arrival.comes - fault.by
@@ -84,19 +130,14 @@ def _apply(fault: AnyFault, table: Timetable, boxes: Iterable[PlannedBox], rng: 
         _strike(fault, box, nth, time, arrival, rng)
 
 
-def _strike(
-    fault: AnyFault, box: PlannedBox, nth: int, time: dt.datetime, arrival: CallTimes, rng: random.Random
-) -> None:
+def _strike(fault: AtSea, box: PlannedBox, nth: int, time: dt.datetime, arrival: CallTimes, rng: random.Random) -> None:
     last = box.moves[-1].time
     journey = last if last > time else NEVER  # a box that stays aboard has no later move
     match fault:
         case OverboardFault():
             # The boxes of a stack fall one after the other. Only boxes on deck can fall.
-            box.falls = (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0)
+            _fall(box, (time + dt.timedelta(seconds=11 * nth + rng.randrange(5))).replace(microsecond=0))
             box.unit = replace(box.unit, on_deck=True)
-            box.moves = [move for move in box.moves if move.time < box.falls]
-            box.released = None
-            box.doors.clear()
         case PowerLossFault():
             box.outages.append((time, min(time + fault.lasts, arrival.comes)))
         case ReeferFault():
@@ -413,10 +454,15 @@ def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
     for i, fault in enumerate(scenario.faults):
         where = f"faults[{i}]"
         yield from unknown(where, "lot", fault.lot, set(scenario.cargo))
-        yield from unknown(where, "ship of the scenario", fault.ship, set(scenario.ships))
         boxes = scenario.cargo[fault.lot] if fault.lot in scenario.cargo else None
         if boxes and fault.containers > boxes.containers:
             yield f"{where}: {fault.containers} containers, but lot {fault.lot} has {boxes.containers}"
+        if isinstance(fault, YardFault):
+            yield from unknown(where, "port", fault.port, ports)
+            if boxes and fault.port not in boxes.route[::2]:
+                yield f"{where}: lot {fault.lot} is never in the yard of {fault.port}"
+            continue
+        yield from unknown(where, "ship of the scenario", fault.ship, set(scenario.ships))
         timetable = scenario.ships.get(fault.ship)
         if timetable and fault.before not in [call.port for call in timetable.calls[1:]]:
             yield f"{where}: {fault.ship} never arrives at {fault.before} from sea"

@@ -73,17 +73,50 @@ class SilenceFault(BoxFault):
     keeps: bool = True
 
 
-AnyFault = Annotated[
-    OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault,
-    Field(discriminator="kind"),
-]
-FAULTS: dict[str, type[BoxFault]] = {
+class YardFault(Model):
+    """A fault of ``containers`` boxes of one lot in the yard of a port, each ``after`` its discharge there, or after
+    its gate-in if it begins its journey there."""
+
+    port: SiteName
+    lot: str
+    containers: int = Field(ge=1)
+    after: PositiveDuration
+
+
+class YardPowerLossFault(YardFault):
+    """The plug is pulled, and plugged in again ``lasts`` later."""
+
+    kind: Literal["yard-power-loss"]
+    lasts: PositiveDuration = dt.timedelta(hours=6)
+
+
+class YardSetpointFault(YardFault):
+    """The unit is set to ``setpoint`` instead of its own, for ``lasts``; without it, until the box leaves the port."""
+
+    kind: Literal["yard-setpoint"]
+    setpoint: float = Field(ge=-65, le=30)
+    lasts: PositiveDuration | None = None
+
+
+class YardDropFault(YardFault):
+    """Discharged boxes slip from the crane that shifts them, fall into the dock, and stop reporting."""
+
+    kind: Literal["yard-drop"]
+
+
+AtSea = OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault
+Ashore = YardPowerLossFault | YardSetpointFault | YardDropFault
+AnyFault = Annotated[AtSea | Ashore, Field(discriminator="kind")]
+FAULTS: dict[str, type[Model]] = {
     "overboard": OverboardFault,
     "power-loss": PowerLossFault,
     "reefer-failure": ReeferFault,
     "door-open": DoorOpenFault,
     "wrong-setpoint": SetpointFault,
     "silence": SilenceFault,
+    "yard-power-loss": YardPowerLossFault,
+    "yard-setpoint": YardSetpointFault,
+    "yard-drop": YardDropFault,
 }
 
 
@@ -157,6 +190,8 @@ FIGURES = {
     "transhipped": "boxes that change ships",
     "overboard": "boxes that fall",
     "power_lost": "boxes whose plug is out at sea",
+    "power_lost_ashore": "boxes without power in a yard",
+    "dropped": "boxes that fall in a port",
     "failed": "boxes whose machinery stops cooling",
     "doors_open": "boxes whose doors stand open at sea",
     "wrong_setpoint": "boxes with another set point than booked",

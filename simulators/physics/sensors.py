@@ -3,7 +3,8 @@
 Each interval draws random numbers for all boxes, whether a box reports or not, so that one box never changes what
 another one reports. What can be computed for all boxes at once is computed once per interval.
 
-``STAGES`` are the last readings of a box that slips off the stern: motion, tilt, immersion, a position that leaves the
+``STAGES`` are the last readings of a box that slips off the stern, ``DROP_STAGES`` those of one that slips from a
+crane: motion, tilt, immersion, a position that leaves the
 ship, lost power. They follow the notes on lost containers; no operational record is published. The device reports at
 once when something happens; its radio reaches the ship until the ship is some miles away.
 """
@@ -51,6 +52,16 @@ STAGES: tuple[FallStage, ...] = (
     _stage(110, Motion(tilt_degrees=52.0, peak_g=1.4, immersed=True)),
     _stage(230, Motion(tilt_degrees=58.0, peak_g=1.4, immersed=True)),
 )
+
+
+DROP_STAGES: tuple[FallStage, ...] = (
+    # The spreader lets go on one side; the box hangs askew.
+    _stage(0, Motion(tilt_degrees=24.0, peak_g=1.8), adrift=False),
+    # 8 m down into the dock take 1.3 s.
+    _stage(3, Motion(tilt_degrees=61.0, peak_g=9.2, free_fall_seconds=1.3, immersed=True), adrift=False, decides=True),
+    _stage(50, Motion(tilt_degrees=48.0, peak_g=1.2, immersed=True), adrift=False),
+)
+"""The last readings of a box that slips from a crane into the dock."""
 
 
 def drifted(fell_at: Point, since: dt.timedelta) -> Point:

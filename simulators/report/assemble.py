@@ -24,6 +24,7 @@ from shore.read import table
 from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
 from simulators.report.roll_calls import roll_call_figures
+from simulators.report.yard import judge_yards
 from simulators.steps import ReadingId
 from simulators.voyage.run import Sailed, alert_seconds
 from simulators.voyage.waiting import container_logs, reported_links
@@ -94,6 +95,7 @@ async def assemble(
         overboard=tuple(sorted(overboard)),
         overboard_alerts=len(alerted & overboard),
         false_alerts=len(alerted - overboard),
+        yard=judge_yards(plan, alerts),
         logs_compared=compared,
         logs_differing=differing,
         delta_rows=next((check.rows for check in checks if check.same and "readings" in check.table), 0),

@@ -7,6 +7,7 @@ import datetime as dt
 import msgspec
 from rich.table import Table
 
+from simulators.report.yard import YardFigures
 from simulators.voyage.waiting import AheadOfShip
 
 
@@ -127,6 +128,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     overboard: tuple[str, ...]
     overboard_alerts: int  # how many of these boxes have an alert
     false_alerts: int  # boxes with an overboard alert that are still aboard
+    yard: YardFigures = YardFigures()
     logs_compared: int
     logs_differing: int
     delta_rows: int
@@ -201,6 +203,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 len(self.overboard) == self.overboard_alerts and not self.false_alerts,
             ),
         ]
+        out.append(
+            ReportLine(
+                "faults in yards: to be found / found in time / false alerts",
+                f"{self.yard.faults} / {self.yard.found} / {len(self.yard.false_alerts)}",
+                self.yard.ok,
+            )
+        )
         out += [
             ReportLine(
                 f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None

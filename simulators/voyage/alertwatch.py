@@ -20,7 +20,7 @@ DISCOVERY = 1.0  # seconds between two searches for new alert logs
 
 
 class AlertWatch:
-    """Follows ``alerts.<ship>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight.
+    """Follows ``alerts.<raiser>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight.
 
     Args:
         on_alert: Called with every state of every alert, once for each site that has it.
@@ -30,13 +30,13 @@ class AlertWatch:
         self,
         clusters: Clusters,
         sites: Sequence[str],
-        ships: Sequence[str],
+        raisers: Sequence[str],
         *,
         on_alert: Callable[[Alert], None] = lambda _: None,
     ) -> None:
         self._clusters = clusters
         self._sites = tuple(sites)
-        self._logs = {f"alerts.{ship}" for ship in ships}
+        self._logs = {f"alerts.{raiser}" for raiser in raisers}
         self._alert = decoder(Alert)
         self._on_alert = on_alert
         self.seen: dict[tuple[str, str], float] = {}

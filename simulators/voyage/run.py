@@ -70,6 +70,11 @@ def alert_sites(topology: Topology) -> list[str]:
     return [name for name, site in topology.sites.items() if site.kind in (SiteKind.PORT, SiteKind.HQ)]
 
 
+def raisers(topology: Topology) -> list[str]:
+    """Return the sites whose bridges raise alerts."""
+    return [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
+
+
 def ships(topology: Topology) -> list[str]:
     return [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
 
@@ -108,7 +113,7 @@ async def sail(
     truth = Truth(voyage.plan)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await _refuse_second_voyage(topology, clusters)
-        watch = AlertWatch(clusters, alert_sites(topology), ships(topology), on_alert=on_alert)
+        watch = AlertWatch(clusters, alert_sites(topology), raisers(topology), on_alert=on_alert)
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
         waiter = Waiter(

@@ -42,7 +42,7 @@ from simulators.fleet.scenario import PowerLossFault, Scenario
 from simulators.fleet.timetable import UNDER_WAY
 from simulators.physics import climate
 from simulators.physics.climate import link_weather, storms_of
-from simulators.physics.sensors import STAGES, FallStage, Sensors, Surroundings, drifted, surroundings
+from simulators.physics.sensors import DROP_STAGES, STAGES, FallStage, Sensors, Surroundings, drifted, surroundings
 from simulators.steps import (
     BOOKINGS_TOPIC,
     EVENTS_TOPIC,
@@ -171,7 +171,7 @@ class Unfolding:
             for move in box.moves:
                 self._at(move.time, _MOVE, partial(self._move, box, move))
             if box.falls:
-                for stage in STAGES:
+                for stage in DROP_STAGES if box.ashore(box.falls) else STAGES:
                     self._at(box.falls + stage.after, _REPORT, partial(self._falling, box, stage))
             for (starts, ends), keeps in box.silences:
                 self._at(starts, _BEFORE, partial(self._falls_silent, box, keeps=keeps))
@@ -182,9 +182,10 @@ class Unfolding:
             self._at(seen.time, _MOVE, partial(self._seen_of_others, seen))
         self._schedule_releases()
         for name in plan.timetables:
+            self._at(plan.starts, _REPORT, partial(self._ship_report, name))
+        for name in (*plan.timetables, *self._ports):
             if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
                 self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
-            self._at(plan.starts, _REPORT, partial(self._ship_report, name))
         for between, down, up in link_weather(plan).outages():
             for time, is_up in ((down, False), (up, True)):
                 self._at(time, _BEFORE, partial(self._link, between, up=is_up))
@@ -277,16 +278,16 @@ class Unfolding:
         )
 
     def _falling(self, box: PlannedBox, stage: FallStage, time: dt.datetime) -> Iterator[Step]:
-        """Publish one reading of a fall at the ship, which the box's radio still reaches; end its ordinary reports."""
+        """Publish one reading of a fall where the box's radio is still heard; end its ordinary reports."""
         self._reports[box.index] = False
-        ship = self._site[box.index]
-        if ship is None:
+        site = self._site[box.index]
+        if site is None:
             raise AssertionError(f"{box.number} falls from nowhere")
-        place = self.plan.timetables[ship].at(time)[0].point
+        place = self._ports[site] if site in self._ports else self.plan.timetables[site].at(time)[0].point
         if stage.adrift:
             since, fell_at = self._fell_at.setdefault(box.index, (time, place))
             place = drifted(fell_at, time - since)
-        yield self._recorded(self._sensors.falling(box, time, ship, place, stage))
+        yield self._recorded(self._sensors.falling(box, time, site, place, stage))
 
     def _falls_silent(self, box: PlannedBox, time: dt.datetime, *, keeps: bool) -> Iterator[Step]:
         self._silent.add(box.index)
@@ -442,7 +443,7 @@ def _booking_barrier(office: str, what: str, time: dt.datetime, ends: Mapping[st
 
 def _discharge_barrier(work: CallWork, time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
     """Return a barrier: the port has custody of the discharged boxes, so that it may grant it to others."""
-    here = [box for box in work.discharged if box.falls is None]
+    here = [box for box in work.discharged if box.falls is None or box.falls > time]
     return VoyageBarrier(
         time,
         BarrierKind.CUSTODY,
@@ -521,7 +522,9 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "ports": len({call.port for call in calls}),
         "calls": len(calls),
         "transhipped": sum(sum(move.code == "LOAD" for move in box.moves) > 1 for box in plan.boxes),
-        "overboard": sum(box.falls is not None for box in plan.boxes),
+        "overboard": sum(box.falls is not None and not box.ashore(box.falls) for box in plan.boxes),
+        "dropped": sum(box.falls is not None and box.ashore(box.falls) for box in plan.boxes),
+        "power_lost_ashore": sum(any(box.ashore(start) for start, _ in box.outages) for box in plan.boxes),
         "power_lost": sum(bool(box.outages) and box.lot_name in at_sea for box in plan.boxes),
         "failed": sum(bool(box.failures) for box in plan.boxes),
         "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),

@@ -125,6 +125,7 @@ def _thresholds_seeds() -> Iterator[bytes]:
     yield DEFAULTS.read_bytes()
     yield b"default:\n  power: {dwell: 20m}\ncommodities:\n  tulips: {humidity: {minimum: 80, source: s}}\n"
     yield b"default: {overboard: {weights: {tilt: 0.1}}}"
+    yield b"customers: {ducks: {power: {dwell: 7m}}}\nashore: {streams: {yellow: {silence: {at_least: 4h}}}}"
 
 
 def _scenario(data: bytes) -> None:

@@ -262,7 +262,7 @@ def _move(code: str, site: str, port: str, box: str, moment: dt.datetime) -> Row
 
 
 def _alerts() -> list[Row]:
-    """Return the alerts on board: power lost, cleared when it was back, and a door that is still open.
+    """Return the alerts on board: power lost, cleared when it was back, and a door that is still open and acknowledged.
 
     The first reading that caused the power alert was stored; the second has not come ashore.
     """
@@ -304,9 +304,12 @@ def _alerts() -> list[Row]:
              {"name": LEFT_PORT, "weight": 0.0, "detail": "SGSIN"}]
         ),
     }  # fmt: skip
+    seen = {**door, "log_offset": 11, "state": "UPDATED", "revision": 1, "acknowledged_by": "anna",
+            "acknowledged_date_time": at(4, 7)}  # fmt: skip
     return [
         door,
         missed,
+        seen,
         *(
         {"log": "alerts.duck-star", "log_offset": i + 1, "alert_id": "power-1", "kind": "POWER_LOST",
          "severity": "ALARM", "state": state, "revision": i, "equipment_reference": WARM, "raised_at": "duck-star",

@@ -196,6 +196,7 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
                 (*path, "feed_at"), problem, f"streams: {{{_FEEDS}: {{insert_point: {InsertPoint.SHORE}}}}}"
             )
         yield from _grain(path, customer)
+        yield from _owners(path, customer, streams)
         for index, site in enumerate(items(customer, "reads_at")):
             yield from _known((*path, "reads_at", index), site, "site", sites)
     for name, user in users.items():
@@ -218,6 +219,20 @@ def _grain(path: KeyPath, customer: Mapping[str, Any]) -> Iterator[CheckFinding]
         yield CheckFinding((*path, "feed"), "movements at no port", "port: <UN/LOCODE>", at_key=True)
     if port and grain != "movements":
         yield CheckFinding((*path, "port"), "only a feed of movements is about a port", "feed: movements", at_key=True)
+
+
+def _owners(path: KeyPath, customer: Mapping[str, Any], streams: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """Check that a feed of alerts, and no other, names owners, whose containers are in a stream."""
+    owners = items(customer, "owners")
+    if text(customer, "feed") == "alerts" and not owners:
+        yield CheckFinding((*path, "feed"), "alerts of nobody's containers", "owners: [<owner code>]", at_key=True)
+    if owners and text(customer, "feed") != "alerts":
+        yield CheckFinding((*path, "owners"), "only a feed of alerts is about owners", "feed: alerts", at_key=True)
+    known = {
+        owner: name for name, stream in streams.items() for owner in items(stream, "owners") if isinstance(owner, str)
+    }
+    for index, owner in enumerate(owners):
+        yield from _known((*path, "owners", index), owner, "owner of a stream", known)
 
 
 def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:

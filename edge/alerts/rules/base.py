@@ -58,7 +58,7 @@ class AlertRule:
         return bool(finding.causes) and finding.causes[0] == dismissed.causes[0]
 
     def tick(self, ship: ShipState) -> Iterable[tuple[ContainerState, RuleFinding]]:
-        """Judge what follows from the time alone. Called when the ship's clock (``ship.at_ms``) has advanced."""
+        """Judge what follows from the time alone. Called when the site's clock (``ship.at_ms``) has advanced."""
         return ()
 
 
@@ -129,11 +129,11 @@ class DwellRule(AlertRule):
             condition.since_ms = min(condition.since_ms, at)  # a clock that was set back
             if found.size > condition.size:
                 condition.size, condition.worst = found.size, box.cause(message)
-            if _rank(found.severity) > _rank(condition.severity):
+            if rank(found.severity) > rank(condition.severity):
                 condition.severity = found.severity
         lasted = at - condition.since_ms
         if opened is not None:
-            if _rank(found.severity) <= _rank(opened.severity):
+            if rank(found.severity) <= rank(opened.severity):
                 return None
             return self._finding("UPDATED", found.severity, box, message, condition, lasted)
         if lasted < found.dwell_ms:
@@ -157,5 +157,6 @@ class DwellRule(AlertRule):
         return Evidence(name=self.kind.lower().replace("_", "-"), weight=1.0, detail=detail)
 
 
-def _rank(severity: Severity) -> int:
+def rank(severity: Severity) -> int:
+    """Return a number that rises with the severity."""
     return SEVERITIES.index(severity)

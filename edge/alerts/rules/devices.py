@@ -17,6 +17,7 @@ from edge.messages import ReadingMessage
 from fairlead.records.alert import Cause, Evidence
 
 MOST_DEVICES: Final = 65_536  # remembered by id; a bound against ids without end
+_SHARED: Final = 8  # containers remembered of one id, so that a reading of a yard's gateway costs no more than another
 
 
 class ClockRule(AlertRule):
@@ -37,7 +38,7 @@ class ClockRule(AlertRule):
         cause = box.cause(message)
         if opened is not None:
             return RuleFinding("CLEARED", opened.severity, box.received_ms, (cause,), _says(self.kind, "right again"))
-        detail = f"the device's clock is {ahead // 60_000} min ahead of the ship's"
+        detail = f"the device's clock is {ahead // 60_000} min ahead of the site's"
         return RuleFinding("OPENED", "WARNING", box.received_ms, (cause,), _says(self.kind, detail))
 
     def refused(self, box: ContainerState, cause: Cause, detail: str, now_ms: int) -> RuleFinding | None:
@@ -115,6 +116,8 @@ class DeviceMovedRule(AlertRule):
             return None
         if box.number not in known:
             aboard = tuple(number for number in known if _has(ship, number, device))
+            if len(aboard) >= _SHARED:
+                return None
             known = self._heard_in[device] = (*aboard, box.number)
         if len(known) == 1 and self.kind not in box.open:
             return None
@@ -170,7 +173,9 @@ def _heard_aboard(ship: ShipState) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for box in ship.aboard.values():
         for device in box.heard:
-            found[device] = (*found.get(device, ()), box.number)
+            known = found.get(device, ())
+            if len(known) < _SHARED:
+                found[device] = (*known, box.number)
     return found
 
 

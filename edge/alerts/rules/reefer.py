@@ -1,4 +1,4 @@
-"""The rules about a reefer: air temperature, power, set point, humidity and gases, door. Pure.
+"""The rules about a reefer: air temperature, power, set point, humidity and gases, door, the unit's own alarms. Pure.
 
 Temperature: supply air controls chilled cargo, return air frozen cargo (set point -10 degrees Celsius or lower; Carrier
 T-363). During a defrost or a pre-trip inspection, and for some time after it, the probes do not show the cargo's
@@ -10,17 +10,23 @@ unit is switched off on purpose.
 
 Humidity, oxygen, carbon dioxide: a band around the unit's own set point, and the commodity's bounds. A quantity without
 a set point and without bounds is not judged, nor is a unit without power, in a defrost or in a pre-trip inspection.
+
+The unit's own alarms (RMO ``alarms[]``) are passed on as they are, without a dwell. Those of severity LOG are entries
+of the unit's log and raise nothing.
 """
 
 from __future__ import annotations
 
-from edge.alerts.box import ContainerState
-from edge.alerts.rules.base import GOOD, DwellRule
+from dataclasses import dataclass
+
+from edge.alerts.box import ContainerState, unique
+from edge.alerts.rules.base import GOOD, AlertRule, DwellRule, RuleFinding, rank
 from edge.alerts.ship import ShipState
 from edge.alerts.thresholds import BandThresholds
 from edge.messages import ReadingMessage
 from fairlead.detection import Deviation, Good
-from fairlead.records.alert import Severity
+from fairlead.records.alert import SEVERITIES, Alert, Cause, Evidence, Severity
+from fairlead.records.reading import unit_alarms
 
 
 class TemperatureRule(DwellRule):
@@ -187,3 +193,79 @@ class DoorOpenRule(DwellRule):
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
         return "door open at sea"
+
+
+# -- the unit's own alarms
+
+
+@dataclass(slots=True)
+class _Active:
+    """Since when the unit has had an alarm without a pause, and the first reading with one."""
+
+    since_ms: int
+    first: Cause
+
+
+class UnitAlarmRule(AlertRule):
+    """The alarms that a reefer unit reports: one alert per container, of the highest severity, which names them all.
+
+    It is updated with each new alarm and with a severity that rises, and cleared by a reading without any. A reading
+    that does not mention alarms says nothing about them.
+    """
+
+    kind = "UNIT_ALARM"
+
+    def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
+        if message.reading.alarms is None:
+            return None
+        active = {
+            f"alarm-{each.alarm_number}"[:_LONGEST_NAME]: (severity, each.alarm_date)
+            for each in unit_alarms(message.reading) or ()
+            if (severity := _severity(each.alarm_severity)) is not None
+        }
+        opened, cause, at = box.open.get(self.kind), box.cause(message), message.device_ms
+        if not active:
+            box.pending.pop(self.kind, None)
+            if opened is None:
+                return None
+            said = Evidence(name="unit-alarm", weight=1.0, detail="the unit has no alarm any more")
+            return RuleFinding("CLEARED", opened.severity, at, (cause,), (said,))
+        story: _Active = box.pending.setdefault(self.kind, _Active(at, cause))
+        highest = max((severity for severity, _ in active.values()), key=rank)
+        now = {
+            name: Evidence(
+                name=name, weight=1.0, detail=severity + (f" since {since[:_LONGEST_NAME]}" if since else "")
+            )
+            for name, (severity, since) in active.items()
+        }
+        if opened is None:
+            return RuleFinding("OPENED", highest, at, unique([story.first, cause]), tuple(now.values())[:_MOST])
+        # An alarm that has ended stays named, so that one that comes and goes makes no states without end.
+        every = tuple(({each.name: each for each in opened.evidence} | now).values())[:_MOST]
+        if {each.name for each in every} <= _names(opened) and rank(highest) <= rank(opened.severity):
+            return None
+        return RuleFinding("UPDATED", max(highest, opened.severity, key=rank), at, (cause,), every)
+
+    def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
+        """Return whether the unit has had an alarm ever since, and none that the dismissed alert does not name."""
+        story: _Active | None = box.pending.get(self.kind)
+        return (
+            story is not None
+            and story.since_ms <= int(dismissed.event_date_time.timestamp() * 1000)
+            and {each.name for each in finding.evidence} <= _names(dismissed)
+        )
+
+
+_MOST = 16  # alarms that an alert names
+_LONGEST_NAME = 64
+
+
+def _names(alert: Alert) -> set[str]:
+    return {each.name for each in alert.evidence}
+
+
+def _severity(written: str) -> Severity | None:
+    """Return an alarm's severity: None for LOG, WARNING for one that RMO does not know."""
+    if written.upper() == "LOG":
+        return None
+    return next((each for each in SEVERITIES if each == written.upper()), "WARNING")

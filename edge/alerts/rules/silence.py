@@ -1,9 +1,10 @@
 """The rule about silence: a device has stopped reporting for its container, while the ship and the others report.
 
-The rule's clock is that of the ship's position reports, so while the ship itself is silent, no container's silence is
-judged. If half of the containers are silent (``suspect_gateway``), the gateway is at fault: the rule raises one alert
-about all of them (its container is ``""``) instead of one each. Only containers whose log the ship holds are expected
-to report. From a departure until a container is heard again, the roll call speaks for it (``edge.alerts.roll_call``).
+On a ship, the rule's clock is that of the ship's position reports, so while the ship itself is silent, no container's
+silence is judged. In a yard it is that of the containers' own readings (``edge.alerts.yard``). If half of the
+containers are silent (``suspect_gateway``), the gateway is at fault: the rule raises one alert about all of them (its
+container is ``""``) instead of one each. Only containers whose log the site holds are expected to report.
+From a departure until a container is heard again, the roll call speaks for it (``edge.alerts.roll_call``).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class SilenceRule(AlertRule):
             deadline, number = heapq.heappop(deadlines)
             box = boxes.get(number)
             if box is None or box.pending.get(KIND) != deadline:
-                continue  # it has left the ship, and perhaps come back since
+                continue  # it has left the site, and perhaps come back since
             del box.pending[KIND]  # its next reading sets a new one
             due = due_ms(box)
             if due > now:

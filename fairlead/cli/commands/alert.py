@@ -1,4 +1,4 @@
-"""``fairlead alert``: list alerts, end one by hand, show their thresholds, draft the report of lost containers."""
+"""``fairlead alert``: list, acknowledge, end alerts, show their thresholds, draft the report of lost containers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edge.alerts.loss_report import LostContainerReport, ReportType, text
-from edge.alerts.operator import WAIT, chosen, clear_body, make_report, order_for, place_order, read_alerts
+from edge.alerts.operator import WAIT, answer_body, chosen, make_report, order_for, place_order, read_alerts
 from edge.alerts.thresholds import default_thresholds, load_thresholds
 from fairlead.cli.commands.context import (
     DryRunOption,
@@ -36,7 +36,7 @@ from topologies.users import ADMIN
 T = TypeVar("T")
 
 app = typer.Typer(
-    help="List alerts, end one by hand, show their thresholds, draft the report of lost containers.",
+    help="List alerts, acknowledge or end one, show their thresholds, draft the report of lost containers.",
     epilog="Without --site the site of shore is asked, or headquarters, or any that answers.",
     no_args_is_help=True,
 )
@@ -106,6 +106,32 @@ def report(
 
 
 @app.command()
+def ack(
+    alert: Annotated[
+        str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
+    ],
+    at: Annotated[
+        str, typer.Option("--site", "-s", help="The site that raised it.", metavar="SITE", autocompletion=complete_site)
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="What is done about it; kept with the alert.")] = "",
+    dry_run: DryRunOption = False,
+    yes: YesOption = False,
+    wait: WaitOption = WAIT,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
+    """Acknowledge an alert: somebody sees to it. It stays open until its condition ends.
+
+    The site's bridge notes who has acknowledged it, and all sites show that. Ends with 5 when the alert is over or
+    acknowledged already, and with 4 when the bridge does not answer in time; it notes it later.
+
+    Example: fairlead alert ack BIGU1000005 --site singapore --reason 'a man is on his way with a plug' --yes
+    """
+    consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
+    _order(open_topology(topology), alert, at, reason, consent, wait, as_json=as_json, acknowledge=True)
+
+
+@app.command()
 def clear(
     alert: Annotated[
         str, typer.Argument(metavar="ALERT", help="An alert's id, or a container with one open alert: number or log.")
@@ -128,18 +154,7 @@ def clear(
     Example: fairlead alert clear BIGU1000005 --site duck-star --reason 'seen on deck; the sensor is wet' --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    context = open_topology(topology)
-
-    async def do(cluster: Cluster) -> tuple[Alert, AlertOrder, Alert | None]:
-        found = chosen(await read_alerts(cluster), alert, at)
-        order = order_for(found, reason, dt.datetime.now(dt.UTC))
-        if not consent.given(lines(_clear_plan(found, order))):
-            return found, order, None
-        return found, order, await place_order(cluster, context.resolver.kafka(at, ADMIN), order, wait)
-
-    _, (found, order, ended) = asyncio.run(_at(context, at, do))
-    body = clear_body(found, order, ended)
-    emit(body, as_json=as_json, render=lambda: _show_cleared(found, order, str(body["outcome"]), consent))
+    _order(open_topology(topology), alert, at, reason, consent, wait, as_json=as_json, acknowledge=False)
 
 
 @app.command()
@@ -148,6 +163,9 @@ def rules(
         Path | None, typer.Option(help="A file as for fairlead bridge --thresholds.", metavar="FILE")
     ] = None,
     commodity: Annotated[str | None, typer.Option(help="Show the thresholds for this commodity.")] = None,
+    stream: Annotated[str | None, typer.Option(help="... for containers of this stream.")] = None,
+    customer: Annotated[str | None, typer.Option(help="... for containers that this customer has booked.")] = None,
+    ashore: Annotated[bool, typer.Option("--ashore", help="... in a yard, not on a ship.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the thresholds of alerts, and where each comes from.
@@ -155,8 +173,9 @@ def rules(
     Example: fairlead alert rules --commodity frozen-fish
     """
     known = load_thresholds(thresholds) if thresholds is not None else default_thresholds()
-    groups = known.table(commodity)
-    body = {"commodity": commodity, "known": sorted(known.commodities), "groups": groups}
+    groups = known.table(commodity, stream=stream, customer=customer, ashore=ashore)
+    asked = {"commodity": commodity, "stream": stream, "customer": customer, "ashore": ashore}
+    body = {**asked, "known": known.known["commodities"], "groups": groups}
     emit(body, as_json=as_json, render=lambda: _show_rules(groups))
 
 
@@ -175,6 +194,31 @@ async def _at(context: Context, at: str | None, question: Callable[[Cluster], Aw
     return await ask_first(context.topology, at, ask)
 
 
+def _order(
+    context: Context,
+    alert: str,
+    at: str,
+    reason: str,
+    consent: Consent,
+    wait: float,
+    *,
+    as_json: bool,
+    acknowledge: bool,
+) -> None:
+    """Acknowledge or clear an alert, if the user agrees, and show the outcome."""
+
+    async def do(cluster: Cluster) -> tuple[Alert, AlertOrder, Alert | None]:
+        found = chosen(await read_alerts(cluster), alert, at, acknowledge=acknowledge)
+        order = order_for(found, reason, dt.datetime.now(dt.UTC), acknowledge=acknowledge)
+        if not consent.given(lines(_order_plan(found, order))):
+            return found, order, None
+        return found, order, await place_order(cluster, context.resolver.kafka(at, ADMIN), order, wait)
+
+    _, (found, order, answer) = asyncio.run(_at(context, at, do))
+    body = answer_body(found, order, answer)
+    emit(body, as_json=as_json, render=lambda: _show_answer(found, order, str(body["outcome"]), consent))
+
+
 def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> None:
     table = Table("severity", "kind", "container", "since (UTC)", "state", "raised at", "what", box=None)
     rows = sorted(alerts, key=lambda alert: opened[alert.alert_id].event_date_time, reverse=True)
@@ -184,7 +228,7 @@ def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> 
             escape(alert.kind),
             alert.equipment_reference or "(all)",
             f"{opened[alert.alert_id].event_date_time:%Y-%m-%d %H:%M}",
-            alert.state,
+            alert.state + (escape(f", acknowledged by {alert.acknowledged_by}") if alert.acknowledged_by else ""),
             escape(alert.raised_at),
             escape("; ".join(each.detail or each.name for each in alert.evidence)),
         )
@@ -193,8 +237,10 @@ def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> 
         console.print(table)
 
 
-def _clear_plan(alert: Alert, order: AlertOrder) -> list[str]:
+def _order_plan(alert: Alert, order: AlertOrder) -> list[str]:
     where = f"{ALERT_ORDERS} at {alert.raised_at}"
+    if order.acknowledges:
+        return [f"append to {where}: acknowledge {_name(alert)}" + (f": {order.reason}" if order.reason else "")]
     return [f"append to {where}: clear {_name(alert)}, because: {order.reason}"]
 
 
@@ -202,14 +248,14 @@ def _name(alert: Alert) -> str:
     return f"{alert.kind} of {alert.equipment_reference or 'all containers'} ({alert.alert_id})"
 
 
-def _show_cleared(alert: Alert, order: AlertOrder, outcome: str, consent: Consent) -> None:
+def _show_answer(alert: Alert, order: AlertOrder, outcome: str, consent: Consent) -> None:
     what = escape(_name(alert))
-    if outcome == "cleared":
-        console.print(f"[green]cleared[/]: {what}", soft_wrap=True)
+    if outcome in ("cleared", "acknowledged"):
+        console.print(f"[green]{outcome}[/]: {what}", soft_wrap=True)
     elif outcome == "over":
         console.print(f"{what} was over before the order was carried out", soft_wrap=True)
     else:
-        consent.unchanged(lines(_clear_plan(alert, order)))
+        consent.unchanged(lines(_order_plan(alert, order)))
 
 
 def _show_rules(groups: dict[str, dict[str, Any]]) -> None:

@@ -50,7 +50,10 @@ DUE: Final = pa.schema(
 
 _OTHER_STREAMS: Final = frozenset({"alerts", "custody", "events"})
 
-BOXES: Final = "select distinct equipment_reference from states semi join touched using (equipment_reference)"
+BOXES: Final = """
+select distinct equipment_reference from states semi join touched using (equipment_reference)
+union select equipment_reference from boxes where grain = 'alerts'
+"""
 
 
 def _reached(row: str) -> str:
@@ -67,7 +70,9 @@ _PREPARED: Final = (
     f"create temp table periods as select * from ({PERIODS.format(bookings='states')}) "  # noqa: S608
     "where customer in (select customer from customers)",
     "create temp table boxes as select distinct p.customer, c.grain, p.equipment_reference "
-    "from periods p join customers c using (customer) where c.grain <> 'movements'",
+    "from periods p join customers c using (customer) where c.grain not in ('movements', 'alerts') union "
+    "select c.customer, c.grain, t.equipment_reference from touched t join customers c "
+    "on c.grain = 'alerts' and list_contains(c.owners, left(t.equipment_reference, 4))",
 )
 
 _RECORDS: Final = """
@@ -140,11 +145,12 @@ where not h.taken_back
     and (
         c.grain = 'movements'
         or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
-        or not exists (
+        or (c.grain = 'alerts' and not list_contains(c.owners, left(h.equipment_reference, 4)))
+        or (c.grain <> 'alerts' and not exists (
             select 1 from periods p
             where p.customer = h.customer and p.equipment_reference = h.equipment_reference
                 and {covers("p", "coalesce(r.device_date_time, h.device_date_time)")}
-        )
+        ))
     )
 order by h.customer, h.log, h.log_offset
 limit {{limit}}
@@ -160,11 +166,11 @@ from records r
 join boxes x on x.equipment_reference = r.equipment_reference
 where (x.grain = 'detailed' or r.kind = 'alerts')
     and {_reached("r")}
-    and exists (
+    and (x.grain = 'alerts' or exists (
         select 1 from periods p
         where p.customer = x.customer and p.equipment_reference = r.equipment_reference
             and {covers("p", "r.device_date_time")}
-    )
+    ))
     and not exists (
         select 1 from there h
         where h.customer = x.customer and h.log = r.log and h.log_offset = r.log_offset and not h.taken_back
@@ -213,7 +219,10 @@ class Due:
         connection.register("customers", reader_rows(readers))
 
     def boxes(self, booking_changes: Any) -> set[str]:
-        """Return the touched containers that have a booking, from all changes of the bookings of touched containers."""
+        """Return the touched containers that have a booking, or an owner who gets alerts.
+
+        ``booking_changes`` has all changes of the bookings of touched containers.
+        """
         self._connection.register("booking_changes", booking_changes)
         for statement in _PREPARED:
             self._connection.execute(statement)

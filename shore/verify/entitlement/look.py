@@ -39,6 +39,8 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
     """
     if any(reader.grain == "coarse" for reader in readers):
         touched = _with_cargo(paths, touched)
+    if owners := {owner for reader in readers for owner in reader.owners}:
+        touched = _with_owned(paths, touched, owners)
     with look(readers, touched) as due:
         boxes = due.boxes(open_dataset(paths, "booking_changes").filter(is_in(BOX, touched_boxes(touched))))
         # Named containers let Arrow skip files and row groups by their statistics.
@@ -57,6 +59,16 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
         if movers:
             relations |= {table.name: stored(paths, table) for table in (SITES, OWNERS)}
         return due.rows(relations, limit=limit)
+
+
+def _with_owned(paths: TablePaths, touched: pa.Table, owners: Collection[str]) -> pa.Table:
+    """What was touched and, if everything was, all containers of these owners that ever had an alert."""
+    if pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is not True:
+        return touched
+    boxes = pc.unique(open_dataset(paths, "alerts").to_table(columns=[BOX])[BOX])
+    boxes = boxes.filter(pc.is_in(pc.utf8_slice_codeunits(boxes, 0, 4), pa.array(sorted(owners))))
+    more = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names)
+    return pa.concat_tables([touched, more.cast(TOUCHED)])
 
 
 def _with_cargo(paths: TablePaths, touched: pa.Table) -> pa.Table:

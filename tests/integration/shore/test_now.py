@@ -182,6 +182,7 @@ def test_an_alert_of_a_site(tables: Tables) -> None:
     place: dict[str, Any] = {"latitude": 1.5, "longitude": 2.5, "raised_at": "star", "vessel_imo_number": STAR}
     opened = alert(1, 3, **place, evidence='[{"name":"first"}]', raised_date_time=at(3.25))
     worse = alert(2, 4, "UPDATED", severity="CRITICAL", raised_at="star", evidence=evidence)
+    worse |= {"acknowledged_by": "anna", "acknowledged_date_time": at(4.5)}
     tables.start("alerts_now")
     tables.add(custody_entries=HELD, booking_changes=[change(1, 0)], alerts=[opened, worse, worse | {"log_offset": 3}])
     assert tables.rows("alerts_now") == [
@@ -209,6 +210,8 @@ def test_an_alert_of_a_site(tables: Tables) -> None:
             "longitude": 2.5,
             "detail": "power-lost: switched off, for 30 min; silence",
             "condition_id": "a1",
+            "acknowledged_by": "anna",
+            "acknowledged_date_time": at(4.5),
         }
     ]
     whole_ship = alert(

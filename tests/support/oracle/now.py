@@ -127,12 +127,14 @@ with states as (
             ),
             '; '
         ) as detail,
+        nullif(acknowledged_by, '') as acknowledged_by, acknowledged_date_time,
         log as record_log, log_offset as record_offset
     from {{alerts}}
     where alert_id is not null
     union all
     select 'shore', alert_id, kind, state, severity, revision, equipment_reference,
-        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail, log, log_offset
+        event_date_time, null, null, null, latitude, longitude, log, first_offset, condition_id, detail,
+        null, null, log, log_offset
     from {{alerts_ashore}}
 ),
 numbered as (
@@ -166,7 +168,9 @@ raised as (
         any_value(latitude) filter (where first = 1) as latitude,
         any_value(longitude) filter (where first = 1) as longitude,
         any_value(detail) filter (where last = 1) as detail,
-        any_value(condition_id) filter (where first = 1) as condition_id
+        any_value(condition_id) filter (where first = 1) as condition_id,
+        any_value(acknowledged_by) filter (where last = 1) as acknowledged_by,
+        any_value(acknowledged_date_time) filter (where last = 1) as acknowledged_date_time
     from numbered
     group by source, alert_id
 ),
@@ -195,7 +199,8 @@ select a.source, a.alert_id, a.kind, a.state, a.severity, a.highest_severity, a.
     (epoch_us(a.cleared_date_time) - epoch_us(a.opened_date_time)) / 6.0e7 as minutes_open,
     a.revisions, a.raised_at, a.raised_date_time, coalesce(a.log, h.log) as log, h.holder,
     coalesce(a.vessel_imo_number, s.vessel_imo_number) as vessel_imo_number,
-    b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id
+    b.booking_reference, b.customer, a.latitude, a.longitude, a.detail, a.condition_id,
+    a.acknowledged_by, a.acknowledged_date_time
 from raised a
 left join held h on h.source = a.source and h.alert_id = a.alert_id and h.nth = 1
 left join {{sites}} s on s.site = h.holder

@@ -44,6 +44,20 @@ def test_a_later_term_of_another_site_takes_the_log_away() -> None:
     assert holdings.state(LOG) is CustodyState.ELSEWHERE
 
 
+def test_whoever_waits_for_a_box_to_go_hears_of_a_log_that_is_passed_on_or_lost() -> None:
+    """``on_release`` is called for a log that this site grants, and for one that another site seizes."""
+    gone: list[str] = []
+    holdings = Holdings("tokyo", CustodyView(), gone.append)
+    holdings.hold(LOG, 3)
+    holdings.apply_grant(grant(4, "sydney"))
+    assert gone == [LOG]
+    holdings.apply_grant(grant(5, "singapore"))  # was not this site's any more
+    assert gone == [LOG]
+    holdings.hold(LOG, 6)
+    holdings.release(LOG)
+    assert gone == [LOG, LOG]
+
+
 def test_a_box_that_comes_back_is_incoming_again() -> None:
     """A box that comes back is incoming again."""
     holdings = Holdings("tokyo", CustodyView())

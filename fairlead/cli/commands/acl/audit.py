@@ -95,8 +95,9 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
         console.print(f"[bold]in feeds, records of {container}[/]")
         table = Table("customer", "feed", "at", "device times from", "to", box=None, pad_edge=False)
         for each in feeds.entitled:
-            movements = each.valid_from is None
-            times = ("any, at its port", "-") if movements else (_time(each.valid_from), _time(each.valid_to))
+            times = (_time(each.valid_from), _time(each.valid_to))
+            if each.valid_from is None:  # without a booking
+                times = ("any, at its port" if each.feed == "movements" else "any", "-")
             table.add_row(escape(each.customer), each.feed or "[dim]has none[/]", each.feed_at or "-", *times)
         console.print(table)
     elif not feeds.unknown:

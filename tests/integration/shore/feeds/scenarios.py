@@ -46,8 +46,8 @@ def hours(count: float) -> dt.datetime:
 
 @dataclass
 class World:
-    """The tables and feeds of one scenario. ``number`` makes its names unique; ``broken_after`` interrupts the next
-    delivery after so many records, before its batch counts as done."""
+    """The tables and feeds of one scenario. ``number`` makes its names unique; those of its containers begin with
+    ``owner``. ``broken_after`` interrupts the next delivery after so many records, before its batch counts as done."""
 
     number: int
     offsets: Counter[str]
@@ -56,9 +56,12 @@ class World:
     feeds: dict[str, list[Record]] = field(default_factory=lambda: defaultdict(list))
     changes: list[dict[str, Any]] = field(default_factory=list)
     broken_after: int | None = None
+    owner: str = "BIGU"
 
-    def reader(self, name: str, grain: Grain = "detailed", port: str | None = None) -> FeedReader:
-        found = FeedReader(self.customer(name), grain, port)
+    def reader(
+        self, name: str, grain: Grain = "detailed", port: str | None = None, owners: tuple[str, ...] = ()
+    ) -> FeedReader:
+        found = FeedReader(self.customer(name), grain, port, owners=owners)
         self.readers = [each for each in self.readers if each.customer != found.customer] + [found]
         return found
 
@@ -66,7 +69,7 @@ class World:
         return f"{name}-{self.number}"
 
     def box(self, index: int = 0) -> str:
-        return f"BIGU{self.number:05d}{index}"
+        return f"{self.owner}{self.number:05d}{index}"
 
     @property
     def ship(self) -> str:
@@ -213,7 +216,11 @@ def by_duck(
     changes: Sequence[Mapping[str, Any]] | None,
 ) -> list[dict[str, Any]]:
     """Return the rows that ``due`` must find, in the same order, computed by DuckDB."""
-    boxes = {row["equipment_reference"] for world in wanted for row in world.tables["booking_changes"]}
+    boxes = {
+        row["equipment_reference"]
+        for world in wanted
+        for row in (*world.tables["booking_changes"], *world.tables["alerts"])
+    }
     touched = [{"equipment_reference": box} for box in (*boxes, None)]
     if changes is not None:
         touched = []

@@ -370,6 +370,33 @@ def of_another_kind(first: tuple[Grain, str | None], second: tuple[Grain, str | 
     return play
 
 
+def an_owner_gets_the_alerts_about_its_boxes_and_nothing_else(world: World) -> Play:
+    """With a booking or without one; readings, custody and the alerts of other owners' boxes stay with others."""
+    world.owner = "OWNA"
+    world.reader("owner", "alerts", owners=("OWNA",))
+    world.reader("rival", "alerts", owners=("OWNB",))
+    world.reader("ducks")
+    world.happened("readings", 1)
+    world.happened("custody_entries", 1)
+    mine = [world.happened("alerts", at)["log_offset"] for at in (2, 9)]
+    world.booked(0, 5)
+    world.owner = "OWNC"
+    foreign = world.happened("alerts", 3)["log_offset"]
+    found = yield "batch"
+    assert offsets(found[world.customer("owner")]) == mine
+    assert not found[world.customer("rival")]
+    assert len(found[world.customer("ducks")]) == 3  # its booking covers one of the two alerts
+    later = world.happened("alerts", 4)["log_offset"]
+    world.reader("rival", "alerts", owners=("OWNB", "OWNC"))
+    found = yield "everything"
+    assert offsets(found[world.customer("rival")]) == [foreign, later]
+    assert not found[world.customer("owner")]
+    world.reader("owner", "alerts", owners=("OWNC",))
+    found = yield "everything"
+    assert offsets(found[world.customer("owner")], "retracts") == mine
+    assert offsets(found[world.customer("owner")]) == [foreign, later]
+
+
 def stands(world: World) -> list[tuple[str, str]]:
     """Return what a consumer has in the end: origins and contents, without the number of the revision."""
     found = []
@@ -400,6 +427,7 @@ def told_histories() -> dict[str, Scenario]:
         ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
         an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,
         a_port_authority_sees_nothing_of_a_booked_containers_readings,
+        an_owner_gets_the_alerts_about_its_boxes_and_nothing_else,
     )
     kinds = {f"{first} then {second}": of_another_kind(first, second) for first, second in combinations(KINDS, 2)}
     return {each.__name__.replace("_", " "): each for each in plain} | kinds

@@ -7,6 +7,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from edge.alerts.engine import AlertEngine
 from edge.alerts.operator import make_report, read_alerts
 from edge.alerts.service import AlertService
 from edge.holdings import Holdings
@@ -80,6 +81,16 @@ async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: C
         await make_report(cluster, topology(), NEIGHBOURS[0], "PRELIMINARY")
 
 
+async def test_of_a_box_that_falls_in_a_port_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:
+    """The report of lost containers is a ship's; for a port's alert the error says so."""
+    voyage = Voyage()
+    voyage.engine = AlertEngine("tokyo", ashore=True)
+    voyage.see(0, motion={"freeFallSeconds": 1.2, "peakG": 6.0, "tiltDegrees": 70.0, "immersed": True})
+    put(fake, "alerts.tokyo", *(encode(alert) for alert in voyage.said))
+    with pytest.raises(ConfigurationError, match="raised ashore, at tokyo"):
+        await make_report(cluster, topology(), BOX, "PRELIMINARY")
+
+
 def linked() -> Topology:
     """Return the samples' topology with a link that brings bookings aboard."""
     plain = topology()
@@ -105,7 +116,6 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
     for offset in (1, 2, 3):
         writers.strays.index.add(f"containers.{BOX}", offset, MessageId("d1", 1, offset))
     side = AlertService(linked(), "star", RaisedAlerts())
-    assert side.engine is not None
     side.engine.ship_reported(position(), 1)
     tails = TailReader(cluster)
     await side.catch_up(cluster, writers, Holdings("star", CustodyView()), tails)
@@ -116,11 +126,19 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
     assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")
 
 
-async def test_ashore_there_is_no_alert_engine() -> None:
-    """A port's bridge runs no alert engine."""
-    side = AlertService(topology(), "tokyo", RaisedAlerts())
-    assert side.engine is None and side.work() == {}
-    await side.catch_up(MagicMock(), MagicMock(), MagicMock(), MagicMock())
+async def test_a_port_has_an_alert_engine_that_knows_its_own_bookings(fake: FakeCluster, cluster: Cluster) -> None:
+    """A port's bridge watches its yard, and knows the bookings that were made at the port."""
+    put(fake, "bookings.tokyo", encode(booking(setpoint_temperature=2.0)))
+    writers, view = MagicMock(), CustodyView()
+    writers.strays.index = StrayIndex()
+    side = AlertService(topology(), "tokyo", RaisedAlerts("tokyo"))
+    await side.catch_up(cluster, writers, Holdings("tokyo", view), MagicMock())
+    assert side.engine.yard is not None
+    voyage = Voyage()
+    voyage.engine = side.engine
+    assert voyage.see(0, setpoints={"temperature": 4.0}) == []
+    [alert] = voyage.see(30 * 60, setpoints={"temperature": 4.0})
+    assert (alert.kind, alert.raised_at, alert.vessel_imo_number) == ("SETPOINT", "tokyo", None)
 
 
 async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_means() -> None:
@@ -132,7 +150,6 @@ async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_me
     writers.strays.index = StrayIndex()
     await side.catch_up(MagicMock(), writers, holdings, tails)
     voyage = Voyage()
-    assert side.engine is not None
     voyage.engine = side.engine
     [opened] = voyage.see(0, **FALL)
     holdings.release(f"containers.{BOX}")  # as the custody code calls it after each kind of grant

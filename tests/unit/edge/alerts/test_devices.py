@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edge.alerts.engine import AlertEngine, default_rules
 from edge.alerts.rules import devices
 from edge.messages import ReadingMessage
+from fairlead.names import container_check_digit
 from fairlead.records.alert import Alert
 from tests.fuzz.wayin import WayIn
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, message, ms
@@ -171,13 +172,25 @@ def test_device_ids_without_end_do_not_fill_the_memory(monkeypatch: pytest.Monke
     assert aboard.told() == [("DEVICE_MOVED", BOX, "OPENED")]
 
 
+def test_an_id_that_a_whole_yard_shares_costs_no_more_than_any_other() -> None:
+    """The rule looks at a few of the containers that share an id, not at all of them."""
+    rule = devices.DeviceMovedRule()
+    engine = AlertEngine("tokyo", [rule], ashore=True)
+    tens = [f"BIGU{nth:06d}" for nth in range(40)]
+    for turn in range(2):
+        for ten in tens:
+            seen = message(turn, turn * STEP, number=ten + container_check_digit(ten), name="gateway")
+            assert engine.judge_reading(seen, seen.log, ms(turn * STEP)) == []
+    assert {device: len(known) for device, known in rule._heard_in.items()} == {"gateway": 8}  # noqa: SLF001
+
+
 def test_a_clock_that_is_ahead_is_told_and_ends_when_it_is_right() -> None:
     """A device clock that is ahead raises an alert, which clears when the clock is right."""
     aboard = Aboard()
     aboard.hear("d")
     [opened] = aboard.hear("d", behind=-40 * MINUTE)
     assert (opened.kind, opened.state) == ("CLOCK", "OPENED")
-    assert opened.evidence[0].detail == "the device's clock is 40 min ahead of the ship's"
+    assert opened.evidence[0].detail == "the device's clock is 40 min ahead of the site's"
     assert opened.event_date_time == dt.datetime.fromtimestamp(ms(aboard.now) / 1000, dt.UTC)
     assert aboard.hear("d", behind=-41 * MINUTE) == []
     [ended] = aboard.hear("d", after=HOUR)

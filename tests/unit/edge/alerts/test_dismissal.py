@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.alerts.engine import AlertEngine
-from edge.alerts.operator import chosen, clear_body, newest_states, order_for
+from edge.alerts.operator import answer_body, chosen, newest_states, order_for
 from edge.alerts.state import is_by_hand, order_of
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.records import decoder, encode
@@ -190,6 +190,6 @@ def test_the_answer_for_programs_tells_whether_it_was_this_order() -> None:
     [opened] = voyage.see(0, **FALL)
     mine, other = (order_for(opened, why, dt.datetime.now(dt.UTC)) for why in ("mine", "another's"))
     [ended] = voyage.engine.dismiss(mine, ms(0))
-    assert clear_body(opened, mine, ended)["outcome"] == "cleared"
-    assert clear_body(opened, other, ended)["outcome"] == "over"
-    assert clear_body(opened, mine, None)["outcome"] == "not done"
+    assert answer_body(opened, mine, ended)["outcome"] == "cleared"
+    assert answer_body(opened, other, ended)["outcome"] == "over"
+    assert answer_body(opened, mine, None)["outcome"] == "not done"

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from edge.alerts.engine import AlertEngine
+from edge.alerts.operator import order_for
 from edge.alerts.roll_call_service import RollCallService
 from edge.alerts.state import is_by_hand
 from edge.alerts.thresholds import default_thresholds
@@ -239,6 +240,23 @@ def test_a_person_ends_the_alert_and_a_restart_does_not_raise_it_again() -> None
     ship.restart()
     ship.sail(6 * HOUR, 12 * HOUR)
     assert ship.missed == [("OPENED", BOX), ("CLEARED", BOX)]
+
+
+def test_an_acknowledged_alert_says_so_until_its_end() -> None:
+    ship = Ship()
+    ship.depart()
+    ship.dead = {BOX}
+    ship.sail(MINUTE, 5 * HOUR)
+    [opened] = ship.alerts.raised()
+    order = order_for(opened, "the mate looks", NOW, acknowledge=True)
+    for _ in range(2):
+        ship.service.apply_order("fairlead.alerts", Record(0, 0, b"", encode(order), ()), False)
+    [_, seen] = ship.alerts.raised()
+    assert (seen.state, seen.revision, seen.acknowledged_by) == ("UPDATED", 1, order.ordered_by)
+    clear = order_for(seen, "seen on deck", NOW)
+    ship.service.apply_order("fairlead.alerts", Record(1, 0, b"", encode(clear), ()), False)
+    [_, _, ended] = ship.alerts.raised()
+    assert (ended.state, ended.revision, ended.acknowledged_by) == ("CLEARED", 2, order.ordered_by)
 
 
 def test_events_of_other_ships_and_of_boxes_change_nothing() -> None:

@@ -24,16 +24,17 @@ from tests.unit.edge.samples import BOX, BOX_LOG, IMO, NOW, device, reading, rea
 ALERTS = decoder(Alert)
 POSITION = f"fairlead/v1/ships/{IMO}/position"
 LOCATION = f"ships.{IMO}.location"
+IN_WATER: dict[str, Any] = {"motion": {"freeFallSeconds": 1.2, "peakG": 6.0, "tiltDegrees": 70.0, "immersed": True}}
 
 
-def parts() -> tuple[MessageRouter, Any]:
+def parts(*, ashore: bool = False) -> tuple[MessageRouter, Any]:
     writers = MagicMock()
     writers.alerts = RaisedAlerts()
     writers.strays.log = "strays.star"
     writers.ship = {LOCATION: MagicMock()}
     writers.box.return_value.may_append.return_value = True
     writers.metrics = Metrics()
-    engine = AlertEngine("star")
+    engine = AlertEngine("star", ashore=ashore)
     router = MessageRouter(
         Classifier(topology(), "star"),
         writers,
@@ -92,3 +93,15 @@ def test_a_reading_without_a_finding_raises_nothing() -> None:
     router, writers = parts()
     router.route_message(Delivery(readings_topic(BOX), reading(0, **TILT), False, None))
     assert alerts(writers) == []
+
+
+def test_a_yard_watches_only_boxes_in_its_care() -> None:
+    """A reading ashore is judged only if the ledgers give the box to the site; it is stored in any case."""
+    router, writers = parts(ashore=True)
+    router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
+    assert [alert.kind for alert in alerts(writers)] == ["OVERBOARD"]
+    router, writers = parts(ashore=True)
+    writers.box.return_value.is_given.return_value = False
+    router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
+    assert alerts(writers) == []
+    writers.box.return_value.enqueue.assert_called_once()

@@ -9,7 +9,7 @@ import yaml
 from edge.alerts.thresholds import DEFAULTS, default_thresholds, load_thresholds
 from fairlead.errors import ConfigurationError
 from simulators.fleet.commodities import COMMODITIES
-from tests.unit.edge.alerts.detecting import MINUTE, Voyage
+from tests.unit.edge.alerts.detecting import MINUTE, Voyage, booking
 
 
 def written(tmp_path: Path, body: str) -> Path:
@@ -21,7 +21,8 @@ def written(tmp_path: Path, body: str) -> Path:
 def test_every_default_group_names_its_source() -> None:
     """Every default group of thresholds names its source."""
     body = yaml.safe_load(DEFAULTS.read_text())
-    groups = [*body["default"].items(), *(item for each in body["commodities"].values() for item in each.items())]
+    sets = [body["default"], body["ashore"]["default"], *body["commodities"].values()]
+    groups = [item for each in sets for item in each.items()]
     assert [name for name, group in groups if not group.get("source")] == []
 
 
@@ -45,6 +46,52 @@ def test_a_user_s_values_lie_over_the_defaults_value_by_value(tmp_path: Path) ->
     assert mine.of("frozen-fish").temperature == usual.of("frozen-fish").temperature
 
 
+def test_thresholds_differ_by_stream_commodity_customer_and_ashore(tmp_path: Path) -> None:
+    """The more specific set overrides the others; what is set for yards counts in yards only."""
+    mine = load_thresholds(
+        written(
+            tmp_path,
+            """
+            streams: {yellow: {power: {dwell: 5m}, silence: {at_least: 2h}}}
+            commodities: {toy-ducks: {power: {dwell: 6m}}}
+            customers: {ducks: {power: {dwell: 7m}}}
+            ashore:
+              default: {silence: {at_least: 3h}}
+              streams: {yellow: {silence: {at_least: 4h}}}
+              customers: {ducks: {power: {dwell: 8m}}}
+            """,
+        )
+    )
+
+    def dwell(*of: str | None, ashore: bool = False) -> float:
+        stream, commodity, customer = of
+        return mine.of(commodity, stream=stream, customer=customer, ashore=ashore).power.dwell / 60_000
+
+    assert [dwell(None, None, None), dwell("yellow", None, None)] == [30, 5]
+    assert [dwell("yellow", "Toy Ducks", None), dwell("yellow", "toy-ducks", "ducks")] == [6, 7]
+    assert [dwell("yellow", None, "others"), dwell(None, None, "ducks", ashore=True)] == [5, 8]
+    assert dwell(None, None, None, ashore=True) == default_thresholds().of(None, ashore=True).power.dwell / 60_000
+    hours = [
+        mine.of(None, stream=stream, ashore=ashore).silence.at_least / 3_600_000
+        for stream, ashore in ((None, False), ("yellow", False), (None, True), ("yellow", True))
+    ]
+    assert hours == [1, 2, 3, 4]
+    assert mine.known["streams"] == ["yellow"] and mine.known["customers"] == ["ducks"]
+
+
+def test_the_engine_goes_by_the_stream_and_the_customer_of_a_box(tmp_path: Path) -> None:
+    """A booking changes the thresholds of the box that it is about."""
+    body = "streams: {containers: {power: {dwell: 10m}}}\ncustomers: {ducks: {power: {dwell: 20m}}}"
+    off: dict[str, Any] = {"setpoints": {"temperature": 4.0}, "isPowered": False}
+    voyage = Voyage(thresholds=load_thresholds(written(tmp_path, body)))
+    voyage.see(0, **off)
+    assert [alert.kind for alert in voyage.see(10 * MINUTE, **off)] == ["POWER_LOST"]
+    voyage = Voyage(thresholds=load_thresholds(written(tmp_path, body)))
+    voyage.engine.booked(booking())
+    assert voyage.every(10 * MINUTE, 10 * MINUTE, **off) == []
+    assert [alert.kind for alert in voyage.see(20 * MINUTE, **off)] == ["POWER_LOST"]
+
+
 def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert load_thresholds(written(tmp_path, "")).default == default_thresholds().default
 
@@ -62,6 +109,12 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("commodities: {fish: {temperature: {maximum: cold}}}", "commodities.fish.temperature.maximum"),
         ("commodities: {fish: 4}", "commodities.fish"),
         ("commodities: [fish]", "commodities"),
+        ("streams: {yellow: {power: {dwell: soon}}}", "streams.yellow.power.dwell"),
+        ("customers: {ducks: 4}", "customers.ducks"),
+        ("ashore: {powr: {}}", "ashore.powr"),
+        ("ashore: {default: {power: {dwell: soon}}}", "ashore.default.power.dwell"),
+        ("ashore: {customers: {ducks: {door: {dwel: 5m}}}}", "ashore.customers.ducks.door.dwel"),
+        ("ashore: 5m", "ashore"),
         ("standard: {}", "standard"),
         ("- 1", "mapping"),
         ("default: {", "YAML"),

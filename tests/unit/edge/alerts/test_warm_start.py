@@ -119,6 +119,26 @@ async def test_an_alert_whose_reading_alone_was_stored_is_raised_from_the_log() 
     assert (alert.kind, alert.causes[0].log) == ("OVERBOARD", BOX_LOG)
 
 
+async def test_what_happened_before_the_site_had_the_box_is_not_judged_again() -> None:
+    """A condition of the time at another site begins anew at this one, after a restart as without one."""
+    before = [new_record(n, n * 30 * MINUTE, **OFF) for n in range(4)]
+    taken_over = marker_record(b"{}", timestamp_ms=ms(100 * MINUTE))
+    here = [new_record(n, n * 30 * MINUTE, **OFF) for n in (4, 5)]
+    engine, found = started(), writers()
+    logs = Logs(**{BOX_LOG: [*before, taken_over, *here]})
+    await recall_readings(engine, found, holdings(BOX_LOG), logs)  # type: ignore[arg-type]
+    [alert] = put(found)
+    assert alert.alert_id == f"POWER_LOST.{BOX}.d1.1.4"
+
+
+async def test_a_yard_recalls_no_strays_of_other_sites_boxes() -> None:
+    """A port's engine does not take up readings of a box that another site has."""
+    strays = [records.stray(OTHER_LOG, new_record(n, n * 30 * MINUTE, number=OTHER, **OFF)) for n in range(3)]
+    engine, found = AlertEngine("star", ashore=True), writers({OTHER_LOG: [0, 1, 2]}, end=3)
+    await recall_readings(engine, found, holdings(BOX_LOG), Logs(**{STRAYS: strays, BOX_LOG: []}))  # type: ignore[arg-type]
+    assert put(found) == [] and not engine.ship.aboard
+
+
 async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> None:
     """Readings that wait for custody are read after the log, and only those that are not in it yet."""
     strays = [

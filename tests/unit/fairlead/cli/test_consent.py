@@ -27,6 +27,7 @@ LINK = ["tokyo->singapore", "--topic", "orders.europe"]
 CHANGING = {
     "down": ["--purge"],
     "bridge replay": ["--site", "tokyo"],
+    "alert ack": [BOX, "--site", "tokyo"],
     "alert clear": [BOX, "--site", "tokyo", "--reason", "why"],
     **{f"link {verb}": LINK for verb in ("pause", "resume", "promote", "failover", "reverse", "restore")},
     "link resolve": ["orders.europe", "--site", "tokyo"],

@@ -40,6 +40,7 @@ def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([*REPLAY, "--site", "tokyo", "--until", "2026-09-01T25:00"], ExitCode.USAGE, "this is no time"),
         (["alert", "list", *ON_SHIP], ExitCode.UNAVAILABLE, "does not run"),
         (["alert", "report", "BIGU1000005", *ON_SHIP], ExitCode.UNAVAILABLE, "does not run"),
+        (["alert", "ack", "X", "--yes", *ON_SHIP], ExitCode.UNAVAILABLE, "does not run"),
         (["alert", "clear", "X", "--reason", "y", "--yes", *ON_SHIP], ExitCode.UNAVAILABLE, "does not run"),
         (["alert", "report", "X", "--type", "last"], ExitCode.CONFIG, "follow-up"),
         (["replicate"], ExitCode.CONFIG, "--site SITE, or --all"),

@@ -22,6 +22,17 @@ def test_a_port_authority_needs_no_booking(tmp_path: Path) -> None:
     assert found.bookings == () and "nobody here knows the bookings" in found.unknown
 
 
+def test_an_owner_with_a_feed_of_alerts_has_those_of_its_boxes_only(tmp_path: Path) -> None:
+    big_blue = load("big-blue")
+    customers = {
+        name: Customer(feed_at="los-angeles", feed="alerts", owners=(owner,))
+        for name, owner in (("owner", BOX[:4]), ("rival", "REDU"))
+    }
+    topology = big_blue.model_copy(update={"customers": {"ducks": big_blue.customers["ducks"], **customers}})
+    found = feeds_of_container(topology, tmp_path, BOX)
+    assert found.entitled == (FeedEntitlement("owner", "alerts", "los-angeles", None, None),)
+
+
 def test_a_cancelled_booking_entitles_at_the_times_that_are_left(tmp_path: Path) -> None:
     fill(
         tmp_path,

@@ -57,7 +57,10 @@ def test_the_ship_with_boxes_for_here_is_coming(tokyo: PortReport) -> None:
 def test_boxes_for_here_come_first_and_of_these_those_in_trouble(tokyo: PortReport) -> None:
     boxes = {box.equipment_reference: box for box in tokyo.arriving[0].boxes}
     assert list(boxes) == [WARM, FROZEN, WRONG]
-    assert boxes[WARM].concerns == ("open alerts: DOOR_OPEN (WARNING)", "out of band once, 3 h 45 min")
+    assert boxes[WARM].concerns == (
+        "open alerts: DOOR_OPEN (WARNING), acknowledged by anna",
+        "out of band once, 3 h 45 min",
+    )
     assert boxes[WRONG].concerns == ("set to 5.0, agreed 2.0",)
     assert boxes[FROZEN].concerns == ()
     assert tokyo.arriving[0].concerning == 2
