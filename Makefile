@@ -55,7 +55,7 @@ bench: $(READY) ## the figures; also as JSON in build/bench
 bench-replication: $(READY) ## the replicator beside MirrorMaker 2, in one run (about 30 minutes)
 	$(BIN)/python -m benchmarks.replication
 
-bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, and the ledgers of 100,000 logs (about 10 minutes)
+bench-custody: $(READY) ## port calls of 1,000 to 10,000 boxes, ledgers of 100,000 logs, the seizure of 20,000 (about 25 minutes)
 	$(BIN)/python -m benchmarks.custody
 
 bench-edge: $(READY) ## the way in at 20,000 logs, catching up, detection, the simulator, in one run (about 15 minutes)

@@ -16,6 +16,7 @@ from typing import Any
 from edge.custody.operator.execute import WAIT, CustodyRun, LedgerAccess, open_ledgers
 from edge.custody.operator.execute import carry_out as carry_out_order
 from edge.custody.operator.plan import CustodyRequest, build, look_at_seizure, nobody_answers
+from edge.custody.operator.takeover import sites_ashore
 from fairlead.custody.history import Chain, chains
 from fairlead.custody.ledger import Ledgers, Told
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
@@ -99,7 +100,7 @@ def check_request(topology: Topology, ship: str, at: str | None, reason: str) ->
         )
     if not reason.strip():
         raise RefusedError("a seizure needs a reason", hint="--reason 'stolen in Sydney', for example", site=ship)
-    if at is not None and at not in (ashore := _ashore(topology)):
+    if at is not None and at not in (ashore := sites_ashore(topology)):
         raise UnknownNameError("site ashore that can hold a log", at, ashore)
 
 
@@ -152,17 +153,12 @@ def carry_out(
     return result
 
 
-def _ashore(topology: Topology) -> list[str]:
-    other = (SiteKind.SHIP, SiteKind.CUSTOMER)
-    return [name for name, site in topology.sites.items() if site.kind not in other]
-
-
 async def _entries(context: Context) -> list[LedgerEntry]:
     """Return the trusted entries of all sites ashore that answer; any site may know boxes that the others do not."""
     topology, told = context.topology, dict[tuple[str, int], Told]()
     away: tuple[str, FairleadError] | None = None
     async with _open_ledgers(context) as access:
-        for site in (ashore := _ashore(topology)):
+        for site in (ashore := sites_ashore(topology)):
             try:
                 found = await access.ledgers(site)
             except FairleadError as error:
@@ -180,7 +176,7 @@ def _open_ledgers(context: Context) -> AbstractAsyncContextManager[LedgerAccess]
 
 def _last_holder_ashore(topology: Topology, chain: Chain) -> str | None:
     """Return the site ashore that held a log last, which therefore has a copy."""
-    ashore = _ashore(topology)
+    ashore = sites_ashore(topology)
     before = (site for each in reversed(chain.standing) for site in (each.holder, each.from_site))
     return next((site for site in before if site in ashore), None)
 

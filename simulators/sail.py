@@ -9,8 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
+from fairlead.local.sites import LocalSites
 from fairlead.plan import Tell, silent
 from fairlead.records.alert import Alert
 from simulators.report.assemble import assemble
@@ -81,8 +83,17 @@ async def sail_watched(
                     on_progress=progressed,
                     on_published=listeners.on_published,
                     on_alert=listeners.on_alert,
+                    end_site=None if settings.elsewhere else partial(_end_site, context),
                 )
             )
+
+
+def _end_site(context: Context, site: str) -> None:
+    """Kill every process of a local site: nobody has the time to end anything on a ship that sinks."""
+    sites = LocalSites(context.folder)
+    sites.kill(site, "mqtt")
+    for broker in sites.status()[site].brokers:
+        sites.kill(site, broker=broker)
 
 
 def make_report(
@@ -96,7 +107,11 @@ def make_report(
     topology, resolver, folder = context.topology, context.resolver, context.folder
 
     def settle() -> None:
-        asyncio.run(wait_until_settled(topology, resolver, folder, patience=settings.patience, check=services.check))
+        asyncio.run(
+            wait_until_settled(
+                topology, resolver, folder, patience=settings.patience, check=services.check, sunk=sailed.sunk
+            )
+        )
 
     with timed(services.phases, "last replication"):
         tell("waiting for the last records to reach every site")

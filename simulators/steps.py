@@ -131,7 +131,24 @@ class LinkChange:
     up: bool
 
 
-Step = Publish | VoyageBarrier | LinkChange
+@dataclass(frozen=True, slots=True)
+class ShipSinks:
+    """A ship is lost: everything of its site ends for good."""
+
+    sim_time: dt.datetime
+    ship: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShipSeized:
+    """A port takes over every log that a lost ship holds."""
+
+    sim_time: dt.datetime
+    ship: str
+    port: str
+
+
+Step = Publish | VoyageBarrier | LinkChange | ShipSinks | ShipSeized
 
 
 def readings_topic(number: str) -> str:

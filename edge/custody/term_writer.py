@@ -47,7 +47,7 @@ from fairlead.kafka.convention import is_marker
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UnreadableRecords, broker_error
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
-from fairlead.kafka.protocol.types import TP, FetchedPartition
+from fairlead.kafka.protocol.types import TP, FetchedPartition, LogPosition
 from fairlead.records import UNREADABLE, decoder, headers
 from fairlead.records.custody import Marker
 
@@ -104,9 +104,11 @@ class TermWriter:
         self._creating: Batcher[str, FairleadError | None] = Batcher(self._create_many, moment=0.05)
         self.uncreated: dict[str, Uncreated] = {}  # logs whose last attempt at creation failed
         self._reading: Batcher[str, None] = Batcher(self._read_all)
+        self._renewing: Batcher[TP, LogPosition | FairleadError | None] = Batcher(kafka.appender.renew_all)
 
     async def close(self) -> None:
         await self._reading.close()
+        await self._renewing.close()
         await self._creating.close()
         await self._markers.close()
 
@@ -125,7 +127,7 @@ class TermWriter:
             case ReadLedgers():
                 return await self._reading.ask(_LEDGERS)
             case ReadPosition(log, anew):
-                return await (self._kafka.appender.renew(TP(log)) if anew else self._kafka.appender.position(TP(log)))
+                return await (self._position_anew(log) if anew else self._kafka.appender.position(TP(log)))
             case AdoptTerm(log, term):
                 return await self._kafka.appender.adopt(TP(log), term=term)
             case AppendMarker(marker, expected_end, hold):
@@ -158,6 +160,13 @@ class TermWriter:
                 return await self._keep_tail(log, start, end)
             case StoreStrays() | RememberLogs() | CopyStrays() | FindStrays():
                 raise TypeError(f"{type(action).__name__} is an action of draining, see edge.custody.drain")
+
+    async def _position_anew(self, log: str) -> LogPosition | None:
+        """Look at the end of a log; looks at the same time share requests."""
+        found = await self._renewing.ask(TP(log))
+        if isinstance(found, FairleadError):
+            raise found
+        return found
 
     async def _keep_tail(self, log: str, start: int, end: int) -> KeptTail:
         kept, strays = 0, self._writers.strays
@@ -216,6 +225,7 @@ class Markers:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._batcher: Batcher[tuple[str, int], bytes] = Batcher(self._fetch)
+        self._finder: Batcher[tuple[str, int], bytes | FairleadError | None] = Batcher(self._find)
 
     async def batch(self, topic: str, offset: int) -> bytes:
         """Return the batch that begins at ``offset``, which must be stored; wait until it can be read."""
@@ -224,21 +234,40 @@ class Markers:
     async def find(self, topic: str, offset: int) -> bytes | None:
         """Return the batch that begins at ``offset``; None when no batch begins there (any more)."""
 
-        async def fetch() -> FetchedPartition:
-            return (await self._cluster.fetch({TP(topic): offset}, partition_max_bytes=64 * 1024))[TP(topic)]
-
-        answer = await retry_transient(fetch, "reading a marker")
-        if answer.error_code == OFFSET_OUT_OF_RANGE:
-            return None
-        if answer.error_code:
-            raise broker_error(answer.error_code, TP(topic))
-        for view in split(answer.records):
-            if view.header.base_offset == offset:
-                return bytes(answer.records[view.start : view.stop])
-        return None
+        found = await self._finder.ask((topic, offset))
+        if isinstance(found, FairleadError):
+            raise found
+        return found
 
     async def close(self) -> None:
         await self._batcher.close()
+        await self._finder.close()
+
+    async def _find(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes | FairleadError | None]:
+        """Fetch the batches that begin at these offsets; None for those that do not exist, an error for its log."""
+        once = dict(wanted)
+        left = dict(once)
+        found: dict[tuple[str, int], bytes | FairleadError | None] = dict.fromkeys(wanted)
+
+        async def fetch() -> dict[TP, FetchedPartition]:
+            positions = {TP(topic): offset for topic, offset in left.items()}
+            return await self._cluster.fetch(positions, max_wait_ms=0, partition_max_bytes=64 * 1024)
+
+        while left:
+            answers = await retry_transient(fetch, "reading markers")
+            answered = {tp.topic for tp, part in answers.items() if part.error_code or len(part.records)}
+            for topic in answered & left.keys():
+                part, offset = answers[TP(topic)], left.pop(topic)
+                if part.error_code and part.error_code != OFFSET_OUT_OF_RANGE:
+                    found[topic, offset] = broker_error(part.error_code, TP(topic))
+                for view in split(part.records):
+                    if view.header.base_offset == offset:
+                        found[topic, offset] = bytes(part.records[view.start : view.stop])
+                        break
+            if not answered:
+                break  # a full answer leaves out logs, but never the first one: no other log has such a record
+        twice = [pair for pair in wanted if once[pair[0]] != pair[1]]  # other offsets of the same logs
+        return {**found, **await self._find(twice)} if twice else found
 
     async def _fetch(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
         """Fetch the batches that begin at these offsets, again and again until all are there."""

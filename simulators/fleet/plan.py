@@ -44,6 +44,24 @@ class PlannedMove:
     stowage: str | None = None
 
 
+class PlannedLanding(NamedTuple):
+    """When and where a box of a lost ship comes ashore."""
+
+    time: dt.datetime
+    site: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLoss:
+    """A ship that sinks: when, where it was berthed last, and which port takes over its logs when."""
+
+    ship: str
+    time: dt.datetime
+    left: CallTimes
+    seized_at: str
+    seized: dt.datetime
+
+
 @dataclass(slots=True)
 class PlannedBox:
     """One container and its journey. Only the planner changes it."""
@@ -61,6 +79,8 @@ class PlannedBox:
     moves: list[PlannedMove] = field(default_factory=list)
     released: dt.datetime | None = None
     falls: dt.datetime | None = None
+    sinks: dt.datetime | None = None  # its ship is lost
+    landed: PlannedLanding | None = None  # it was found afterwards
     outages: list[Span] = field(default_factory=list)  # the plug is out, or the yard has no power
     failures: list[Span] = field(default_factory=list)  # the machinery does not cool
     doors: list[Span] = field(default_factory=list)  # the doors stand open
@@ -148,16 +168,18 @@ class VoyagePlan:
     works: tuple[CallWork, ...]
     ends: dt.datetime
     others: tuple[OtherMove, ...] = ()
+    losses: tuple[PlannedLoss, ...] = ()
 
     @property
     def starts(self) -> dt.datetime:
         return self.scenario.start
 
     def chart_box(self) -> PlannedBox:
-        """Return the box for a report's chart: a customer's, not one that falls, with the longest journey."""
+        """Return the box for a report's chart: a customer's, not one that falls or sinks, with the longest journey."""
 
         def rank(box: PlannedBox) -> tuple[bool, bool, dt.timedelta, int]:
-            return box.lot.customer is not None, box.falls is None, box.moves[-1].time - box.moves[0].time, -box.index
+            whole = box.falls is None and box.sinks is None
+            return box.lot.customer is not None, whole, box.moves[-1].time - box.moves[0].time, -box.index
 
         return max(self.boxes, key=rank)
 
@@ -192,6 +214,8 @@ def _changes(box: PlannedBox) -> Iterator[PowerChange]:
         unplugged.append((move.time - before * MINUTE, move.time + after * MINUTE))
     if box.falls:
         unplugged.append((box.falls, NEVER))
+    if box.sinks:
+        unplugged.append((box.sinks, box.landed.time + HOUR if box.landed else NEVER))
     set_wrong = [span for span, _ in box.setpoints]
     for time in sorted({time for span in (*unplugged, *box.failures, *box.doors, *set_wrong) for time in span}):
         yield PowerChange(

@@ -28,6 +28,8 @@ from simulators.fleet.plan import (
     CallWork,
     OtherMove,
     PlannedBox,
+    PlannedLanding,
+    PlannedLoss,
     PlannedMove,
     VoyagePlan,
 )
@@ -41,6 +43,7 @@ from simulators.fleet.scenario import (
     ReeferFault,
     Scenario,
     SetpointFault,
+    ShipLoss,
     SilenceFault,
     YardDropFault,
     YardFault,
@@ -69,6 +72,10 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
         starts = plan.starts + blackout.starts
         for box in plan.boxes:
             box.outages.extend(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
+    losses = tuple(_sink(loss, plan, rng) for loss in scenario.lost_ships)
+    sunk = {loss.ship: loss.time for loss in losses}
+    works = tuple(work for work in plan.works if work.ship not in sunk or work.call.arrives < sunk[work.ship])
+    plan = replace(plan, works=works, losses=losses)
     stow(plan.boxes)
     ends = _end_of(plan)
     others = sorted(move for move in _other_moves(scenario, topology, seed) if plan.starts <= move.time < ends)
@@ -111,6 +118,42 @@ def _fall(box: PlannedBox, time: dt.datetime) -> None:
     box.moves = [move for move in box.moves if move.time < time]
     box.released = None
     box.doors.clear()
+
+
+def _sink(loss: ShipLoss, plan: VoyagePlan, rng: random.Random) -> PlannedLoss:
+    """Let a ship sink with the boxes aboard; those that are recovered leave through the gate of the port they come to.
+
+    Raises:
+        ConfigurationError: it is not at sea then, it would load boxes afterwards, or too few boxes are aboard.
+    """
+    table = plan.timetables[loss.ship]
+    arrival = next(call for call in table.calls[1:] if call.port == loss.before)
+    left, time = table.calls[arrival.number - 1], arrival.comes - loss.by
+    aboard = [box for box in plan.boxes if box.falls is None and box.holder(time) == loss.ship]
+    later = [
+        box
+        for box in plan.boxes
+        if box not in aboard and any(move.time > time and loss.ship in (move.site, move.to) for move in box.moves)
+    ]
+    if time < left.departs or later or len(aboard) < loss.recovered:
+        raise ConfigurationError(
+            f"{loss.ship} cannot sink {loss.by} before {loss.before}: it leaves {left.port} "
+            f"{arrival.comes - left.departs} before; {len(aboard)} boxes are aboard, and {loss.recovered} of them are "
+            f"to be recovered; {len(later)} boxes are to go aboard afterwards",
+            hint="choose 'by' and 'recovered' that fit, and no cargo for its later calls",
+        )
+    landed = time + loss.landed_after
+    unlocode = str(plan.topology.sites[loss.seized_at].unlocode)
+    rng.shuffle(aboard)
+    for nth, box in enumerate(aboard):
+        box.sinks, box.released = time, None
+        box.moves = [move for move in box.moves if move.time < time]
+        box.doors.clear()
+        if nth < loss.recovered:
+            box.landed = PlannedLanding((landed + nth * CRANE_CYCLE).replace(microsecond=0), loss.seized_at)
+            leaves = box.landed.time + max(box.lot.gate_out_after, 12 * HOUR)
+            box.moves.append(PlannedMove(leaves, "GTOT", loss.seized_at, None, unlocode))
+    return PlannedLoss(loss.ship, time, left, loss.seized_at, time + loss.seized_after)
 
 
 def _apply(fault: AtSea, table: Timetable, boxes: Iterable[PlannedBox], rng: random.Random) -> None:
@@ -207,10 +250,14 @@ def _other_moves(scenario: Scenario, topology: Topology, seed: int) -> Iterator[
 def _end_of(plan: VoyagePlan) -> dt.datetime:
     """Return the end of the voyage: one reading interval after the last move or call."""
     moves = [move.time for box in plan.boxes for move in box.moves]
+    sunk = {loss.ship: loss.time for loss in plan.losses}
     calls = [
-        call.works_until if call.last else call.departs for table in plan.timetables.values() for call in table.calls
+        call.works_until if call.last else call.departs
+        for table in plan.timetables.values()
+        for call in table.calls
+        if table.ship not in sunk or call.arrives < sunk[table.ship]
     ]
-    return max(*moves, *calls) + plan.scenario.reading_interval
+    return max(*moves, *calls, *(loss.seized for loss in plan.losses)) + plan.scenario.reading_interval
 
 
 def _boxes(scenario: Scenario, topology: Topology, rng: random.Random) -> list[PlannedBox]:
@@ -484,5 +531,14 @@ def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
             yield f"{where}: owner {visit.owner!r} has a stream in the topology; its boxes belong in cargo"
         if (own := topology.ship_with(visit.imo)) is not None:
             yield f"{where}: {visit.imo} is the topology's own ship {own}; its calls belong in ships"
+    for i, loss in enumerate(scenario.lost_ships):
+        where = f"lost_ships[{i}]"
+        yield from unknown(where, "ship of the scenario", loss.ship, set(scenario.ships))
+        yield from unknown(f"{where}.seized_at", "port", loss.seized_at, ports)
+        sinking = scenario.ships.get(loss.ship)
+        if sinking and loss.before not in [call.port for call in sinking.calls[1:]]:
+            yield f"{where}: {loss.ship} never arrives at {loss.before} from sea"
+        if loss.ship in [other.ship for other in scenario.lost_ships[:i]]:
+            yield f"{where}: {loss.ship} sinks once only"
     for i, storm in enumerate(scenario.storms):
         yield from unknown(f"storms[{i}]", "port", storm.near, ports)

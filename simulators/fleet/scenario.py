@@ -130,6 +130,31 @@ class Closure(Model):
     why: str = ""
 
 
+class ShipLoss(Model):
+    """A ship sinks at sea, ``by`` before it reaches the port ``before``: its site ends for good, and its boxes with it.
+
+    Args:
+        seized_at: The port that takes over the logs of its boxes.
+        seized_after: How long after the loss.
+        recovered: Boxes that float and are landed at ``seized_at``, where they report again.
+        landed_after: How long after the loss.
+    """
+
+    ship: SiteName
+    before: SiteName
+    by: PositiveDuration
+    seized_at: SiteName
+    seized_after: PositiveDuration
+    recovered: int = Field(default=0, ge=0)
+    landed_after: PositiveDuration = dt.timedelta(days=5)
+
+    @model_validator(mode="after")
+    def _check_times(self) -> ShipLoss:
+        if self.recovered and self.landed_after <= self.seized_after:
+            raise ValueError("landed_after must be later than seized_after: the port has the logs when boxes come")
+        return self
+
+
 class Blackout(Model):
     """The yard of a port has no power for its reefers."""
 
@@ -195,6 +220,8 @@ FIGURES = {
     "failed": "boxes whose machinery stops cooling",
     "doors_open": "boxes whose doors stand open at sea",
     "wrong_setpoint": "boxes with another set point than booked",
+    "sunk": "boxes that are aboard a ship when it sinks",
+    "landed": "of these, boxes that are found and landed",
     "silent": "boxes that are not heard for a while",
     "other_lines": "boxes of other lines that ports see",
     "days": "days from start to end",
@@ -339,6 +366,7 @@ class Scenario(Model):
     faults: tuple[AnyFault, ...] = ()
     links: tuple[LinkTrouble, ...] = ()
     closures: tuple[Closure, ...] = ()
+    lost_ships: tuple[ShipLoss, ...] = ()
     blackouts: tuple[Blackout, ...] = ()
     storms: tuple[StormAt, ...] = ()
     other_calls: tuple[OtherCall, ...] = ()
@@ -405,4 +433,7 @@ class Scenario(Model):
         faults = tuple(
             fault.model_copy(update={"containers": min(fault.containers, count[fault.lot])}) for fault in self.faults
         )
-        return self.model_copy(update={"cargo": cargo, "faults": faults})
+        lost = tuple(
+            loss.model_copy(update={"recovered": loss.recovered * containers // total}) for loss in self.lost_ships
+        )
+        return self.model_copy(update={"cargo": cargo, "faults": faults, "lost_ships": lost})

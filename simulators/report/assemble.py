@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,11 @@ from fairlead.records.ship import RollCall
 from replication.audit import compare
 from shore.read import table
 from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
-from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report
+from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report, ShipLossFigures
 from simulators.report.roll_calls import roll_call_figures
 from simulators.report.yard import judge_yards
 from simulators.steps import ReadingId
+from simulators.voyage.losses import Takeover
 from simulators.voyage.run import Sailed, alert_seconds
 from simulators.voyage.waiting import container_logs, reported_links
 from topologies.endpoints import EndpointResolver
@@ -74,11 +75,12 @@ async def assemble(
             await _roll_calls(cluster),
             {"": alerts} | {code: await _alerts(await clusters.at(port)) for code, port in _ports(topology).items()},
         )
-    counted = count_readings(set(truth.published), stored)
+    sunk = {one for readings in truth.aboard_only.values() for one in readings if one not in stored}
+    counted = count_readings(set(truth.published) - sunk, stored)
     tell("comparing the sites' logs")
-    compared, differing = await _audit(topology, resolver)
+    compared, differing = await _audit(topology, resolver, sailed.sunk)
     tell("asking the customers")
-    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed)
+    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, sunk)
     overboard = {loss.container for loss in truth.losses}
     alerted = {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
     return Report(
@@ -108,12 +110,13 @@ async def assemble(
         alert_seconds=alert_seconds(sailed, topology),
         roll_calls=roll_calls,
         customers=customers,
-        links=link_figures(topology, folder),
+        links=link_figures(topology, folder, sailed.sunk),
         cuts=tuple(
             CutFigures(between=cut.between, starts=cut.starts, ends=cut.ends, seconds=round(cut.seconds, 1))
             for cut in sailed.cuts
         ),
         arrivals=sailed.arrivals,
+        ship_losses=tuple(_ship_loss(sailed, takeover, stored) for takeover in sailed.takeovers),
         seconds={
             **seconds,
             "of that waiting for the sites": round(sailed.played.seconds_waited, 1),
@@ -121,6 +124,25 @@ async def assemble(
         },
         versions={name: importlib.metadata.version(name) for name in ("fairlead", "pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
+    )
+
+
+def _ship_loss(sailed: Sailed, takeover: Takeover, stored: Counter[ReadingId]) -> ShipLossFigures:
+    loss = next(each for each in sailed.plan.losses if each.ship == takeover.ship)
+    boxes = [box for box in sailed.plan.boxes if box.sinks == loss.time and box.log in takeover.logs]
+    numbers = {box.number for box in boxes}
+    lost = Counter(one.container for one in sailed.truth.aboard_only[loss.ship] if one not in stored)
+    return ShipLossFigures(
+        ship=loss.ship,
+        port=takeover.port,
+        seconds=takeover.seconds,
+        sank=loss.time,
+        left=loss.left.departs,
+        boxes=tuple(sorted(box.number for box in sailed.plan.boxes if box.sinks == loss.time)),
+        taken_over=len(boxes),
+        landed=tuple(sorted(box.number for box in boxes if box.landed)),
+        kept=sum(one.container in numbers for one in stored),
+        lost=dict(sorted(lost.items())),
     )
 
 
@@ -149,9 +171,11 @@ def _ports(topology: Topology) -> dict[str, str]:
     }
 
 
-async def _audit(topology: Topology, resolver: EndpointResolver) -> tuple[int, int]:
-    """Return how many logs were compared and how many differ, over all pairs of linked sites."""
-    pairs = {frozenset((link.from_, link.to)) for link in topology.directed_links()}
+async def _audit(topology: Topology, resolver: EndpointResolver, sunk: Collection[str]) -> tuple[int, int]:
+    """Return how many logs were compared and how many differ, over all pairs of linked sites that are not lost."""
+    pairs = {
+        frozenset((link.from_, link.to)) for link in topology.directed_links() if not {link.from_, link.to} & set(sunk)
+    }
     compared = differing = 0
     for a, b in sorted(tuple(sorted(pair)) for pair in pairs):
         audit = await compare(topology, resolver.kafka(a, ADMIN), resolver.kafka(b, ADMIN))
@@ -160,13 +184,16 @@ async def _audit(topology: Topology, resolver: EndpointResolver) -> tuple[int, i
     return compared, differing
 
 
-def _ask_all(topology: Topology, resolver: EndpointResolver, sailed: Sailed) -> dict[str, CustomerFigures]:
+def _ask_all(
+    topology: Topology, resolver: EndpointResolver, sailed: Sailed, sunk: Collection[ReadingId]
+) -> dict[str, CustomerFigures]:
     names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
-    return {name: read_as_customer(topology, resolver, sailed.truth, name) for name in names}
+    return {name: read_as_customer(topology, resolver, sailed.truth, name, sunk) for name in names}
 
 
-def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
-    """Return the replicators' counters from their status files, including links without traffic."""
+def link_figures(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> tuple[LinkFigures, ...]:
+    """Return the replicators' counters from their status files, including links without traffic, without those of
+    lost sites."""
     return tuple(
         LinkFigures(
             name=link["name"],
@@ -175,5 +202,5 @@ def link_figures(topology: Topology, folder: Path) -> tuple[LinkFigures, ...]:
             lag=link["lag"] or 0,
             state=link["state"],
         )
-        for link in reported_links(topology, folder)
+        for link in reported_links(topology, folder, sunk)
     )

@@ -146,11 +146,21 @@ def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) 
     )
 
 
-def read_as_customer(topology: Topology, resolver: EndpointResolver, truth: Truth, customer: str) -> CustomerFigures:
-    """Log in as the customer everywhere, read all it can, and try what it must not. Return its worst site's figures."""
+def read_as_customer(
+    topology: Topology,
+    resolver: EndpointResolver,
+    truth: Truth,
+    customer: str,
+    sunk: Collection[ReadingId] = (),
+) -> CustomerFigures:
+    """Log in as the customer everywhere, read all it can, and try what it must not. Return its worst site's figures.
+
+    Args:
+        sunk: Readings that are lost for good with a ship; nobody can get them.
+    """
     reads = CustomerReads()
     access = probe_customer(topology, resolver, customer, on_record=reads)
-    entitled = entitled_to(truth, topology, customer)
+    entitled = entitled_to(truth, topology, customer) - set(sunk)
     of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in sites_of(topology, customer)]
     return CustomerFigures(
         entitled=len(entitled),

@@ -78,6 +78,35 @@ class RollCallFigures(msgspec.Struct, frozen=True, kw_only=True):
         return f"aboard {self.aboard}, heard {self.heard}{overboard}, {missing}{alerts}, {after}"
 
 
+class ShipLossFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a lost ship's boxes and readings.
+
+    Args:
+        port: The port that took over its logs, ``seconds`` long (wall time).
+        boxes: Those that were aboard.
+        taken_over: How many of their logs the port holds.
+        landed: The boxes that were found and landed there.
+        left: The departure since which only the ship had its readings.
+        kept: Readings of these boxes that are in logs ashore.
+        lost: By box, how many readings only the ship had; they are lost for good.
+    """
+
+    ship: str
+    port: str
+    seconds: float
+    sank: dt.datetime
+    left: dt.datetime
+    boxes: tuple[str, ...]
+    taken_over: int
+    landed: tuple[str, ...]
+    kept: int
+    lost: dict[str, int]
+
+    @property
+    def readings_lost(self) -> int:
+        return sum(self.lost.values())
+
+
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
@@ -144,6 +173,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     links: tuple[LinkFigures, ...]
     cuts: tuple[CutFigures, ...] = ()
     arrivals: tuple[AheadOfShip, ...] = ()  # at each port call after a ship's first
+    ship_losses: tuple[ShipLossFigures, ...] = ()
     seconds: dict[str, float]  # wall time by phase
     versions: dict[str, str]
 
@@ -156,7 +186,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         out = [
             ReportLine("readings published", f"{self.readings_published:,}", self.readings_published > 0),
             ReportLine(
-                "readings in logs", f"{self.readings_in_logs:,}", self.readings_in_logs == self.readings_published
+                "readings in logs",
+                f"{self.readings_in_logs:,}",
+                self.readings_in_logs + self.readings_sunk == self.readings_published,
             ),
             ReportLine("lost", f"{self.readings_lost:,}", self.readings_lost == 0),
             ReportLine(
@@ -165,6 +197,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 not self.readings_repeated,
             ),
         ]
+        for each in self.ship_losses:
+            out += _ship_loss(each)
         out += [
             ReportLine(
                 f"link {' - '.join(cut.between)} cut",
@@ -231,6 +265,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         ]
         return tuple(out)
 
+    @property
+    def readings_sunk(self) -> int:
+        """Readings that are lost for good with ships; ``readings_lost`` does not count them."""
+        return sum(each.readings_lost for each in self.ship_losses)
+
     def _tables(self) -> ReportLine:
         wrong = [f"different: {name}" for name in self.tables_different]
         wrong += [f"not compared: {name}" for name in self.tables_not_compared]
@@ -257,6 +296,23 @@ def _ahead(arrival: AheadOfShip) -> ReportLine:
     value += "; a link was cut" if arrival.cut else ""
     what = f"{arrival.port} up to date before {arrival.ship} arrives, {arrival.at:%d %b %H:%M}"
     return ReportLine(what, value, arrival.complete or arrival.cut)
+
+
+def _ship_loss(each: ShipLossFigures) -> list[ReportLine]:
+    boxes = len(each.boxes)
+    return [
+        ReportLine(
+            f"{each.ship} lost {each.sank:%d %b %H:%M}: logs taken over by {each.port}",
+            f"{each.taken_over:,} of {boxes:,}, {each.seconds:.1f} s; boxes landed {len(each.landed):,}",
+            each.taken_over == boxes,
+        ),
+        ReportLine(f"kept ashore of the boxes of {each.ship}", f"{each.kept:,} readings", True),
+        ReportLine(
+            f"lost for good with {each.ship}: readings since it left {each.left:%d %b %H:%M}",
+            f"{each.readings_lost:,} of {len(each.lost):,} boxes, which it had not copied",
+            True,  # every reading from before that departure counts as lost above
+        ),
+    ]
 
 
 def as_table(report: Report) -> Table:

@@ -20,7 +20,7 @@ from typing import Any
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.endpoint import MqttEndpoint
-from simulators.steps import LinkChange, Publish, Step, VoyageBarrier
+from simulators.steps import LinkChange, Publish, ShipSeized, ShipSinks, Step, VoyageBarrier
 from simulators.voyage.sender import Sender
 
 _SLICE = 0.25  # seconds; the longest sleep, so that a pause takes effect within them
@@ -164,8 +164,8 @@ class Player:
         wait: Returns when a barrier's condition holds in the real system.
         on_progress: Called with the progress, at most ten times a second and whenever the phase changes.
         on_published: Called with each message just before it is queued for its broker, and the wall time in UTC.
-        on_step: Awaited before each step. It switches the links of a ``LinkChange``, and may delay the voyage, for
-            example to inject a fault at a certain step.
+        on_step: Awaited before each step. It carries out all steps but messages and barriers (links that change, ships
+            that are lost), and may delay the voyage, for example to inject a fault at a certain step.
         patience: Seconds without any acknowledgement after which a voyage that waits for its brokers fails; None waits
             for ever. Pauses and ``wait`` do not count.
     """
@@ -264,6 +264,8 @@ class Player:
             while not await self._clock.due(step.sim_time):
                 await self._wait_while_paused(self._clock)
             self.played.sim_time = step.sim_time
+            if isinstance(step, ShipSinks):
+                await self._end_sender(step.ship)
             if self._on_step is not None:
                 await self._on_step(step)
             match step:
@@ -276,8 +278,8 @@ class Player:
                 case VoyageBarrier():
                     await self._wait_at_barrier(step)
                     self._clock.hold(step.sim_time)
-                case LinkChange():
-                    pass  # ``on_step`` has switched it
+                case LinkChange() | ShipSinks() | ShipSeized():
+                    pass  # ``on_step`` has done it
             self._report()
 
     async def _publish(self, message: Publish, stack: contextlib.AsyncExitStack) -> None:
@@ -292,6 +294,13 @@ class Player:
         self._on_published(message, dt.datetime.now(dt.UTC))
         sender.send(message.topic, message.payload)
         self.played.published[message.site] += 1
+
+    async def _end_sender(self, site: str) -> None:
+        """Close the connection to a site that ends; messages that its broker had not saved yet are not sent again."""
+        sender = self._senders.pop(site, None)
+        if sender is not None:
+            self.played.acknowledged[site] += sender.acknowledged
+            await sender.close()
 
     async def _wait_while_paused(self, pace: VoyageClock) -> None:
         """Wait until the brokers have acknowledged everything, and then until ``resume``."""

@@ -28,7 +28,17 @@ from fairlead.records import UNREADABLE
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.planner import make_plan
 from simulators.fleet.scenario import Scenario
-from simulators.steps import LinkChange, MessageKind, Probes, Publish, ReadingId, Step, VoyageBarrier
+from simulators.steps import (
+    LinkChange,
+    MessageKind,
+    Probes,
+    Publish,
+    ReadingId,
+    ShipSeized,
+    ShipSinks,
+    Step,
+    VoyageBarrier,
+)
 from simulators.voyage.voyage import VoyageSource
 from topologies.model import Topology
 from topologies.values import format_duration
@@ -101,6 +111,8 @@ class RecordingLine(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unkn
     publish: RecordedMessage | None = None
     barrier: VoyageBarrier | None = None
     link: LinkChange | None = None
+    sinks: ShipSinks | None = None
+    seized: ShipSeized | None = None
     end: RecordingEnd | None = None
 
 
@@ -112,6 +124,10 @@ def line_of(step: Step) -> RecordingLine:
             return RecordingLine(barrier=step)
         case LinkChange():
             return RecordingLine(link=step)
+        case ShipSinks():
+            return RecordingLine(sinks=step)
+        case ShipSeized():
+            return RecordingLine(seized=step)
 
 
 def step_of(line: RecordingLine) -> Step | None:
@@ -120,9 +136,10 @@ def step_of(line: RecordingLine) -> Step | None:
     Raises:
         ValueError: the line has no field, or several.
     """
-    found = [each for each in (line.publish, line.barrier, line.link, line.end) if each is not None]
+    lines = (line.publish, line.barrier, line.link, line.sinks, line.seized, line.end)
+    found = [each for each in lines if each is not None]
     if len(found) != 1:
-        raise ValueError("expected one of publish, barrier, link, end")
+        raise ValueError("expected one of publish, barrier, link, sinks, seized, end")
     match found[0]:
         case RecordedMessage() as message:
             return _publish(message)

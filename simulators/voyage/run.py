@@ -17,6 +17,7 @@ from simulators.fleet.plan import VoyagePlan
 from simulators.network.controller import Cut, NetworkController
 from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
+from simulators.voyage.losses import ShipLosses, Takeover
 from simulators.voyage.player import Played, Player, Progress
 from simulators.voyage.truth import Truth
 from simulators.voyage.voyage import VoyageSource
@@ -63,6 +64,8 @@ class Sailed:
     alerts: dict[tuple[str, str], float] = field(default_factory=dict)
     cuts: tuple[Cut, ...] = ()
     arrivals: tuple[AheadOfShip, ...] = ()
+    sunk: frozenset[str] = frozenset()
+    takeovers: tuple[Takeover, ...] = ()
 
 
 def alert_sites(topology: Topology) -> list[str]:
@@ -93,6 +96,7 @@ async def sail(
     on_player: Callable[[Player], None] = lambda _: None,
     on_published: Callable[[Publish], None] = lambda _: None,
     on_alert: Callable[[Alert], None] = lambda _: None,
+    end_site: Callable[[str], None] | None = None,
 ) -> Sailed:
     """Play the whole voyage. Return when every message is in a log, and the overboard alerts are at every port and
     headquarters or ``ALERT_PATIENCE`` seconds have passed.
@@ -105,20 +109,35 @@ async def sail(
         on_alert: Called with every state of every alert, at each site.
         network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
+        end_site: Ends every process of a site; a voyage that loses a ship needs it.
 
     Raises:
-        ConfigurationError: the sites have containers' logs from an earlier voyage.
+        ConfigurationError: the sites have containers' logs from an earlier voyage, or the voyage loses a ship and
+            nothing can end its site.
         BarrierTimeout: the sites made no progress for ``barrier_timeout`` seconds.
     """
     truth = Truth(voyage.plan)
+    losses = ShipLosses(topology, resolver, end_site or _nothing_ends_it, wait=barrier_timeout)
+    if end_site is None and voyage.plan.losses:
+        _nothing_ends_it(voyage.plan.losses[0].ship)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await _refuse_second_voyage(topology, clusters)
         watch = AlertWatch(clusters, alert_sites(topology), raisers(topology), on_alert=on_alert)
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
         waiter = Waiter(
-            topology, clusters, timeout=barrier_timeout, check=check, cut=lambda: network.cut_sites if network else ()
+            topology,
+            clusters,
+            timeout=barrier_timeout,
+            check=check,
+            cut=lambda: network.cut_sites if network else (),
+            sunk=lambda: losses.sunk,
         )
+
+        async def before(step: Step) -> None:
+            await losses.on_step(step)
+            if on_step is not None:
+                await on_step(step)
 
         def publish(message: Publish, at: dt.datetime) -> None:
             truth.record(message, at)
@@ -129,7 +148,7 @@ async def sail(
             waiter.wait,
             on_progress=on_progress,
             on_published=publish,
-            on_step=steered(network, on_step) if network else on_step,
+            on_step=steered(network, before) if network else before,
             patience=barrier_timeout,
         )
         on_player(player)
@@ -139,7 +158,17 @@ async def sail(
         finally:
             stop.set()
             await asyncio.gather(watching, return_exceptions=True)
-    return Sailed(voyage.plan, truth, played, dict(watch.seen), network.cuts if network else (), (*waiter.arrivals,))
+    cuts = network.cuts if network else ()
+    sunk, takeovers = frozenset(losses.sunk), tuple(losses.takeovers)
+    return Sailed(voyage.plan, truth, played, dict(watch.seen), cuts, (*waiter.arrivals,), sunk, takeovers)
+
+
+def _nothing_ends_it(site: str) -> None:
+    raise ConfigurationError(
+        f"the scenario loses {site}, and this voyage cannot end its site",
+        hint="sail it where fairlead up has started the sites, without --no-workers",
+        site=site,
+    )
 
 
 async def _unless_failed(watching: asyncio.Task[None], playing: Coroutine[Any, Any, Played]) -> Played:

@@ -222,10 +222,15 @@ class Sender:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect, and forget what is not sent or not saved. A second call does nothing."""
         if self._task:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
+            self._task = None
 
     @property
     def full(self) -> bool:

@@ -154,6 +154,8 @@ class Truth:
         self._aboard: dict[str, set[str]] = {name: set() for name in plan.timetables}
         self._at_sea: dict[str, DepartureTruth] = {}  # by ship
         self._ships = {table.imo: name for name, table in plan.timetables.items()}
+        # By ship that the scenario loses: readings since its last departure, which only the ship may have.
+        self.aboard_only: dict[str, set[ReadingId]] = {loss.ship: set() for loss in plan.losses}
 
     @property
     def readings(self) -> int:
@@ -171,6 +173,8 @@ class Truth:
                 self.bad[message.site, message.detail] += 1
             case _:
                 self.fixed[str(message.log)] += 1
+                if message.site in self.aboard_only and message.detail == "DEPA":
+                    self.aboard_only[message.site].clear()
                 if message.kind is MessageKind.EVENT:
                     self._happened(message)
                 if message.moves_log:
@@ -213,6 +217,8 @@ class Truth:
             sailing.heard.setdefault(message.key, message.sim_time)
         self.logs.setdefault(message.log, LogTruth()).readings += 1
         self.owners[owner_code(message.key)] += 1
+        if message.site in self.aboard_only:
+            self.aboard_only[message.site].add(message.reading)
         if message.customer in self.entitled:
             self.entitled[message.customer].add(message.reading)
         if message.decides and message.place:

@@ -33,6 +33,8 @@ from simulators.fleet.plan import (
     CallWork,
     OtherMove,
     PlannedBox,
+    PlannedLanding,
+    PlannedLoss,
     PlannedMove,
     VoyagePlan,
 )
@@ -50,6 +52,8 @@ from simulators.steps import (
     LinkChange,
     MessageKind,
     Publish,
+    ShipSeized,
+    ShipSinks,
     Step,
     VoyageBarrier,
     environment_topic,
@@ -103,6 +107,8 @@ class Voyage:
         for box in self.plan.boxes:
             last = box.moves[-1]
             gone = box.falls or (last.time if last.to is None else ends)
+            if box.sinks:
+                gone = min(gone, box.sinks)
             total += (gone - box.moves[0].time) / scenario.reading_interval + len(box.moves)
             total += 2 if box.released else int(box.lot.customer is not None)
         total *= 1 + scenario.devices.repeat
@@ -140,6 +146,8 @@ class Unfolding:
         self._ship_sequence: Counter[str] = Counter()
         self._fell_at: dict[int, tuple[dt.datetime, Point]] = {}
         self._storms = {name: storms_of(plan, name) for name in plan.timetables}
+        self._ashore: dict[str, int] = {}  # by log of a box aboard: its end at the departure, which the port has, too
+        self._sunk: set[str] = set()
         self._silent: set[int] = set()  # boxes out of radio range
         self._kept: dict[int, list[Publish]] = {}  # the readings that their devices keep
         self._with_bad = with_bad
@@ -186,6 +194,13 @@ class Unfolding:
         for name in (*plan.timetables, *self._ports):
             if falls := [box.falls for box in plan.boxes if box.falls and box.holder(box.falls) == name]:
                 self._wait_at(min(falls) - MINUTE, self._up_to_date(name))
+        for loss in plan.losses:
+            self._wait_at(loss.time, self._up_to_date(loss.ship))
+            self._at(loss.time, _BEFORE, partial(self._sinks, loss))
+            self._at(loss.seized, _BEFORE, partial(self._is_seized, loss))
+        for box in plan.boxes:
+            if box.landed:
+                self._at(box.landed.time, _MOVE, partial(self._lands, box, box.landed))
         for between, down, up in link_weather(plan).outages():
             for time, is_up in ((down, False), (up, True)):
                 self._at(time, _BEFORE, partial(self._link, between, up=is_up))
@@ -225,7 +240,12 @@ class Unfolding:
         return partial(_booking_barrier, self.scenario.booking_office, what)
 
     def _ready_to_sail(self, work: CallWork) -> BarrierMaker:
-        return lambda time, ends: _departure_barrier(work, self._aboard(work.ship), time, ends)
+        def make(time: dt.datetime, ends: Mapping[str, int]) -> VoyageBarrier:
+            barrier = _departure_barrier(work, self._aboard(work.ship), time, ends)
+            self._ashore.update(barrier.log_ends)
+            return barrier
+
+        return make
 
     def _arrives(self, work: CallWork) -> BarrierMaker:
         imo = self.plan.timetables[work.ship].imo
@@ -288,6 +308,34 @@ class Unfolding:
             since, fell_at = self._fell_at.setdefault(box.index, (time, place))
             place = drifted(fell_at, time - since)
         yield self._recorded(self._sensors.falling(box, time, site, place, stage))
+
+    def _sinks(self, loss: PlannedLoss, time: dt.datetime) -> Iterator[Step]:
+        """Lose a ship with what only it has: what its port had at the departure is what is left of its boxes' logs."""
+        self._sunk.add(loss.ship)
+        for box in self._lost_boxes(loss):
+            self._reports[box.index], self._site[box.index] = False, None
+            self._ends[box.log] = self._ashore[box.log]
+        imo = self.plan.timetables[loss.ship].imo
+        for log in (f"events.{loss.ship}", f"ships.{imo}.location", f"ships.{imo}.environment"):
+            self._ends.pop(log, None)
+        yield ShipSinks(time, loss.ship)
+
+    def _is_seized(self, loss: PlannedLoss, time: dt.datetime) -> Iterator[Step]:
+        """Let the port have what was copied of the logs, and take them over."""
+        logs = [box.log for box in self._lost_boxes(loss)]
+        ends = {log: self._ends[log] for log in sorted(logs)}
+        what = f"{loss.seized_at} has the copies of {len(ends)} logs that {loss.ship} held"
+        yield VoyageBarrier(time, BarrierKind.RECORDED, what, site=loss.seized_at, log_ends=ends)
+        yield ShipSeized(time, loss.ship, loss.seized_at)
+        for log in logs:
+            self._ends[log] += 1  # the seizure's marker
+
+    def _lost_boxes(self, loss: PlannedLoss) -> list[PlannedBox]:
+        return [box for box in self.plan.boxes if box.sinks == loss.time and box.log in self._ashore]
+
+    def _lands(self, box: PlannedBox, landing: PlannedLanding, time: dt.datetime) -> Iterator[Step]:
+        self._site[box.index], self._reports[box.index] = landing.site, True
+        yield from ()
 
     def _falls_silent(self, box: PlannedBox, time: dt.datetime, *, keeps: bool) -> Iterator[Step]:
         self._silent.add(box.index)
@@ -392,6 +440,8 @@ class Unfolding:
         )
 
     def _ship_report(self, ship: str, time: dt.datetime) -> Iterator[Step]:
+        if ship in self._sunk:
+            return
         self._at(time + self.scenario.ship_interval, _REPORT, partial(self._ship_report, ship))
         table = self.plan.timetables[ship]
         fix, status = table.at(time)
@@ -529,6 +579,8 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "failed": sum(bool(box.failures) for box in plan.boxes),
         "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),
         "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
+        "sunk": sum(box.sinks is not None for box in plan.boxes),
+        "landed": sum(box.landed is not None for box in plan.boxes),
         "silent": sum(bool(box.silences) for box in plan.boxes),
         "other_lines": len({move.number for move in plan.others if move.number is not None}),
         "days": (plan.ends - plan.starts) / _DAY,

@@ -104,6 +104,7 @@ class Waiter:
         timeout: Seconds without any progress after which a barrier fails.
         check: Called at every poll; raises if a worker that the voyage needs has ended.
         cut: Returns the sites with a link that the scenario cuts now.
+        sunk: Returns the sites that are lost; nobody asks them.
     """
 
     def __init__(
@@ -114,6 +115,7 @@ class Waiter:
         timeout: float = 60.0,
         check: Callable[[], None] = lambda: None,
         cut: Callable[[], Collection[str]] = tuple,
+        sunk: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._topology = topology
         self._clusters = clusters
@@ -121,6 +123,7 @@ class Waiter:
         self._check = check
         self._cut = cut
         self.arrivals: list[AheadOfShip] = []
+        self._sunk = sunk
 
     async def wait(self, barrier: VoyageBarrier) -> None:
         """Wait until the barrier's condition holds. At an arrival, add to ``arrivals`` what the port has; that the port
@@ -176,11 +179,14 @@ class Waiter:
         )
 
     async def _ends_of_sites(self) -> dict[str, dict[str, int]]:
-        """Return every log's end by site. While a site does not answer, ask again, at most ``timeout`` seconds."""
-        began = time.monotonic()
+        """Return every log's end by site, without lost sites.
+
+        While a site does not answer, ask again, at most ``timeout`` seconds.
+        """
+        began, sites = time.monotonic(), [site for site in self._topology.sites if site not in self._sunk()]
         while True:
             try:
-                return {site: await _all_ends(await self._clusters.at(site)) for site in self._topology.sites}
+                return {site: await _all_ends(await self._clusters.at(site)) for site in sites}
             except FairleadError as error:
                 if not error.retriable or time.monotonic() - began > self._timeout:
                     raise
@@ -247,7 +253,7 @@ class Waiter:
 
     async def _missing_anywhere(self, log_ends: Mapping[str, int]) -> list[str]:
         longest = dict.fromkeys(log_ends, 0)
-        for site in self._topology.sites:
+        for site in self._topology.sites.keys() - set(self._sunk()):
             for log, end in (await _ends(await self._clusters.at(site), log_ends)).items():
                 longest[log] = max(longest[log], end)
         return [f"{log}: {longest[log]} of {end}" for log, end in log_ends.items() if longest[log] < end]
@@ -294,6 +300,7 @@ async def wait_until_settled(
     *,
     patience: float,
     check: Callable[[], None] = lambda: None,
+    sunk: Collection[str] = (),
 ) -> None:
     """Wait until, over every link that its policy does not close, the target has all of the source's records.
 
@@ -301,6 +308,7 @@ async def wait_until_settled(
         folder: State folder; the replicators' status files there name the closed links.
         patience: Seconds without any progress after which this fails.
         check: Called at each poll; raises if a replicator was given up.
+        sunk: Sites that are lost; their links are left out.
 
     Raises:
         NotSettled: a log is still behind; the message names one.
@@ -308,7 +316,7 @@ async def wait_until_settled(
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         before: dict[str, int] = {}
         since = time.monotonic()
-        while behind := await behind_of(topology, clusters, folder):
+        while behind := await behind_of(topology, clusters, folder, sunk):
             check()
             now = time.monotonic()
             if behind != before:
@@ -322,27 +330,31 @@ async def wait_until_settled(
                     behind=behind,
                 )
             await asyncio.sleep(SETTLING_INTERVAL)
-    await wait_for_status(topology, folder)
+    await wait_for_status(topology, folder, sunk=sunk)
 
 
-async def wait_for_status(topology: Topology, folder: Path, patience: float = STATUS_SECONDS) -> None:
+async def wait_for_status(
+    topology: Topology, folder: Path, patience: float = STATUS_SECONDS, *, sunk: Collection[str] = ()
+) -> None:
     """Wait until the replicators' status files show no lag over open links, at most ``patience`` seconds. The report
     takes its figures from these files, which are written a moment after the records arrive."""
     end = time.monotonic() + patience
     while True:
-        late = [link for link in reported_links(topology, folder) if link["state"] != "closed" and link.get("lag")]
+        late = [
+            link for link in reported_links(topology, folder, sunk) if link["state"] != "closed" and link.get("lag")
+        ]
         if not late or time.monotonic() >= end:
             return
         await asyncio.sleep(SETTLING_INTERVAL)
 
 
-async def behind_of(topology: Topology, clusters: Clusters, folder: Path) -> dict[str, int]:
-    """Return the number of missing records by log and link, without closed links."""
-    ends = {site: await _all_ends(await clusters.at(site)) for site in topology.sites}
+async def behind_of(topology: Topology, clusters: Clusters, folder: Path, sunk: Collection[str] = ()) -> dict[str, int]:
+    """Return the number of missing records by log and link, without closed links and those of lost sites."""
+    ends = {site: await _all_ends(await clusters.at(site)) for site in topology.sites if site not in sunk}
     closed = _closed(topology, folder)
     out = {}
     for link in topology.directed_links():
-        if link.name in closed:
+        if link.name in closed or link.from_ in sunk or link.to in sunk:
             continue
         there = ends[link.to]
         for topic, end in ends[link.from_].items():
@@ -363,12 +375,14 @@ def _closed(topology: Topology, folder: Path) -> set[str]:
     return {link["name"] for link in reported_links(topology, folder) if link["state"] == "closed"}
 
 
-def reported_links(topology: Topology, folder: Path) -> Iterator[dict[str, Any]]:
-    """Yield every link in the replicators' status files."""
+def reported_links(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> Iterator[dict[str, Any]]:
+    """Yield every link in the replicators' status files, without those of lost sites."""
+    lost = {link.name for link in topology.directed_links() if link.from_ in sunk or link.to in sunk}
     for site in topology.sites:
         file = run_folder(folder, site) / f"replicator.{site}.json"
         if file.exists():
-            yield from json.loads(file.read_text(encoding="utf-8"))["links"]
+            links = json.loads(file.read_text(encoding="utf-8"))["links"]
+            yield from (link for link in links if link["name"] not in lost)
 
 
 async def _all_ends(cluster: Cluster) -> dict[str, int]:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+from msgspec.json import Decoder
 
 from edge.strays.report import WaitingLog, find_waiting
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, read_ledgers
@@ -24,7 +26,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
 from fairlead.kafka.protocol.types import TP
 from fairlead.plan import Plan, PlanStep, Tell, execute, silent
-from fairlead.records import UNREADABLE, encode
+from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.custody import (
     CUSTODY_ORDERS,
     CustodyEntry,
@@ -40,6 +42,11 @@ ANSWER: Final = 10.0  # seconds for a site to answer
 WAIT: Final = 30.0  # seconds for a bridge to answer an order
 PAUSE: Final = 0.2
 _GLANCE: Final = 3.0  # seconds for a site that is thought to be lost
+_AT_ONCE: Final = 2_000  # orders in one call of the producer, which has ``ANSWER`` seconds for them
+
+T = TypeVar("T")
+
+_order = decoder(CustodyOrder)
 
 
 class OrderRefusedError(RefusedError):
@@ -63,14 +70,20 @@ class LedgerAccess(Protocol):
     async def copy(self, site: str, log: str) -> OffsetRange | None:
         """Return the offsets of a site's copy of a log; None when the site has no copy."""
 
+    async def copies(self, site: str, logs: Collection[str]) -> Mapping[str, OffsetRange]:
+        """Return the offsets of a site's copies of these logs, without those that it has no copy of."""
+
     async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
         """Return the strays that wait to be drained, as far as the strays logs at this site show."""
 
     async def answers(self, site: str) -> bool:
         """Return whether a site's Kafka answers. Raises nothing."""
 
-    async def append(self, site: str, order: CustodyOrder) -> int:
-        """Write an order and return its offset."""
+    async def append(self, site: str, orders: Sequence[CustodyOrder]) -> None:
+        """Write orders, in a few requests. After an error, some of them may be written."""
+
+    async def orders(self, site: str) -> Sequence[CustodyOrder]:
+        """Return every order at a site, oldest first."""
 
     async def ledger_end(self, site: str) -> int:
         """Return the end offset of the site's own ledger; 0 when there is none yet."""
@@ -127,7 +140,7 @@ class WriteCustodyOrder(PlanStep[CustodyRun]):
 
     async def carry_out(self, context: CustodyRun) -> None:
         context.position = await context.access.ledger_end(self.site)
-        await context.access.append(self.site, self.order)
+        await context.access.append(self.site, [self.order])
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +221,12 @@ class KafkaLedgers:
         return sifted(self._topology, await read_ledgers(await self._clusters.at(site), site, about=about))
 
     async def copy(self, site: str, log: str) -> OffsetRange | None:
+        return (await self.copies(site, [log])).get(log)
+
+    async def copies(self, site: str, logs: Collection[str]) -> Mapping[str, OffsetRange]:
         cluster = await self._clusters.at(site)
-        if log not in await cluster.topics(refresh=True):
-            return None
-        return (await extents(cluster, [TP(log)]))[TP(log)]
+        here = [TP(log) for log in (await cluster.topics(logs, refresh=True) if logs else ())]
+        return {tp.topic: extent for tp, extent in (await extents(cluster, here)).items()}
 
     async def waiting(self, site: str, ledgers: Ledgers) -> tuple[WaitingLog, ...]:
         return await find_waiting(await self._clusters.at(site), ledgers, self._topology.is_box_log)
@@ -224,24 +239,33 @@ class KafkaLedgers:
             return False
         return True
 
-    async def append(self, site: str, order: CustodyOrder) -> int:
-        return await asyncio.to_thread(append_order, self._kafka(site), order, timeout=self._timeout)
+    async def append(self, site: str, orders: Sequence[CustodyOrder]) -> None:
+        for first in range(0, len(orders), _AT_ONCE):
+            some = orders[first : first + _AT_ONCE]
+            await asyncio.to_thread(append_custody_orders, self._kafka(site), some, timeout=self._timeout)
+
+    async def orders(self, site: str) -> Sequence[CustodyOrder]:
+        return (await self._records(site, CUSTODY_ORDERS, 0, _order))[0]
 
     async def ledger_end(self, site: str) -> int:
         extent = await self.copy(site, LEDGER_PREFIX + site)
         return extent.end if extent is not None else 0
 
     async def ledger_since(self, site: str, position: int) -> tuple[Sequence[LedgerEntry], int]:
-        extent = await self.copy(site, LEDGER_PREFIX + site)
+        return await self._records(site, LEDGER_PREFIX + site, position, ledger_entries)
+
+    async def _records(self, site: str, topic: str, position: int, decode: Decoder[T]) -> tuple[list[T], int]:
+        """Return the readable records of a topic from an offset on, and the offset to continue from."""
+        extent = await self.copy(site, topic)
         if extent is None or extent.end <= position:
-            return (), position
-        found: list[LedgerEntry] = []
+            return [], position
+        found: list[T] = []
         rest = OffsetRange(max(position, extent.start), extent.end)
-        async for _, records in sweep(await self._clusters.at(site), {TP(LEDGER_PREFIX + site): rest}):
+        async for _, records in sweep(await self._clusters.at(site), {TP(topic): rest}):
             for record in records:
                 if record.value is not None and is_data(record):
                     with contextlib.suppress(*UNREADABLE):  # ``fairlead custody show`` reports these
-                        found.append(ledger_entries.decode(record.value))
+                        found.append(decode.decode(record.value))
         return found, extent.end
 
 
@@ -259,19 +283,19 @@ async def open_ledgers(
         yield KafkaLedgers(topology, kafka, clusters, timeout=answer)
 
 
-def append_order(endpoint: KafkaEndpoint, order: CustodyOrder, *, timeout: float = TIMEOUT) -> int:
-    """Append one order and return its offset. Creates the topic if it is missing. Blocks.
+def append_custody_orders(endpoint: KafkaEndpoint, orders: Sequence[CustodyOrder], *, timeout: float = TIMEOUT) -> None:
+    """Append orders. Creates the topic if it is missing. Blocks.
 
     Raises:
         RefusedError: the user may not write to the topic.
-        UnavailableError: the site does not answer within ``timeout`` seconds; the order may be stored all the same.
+        UnavailableError: the site does not answer within ``timeout`` seconds; orders may be stored all the same.
     """
-    record = order.log.encode(), encode(order)
-    landed = append_records(endpoint, CUSTODY_ORDERS, [record], client_id="fairlead-custody", timeout=timeout)
-    if not landed:
+    records = [(order.log.encode(), encode(order)) for order in orders]
+    landed = append_records(endpoint, CUSTODY_ORDERS, records, client_id="fairlead-custody", timeout=timeout)
+    if len(landed) < len(orders):
         raise UnavailableError(
-            f"{endpoint.site}'s Kafka did not confirm the order",
-            hint=f"fairlead status; 'fairlead custody show {order.log}' tells whether it was carried out all the same",
+            f"{endpoint.site}'s Kafka confirmed {len(landed)} of {len(orders)} orders",
+            hint=f"fairlead status; 'fairlead custody show {orders[0].log}' tells whether it was carried out all the "
+            "same",
             site=endpoint.site,
         )
-    return landed[0]

@@ -24,7 +24,7 @@ from fairlead.plan import Plan
 from fairlead.records.custody import CustodyOrder
 from topologies.model import InsertPoint, SiteKind, Topology
 
-_LAST_TERM: Final = 32767  # the producer epoch of a batch is 16 bits
+LAST_TERM: Final = 32767  # the producer epoch of a batch is 16 bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,10 +330,10 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
             f"the copy at {site} has offsets {copy.start} to {copy.end - 1} and no marker of any term among them",
             "seize it at a site whose copy has one",
         )
-    if newest.term + SEIZING_TERMS > _LAST_TERM:
+    if newest.term + SEIZING_TERMS > LAST_TERM:
         _refuse(
             facts,
-            f"its term {newest.term} is too close to the last possible one ({_LAST_TERM})",
+            f"its term {newest.term} is too close to the last possible one ({LAST_TERM})",
             "nobody can seize the log any more; its holder can still grant it",
         )
     notes = [

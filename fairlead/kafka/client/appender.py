@@ -196,17 +196,28 @@ class Appender:
             BrokerError: the log does not exist, or may not be read.
             Conflict: appends to it are under way.
         """
-        found = await self._look_anew(log)
-        self._queue(log).stopped = None
-        return found
-
-    async def _look_anew(self, log: TP) -> LogPosition | None:
-        queue = self._queue(log)
-        self._forget(queue)
-        found = (await self._sender.look_at([queue]))[log]
-        if isinstance(found, BrokerError):
+        found = (await self.renew_all([log]))[log]
+        if isinstance(found, FairleadError):
             raise found
         return found
+
+    async def renew_all(self, logs: Collection[TP]) -> dict[TP, LogPosition | FairleadError | None]:
+        """``renew`` of many logs, with a few requests; an error stands for the log that it concerns."""
+        result: dict[TP, LogPosition | FairleadError | None] = {}
+        queues: list[LogQueue] = []
+        for log in logs:
+            try:
+                self._forget(self._queue(log))
+            except Conflict as error:
+                result[log] = error
+            else:
+                queues.append(self._queue(log))
+        found = await self._sender.look_at(queues)
+        for queue in queues:
+            result[queue.log] = position = found[queue.log]
+            if not isinstance(position, FairleadError):
+                queue.stopped = None
+        return result
 
     @staticmethod
     def _forget(queue: LogQueue) -> None:

@@ -10,12 +10,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from edge.custody.operator.execute import open_ledgers
+from edge.custody.operator.takeover import (
+    TakeoverRequest,
+    TakeoverRun,
+    build_takeover,
+    carry_out_takeover,
+    look_at_takeover,
+)
 from fairlead.cli import app as cli
 from fairlead.cli.commands.custody import app as custody
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
-from tests.integration.edge.fleet import EVENTS, Copier, Fleet, handled, until
+from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, until
 from topologies.context import Context
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
@@ -232,3 +240,89 @@ async def test_an_order_stands_until_the_bridge_runs(fleet: Fleet, operator: Ope
         await until(lambda: bridge.metrics.grants == 1, what="the order")
         shown = await operator.says("show", box, "--json")
     assert (shown.body["holder"], shown.body["intervals"][1]["event_id"]) == (ship, error["fields"]["order_id"])
+
+
+# -- all logs of a lost ship
+
+
+async def all_aboard(fleet: Fleet, count: int) -> list[str]:
+    """Let boxes come in at the port and be loaded; return them once the port has given all to the ship."""
+    boxes = [fleet.new_box() for _ in range(count)]
+    async with fleet.running(fleet.port) as bridge:
+        with fleet.publisher(fleet.port) as quay:
+            await quay.publish(EVENTS, *(fleet.event("GTIN", box) for box in boxes))
+            await quay.publish(EVENTS, *(fleet.event("LOAD", box) for box in boxes))
+            await handled(bridge, 2 * count)
+    return boxes
+
+
+def seizures(fleet: Fleet, site: str) -> list[str]:
+    """Return the log of every seizure in a site's ledger, in order."""
+    return [each["log"] for each in ledger_of(fleet, site, "grant") if each["event"] == "SEIZURE"]
+
+
+async def test_a_takeover_that_is_interrupted_half_way_is_continued(fleet: Fleet, operator: Operator) -> None:
+    """The command is killed when half of its orders are written, and the bridge when it has carried out some."""
+    port, ship = fleet.port, fleet.ship
+    logs = sorted(fleet.log(box) for box in await all_aboard(fleet, 40))
+    command = ("seize", "--holder", ship, "--site", port, "--reason", "lost at sea", "--yes")
+    async with open_ledgers(fleet.topology, fleet.kafka.__getitem__) as access:
+        request = TakeoverRequest(ship, port, "ann", "lost at sea")
+        plan = build_takeover(await look_at_takeover(fleet.topology, access, request))
+        assert [order.log for order in plan.orders] == logs
+        await access.append(port, plan.orders[:20])  # here the first command is killed
+    async with child(fleet, port) as bridge:
+        await until(lambda: len(seizures(fleet, port)) >= 5, what="the first seizures")
+        bridge.kill()
+        await bridge.wait()
+    waits = await operator.says(*command, "--wait", "0.5", "--json")  # nobody answers: everything stands
+    assert waits.code == ExitCode.UNAVAILABLE and "stand without an answer" in json.loads(waits.err)["what"]
+    done_before = len(seizures(fleet, port))
+    async with fleet.running(port) as ashore:
+        done = await operator.says(*command, "--json")
+        assert done.code == ExitCode.OK, done
+        assert not done.body["refused"] and not done.body["unanswered"] and not done.body["left"]
+        already = done.body["already"].get(port, 0)
+        assert done_before <= already == len(logs) - len(done.body["seized"])
+        again = await operator.says(*command)
+        assert (again.code, f"{ship} holds no log; taken over already: {port} 40" in again.out) == (ExitCode.OK, True)
+        await until(lambda: ashore.snapshot()["custody"]["held"] == len(logs), what="custody of every log")
+    assert sorted(seizures(fleet, port)) == logs, "each once"
+
+
+async def test_a_ship_that_comes_back_in_the_middle_of_a_takeover(fleet: Fleet, operator: Operator) -> None:
+    """It discharges one box itself, which is then not seized; of the others it returns what it recorded meanwhile."""
+    port, ship = fleet.port, fleet.ship
+    boxes = await all_aboard(fleet, 3)
+    seized, discharged = boxes[:2], boxes[2]
+    names = [fleet.log(box) for box in boxes]
+    await Copier(fleet, port, ship).copy(f"custody.{port}", *names)
+    async with fleet.running(ship) as afloat:
+        await until(lambda: afloat.snapshot()["custody"]["held"] == 3, what="custody on board")
+        for box in boxes:
+            await hears(afloat, fleet, ship, box, range(4))  # the port has none of these
+    async with open_ledgers(fleet.topology, fleet.kafka.__getitem__) as access:
+        request = TakeoverRequest(ship, port, "ann", "lost at sea")
+        plan = build_takeover(await look_at_takeover(fleet.topology, access, request))
+        async with fleet.running(ship) as afloat:  # it is back
+            with fleet.publisher(ship) as deck:
+                await deck.publish(EVENTS, fleet.event("DISC", discharged))
+            await until(lambda: afloat.metrics.grants == 1, what="the discharge")
+        await Copier(fleet, ship, port).copy(fleet.log(discharged), f"custody.{ship}")
+        async with fleet.running(port):
+            run = TakeoverRun(access)
+            await carry_out_takeover(plan, run)
+    assert sorted(entry.log for entry in run.seized) == sorted(map(fleet.log, seized))
+    (refusal,) = run.refused
+    assert refusal.log == fleet.log(discharged)
+    assert "has moved since" in refusal.reason or "holds" in refusal.reason
+    await Copier(fleet, port, ship).copy(f"custody.{port}")
+    async with fleet.running(ship):
+        await until(lambda: len(ledger_of(fleet, ship, "return")) == 2, what="what the ship returns")
+    async with fleet.running(port) as ashore:
+        await Copier(fleet, ship, port).copy(f"strays.{ship}")
+        await until(lambda: ashore.metrics.drained == 8, what="draining of what it returned")
+    for box in boxes:
+        assert sorted(fleet.sequences(port, box)) == list(range(4)), box
+    none = await operator.says("seize", "--holder", ship, "--reason", "lost", "--yes")
+    assert none.code == ExitCode.OK and f"{ship} holds no log; taken over already: {port} 2" in none.out

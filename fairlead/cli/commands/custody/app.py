@@ -12,7 +12,14 @@ from typing import Annotated, Final, Literal, TypeVar
 import typer
 from rich.markup import escape
 
-from edge.custody.operator.execute import WAIT, CustodyRun, LedgerAccess, carry_out, open_ledgers
+from edge.custody.operator.execute import (
+    WAIT,
+    CustodyRun,
+    LedgerAccess,
+    OrderStandsError,
+    carry_out,
+    open_ledgers,
+)
 from edge.custody.operator.plan import (
     CustodyPlan,
     CustodyRequest,
@@ -22,6 +29,16 @@ from edge.custody.operator.plan import (
     look_at_seizure,
     named_log,
     nobody_answers,
+)
+from edge.custody.operator.takeover import (
+    TakeoverPlan,
+    TakeoverRequest,
+    TakeoverRun,
+    build_takeover,
+    carry_out_takeover,
+    check_takeover,
+    describe_unanswered,
+    look_at_takeover,
 )
 from edge.strays.report import WaitingLog
 from fairlead.cli.commands.context import (
@@ -34,12 +51,19 @@ from fairlead.cli.commands.context import (
     complete_site,
 )
 from fairlead.cli.commands.custody import render as custodyshow
-from fairlead.cli.commands.custody.render import chain_body, holders_of, list_body, plan_body, strays_body
+from fairlead.cli.commands.custody.render import (
+    chain_body,
+    holders_of,
+    list_body,
+    plan_body,
+    strays_body,
+    takeover_body,
+)
 from fairlead.cli.commands.times import parse_span
 from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
 from fairlead.custody.history import Chain, chain
 from fairlead.custody.ledger import Ledgers
-from fairlead.errors import ExitCode, FairleadError, UnknownNameError
+from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
 from fairlead.records.custody import CustodyEntry
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology
@@ -252,28 +276,99 @@ def grant(
 
 @app.command()
 def seize(
-    log: LogArgument,
-    at: Annotated[
-        str,
-        typer.Option(
-            "--site", "-s", help="The site that takes the log over.", metavar="SITE", autocompletion=complete_site
-        ),
-    ],
     reason: Annotated[str, typer.Option("--reason", help="Why; kept with the order and in the ledger.")],
+    log: Annotated[str | None, typer.Argument(help="A log, or a container's number.", metavar="[LOG]")] = None,
+    holder: Annotated[
+        str | None, typer.Option("--holder", help="Take over all logs of this lost site instead.", metavar="SITE")
+    ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--site",
+            "-s",
+            help="The site that takes over. With --holder, the default is for each log the site ashore with the "
+            "longest copy.",
+            metavar="SITE",
+            autocompletion=complete_site,
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
     wait: WaitOption = WAIT,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a site take over a log whose holder is lost.
+    """Let a site take over a log whose holder is lost, or all logs of a lost ship.
 
-    Readings that the lost holder appended after the end of this site's copy become strays when it returns.
+    Readings that the lost holder appended after the end of this site's copy become strays when it returns. With
+    --holder, run the same command again after an interruption: it continues, and says how many logs are taken over
+    already. --wait is then the time without any new answer. Ends with 5 when a log was refused or cannot be taken
+    over, and with 4 when orders stand without an answer.
 
-    Example: fairlead custody seize BIGU0000013 --site sydney --reason 'MV Duck Star sank' --yes
+    Example: fairlead custody seize --holder duck-star --site sydney --reason 'MV Duck Star sank' --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
-    run_order(open_topology(topology), "seize", log, at, reason=reason, consent=consent, wait=wait, as_json=as_json)
+    context = open_topology(topology)
+    if (log is None) == (holder is None):
+        raise ConfigurationError(
+            "give either one log or --holder",
+            hint="one log: fairlead custody seize LOG --site SITE --reason TEXT; all logs of a lost ship: fairlead "
+            "custody seize --holder SHIP --reason TEXT",
+        )
+    if holder is not None:
+        request = TakeoverRequest(holder, at, getpass.getuser(), reason)
+        run_takeover(context, request, consent=consent, wait=wait, as_json=as_json)
+        return
+    if log is None or at is None:
+        raise ConfigurationError(
+            "a seizure of one log needs the site that takes it over",
+            hint=f"--site SITE, one of: {', '.join(sorted(context.topology.sites))}",
+        )
+    run_order(context, "seize", log, at, reason=reason, consent=consent, wait=wait, as_json=as_json)
+
+
+def run_takeover(context: Context, request: TakeoverRequest, *, consent: Consent, wait: float, as_json: bool) -> None:
+    """Make the plan of a takeover; carry it out with consent.
+
+    Raises:
+        typer.Exit: with 5 when a log was refused or is left, with 4 when orders stand without an answer.
+    """
+    check_takeover(context.topology, request)
+    plan = asyncio.run(_takeover_plan(context, request))
+    wanted = not plan.is_empty and consent.given(lambda on: print_plan(plan.lines(), on))
+    run = asyncio.run(_take_over(context, plan, wait, quiet=as_json)) if wanted else None
+
+    def render() -> None:
+        if run is not None:
+            custodyshow.show_takeover(plan, run, console)
+        elif plan.is_empty:
+            print_plan(plan.lines(), console)
+        else:
+            consent.unchanged(lambda on: print_plan(plan.lines(), on))
+
+    emit(takeover_body(plan, request, run), as_json=as_json, render=render)
+    if run is not None and run.unanswered:
+        raise OrderStandsError(
+            describe_unanswered(run),
+            hint="fairlead status; the bridge carries them out when it runs; the same command continues",
+            sites=sorted(run.trouble),
+        )
+    declined = run is None and not plan.is_empty
+    if not declined and not consent.dry_run and (plan.left or (run is not None and run.refused)):
+        raise typer.Exit(ExitCode.REFUSED)
+
+
+async def _takeover_plan(context: Context, request: TakeoverRequest) -> TakeoverPlan:
+    async with access_of(context) as access:
+        return build_takeover(await look_at_takeover(context.topology, access, request))
+
+
+async def _take_over(context: Context, plan: TakeoverPlan, wait: float, *, quiet: bool) -> TakeoverRun:
+    async with access_of(context) as access:
+        with telling(quiet=quiet) as tell:
+            run = TakeoverRun(access, wait, tell)
+            await carry_out_takeover(plan, run)
+            return run
 
 
 async def _ledgers(context: Context, at: str | None) -> Ledgers:

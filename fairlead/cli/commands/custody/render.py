@@ -16,6 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from edge.custody.operator.plan import CustodyPlan, seize_command
+from edge.custody.operator.takeover import TakeoverPlan, TakeoverRequest, TakeoverRun
 from edge.strays.report import WaitingLog
 from fairlead.custody.history import Chain, TermInterval, chains
 from fairlead.custody.ledger import Ledgers
@@ -85,6 +86,38 @@ def plan_body(plan: CustodyPlan, entry: CustodyEntry | None, *, applied: bool) -
         "notes": list(plan.notes),
         "applied": applied,
         "entry": record_body(entry) if entry is not None else None,
+    }
+
+
+def takeover_body(plan: TakeoverPlan, request: TakeoverRequest, run: TakeoverRun | None) -> dict[str, Any]:
+    """Return a plan that takes over a holder's logs; and its results when it was carried out."""
+    return {
+        "kind": "seize",
+        "holder": plan.holder,
+        "site": request.at,
+        "reason": request.reason,
+        "orders": [
+            {"log": each.log, "site": each.at_site, "term": each.term, "order_id": each.order_id}
+            for each in plan.orders
+        ],
+        "standing": plan.standing,
+        "already": dict(plan.already),
+        "left": [{"log": each.log, "why": each.why} for each in plan.left],
+        "notes": list(plan.notes),
+        "applied": run is not None,
+        "seized": [_seized(each) for each in run.seized] if run is not None else [],
+        "refused": [record_body(each) for each in run.refused] if run is not None else [],
+        "unanswered": [each.log for each in run.unanswered] if run is not None else [],
+    }
+
+
+def _seized(entry: CustodyEntry) -> dict[str, Any]:
+    return {
+        "log": entry.log,
+        "holder": entry.to_site,
+        "term": entry.term,
+        "from_offset": entry.marker_offset + 1,
+        "order_id": entry.event_id,
     }
 
 
@@ -288,6 +321,22 @@ def _show_logs(body: Mapping[str, Any], console: Console) -> None:
     for log, holder, *rest in rows:
         table.add_row(escape(log), f"[red]{escape(holder)}[/]" if log in gone else escape(holder), *rest)
     console.print(table)
+
+
+def show_takeover(plan: TakeoverPlan, run: TakeoverRun, console: Console) -> None:
+    """Print what a takeover did: logs by new holder, those taken over before, refusals by reason, and notes."""
+    for site, count in Counter(each.to_site for each in run.seized).items():
+        console.print(
+            f"[green]done[/]: {escape(str(site))} holds {count:,} of the logs that {escape(plan.holder)} held",
+            soft_wrap=True,
+        )
+    for site, count in plan.already.items():
+        console.print(f"taken over already: {escape(site)} {count:,}", soft_wrap=True)
+    for (site, code), count in Counter((each.refused_by, each.code) for each in run.refused).items():
+        example = next(each for each in run.refused if (each.refused_by, each.code) == (site, code))
+        _warn(console, f"{site} refused {count:,}, for example {example.log}: {example.reason}")
+    for note in plan.notes:
+        console.print(f"[yellow]note:[/] {escape(note)}", soft_wrap=True)
 
 
 def show_strays(body: Mapping[str, Any], console: Console) -> None:

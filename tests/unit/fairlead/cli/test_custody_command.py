@@ -154,6 +154,19 @@ def test_a_term_that_was_granted_twice_ends_with_1(ground: FakeLedgers, capsys: 
         (["strays", "--older-than", "long"], ExitCode.USAGE, "24h"),
         (["grant", BOX], ExitCode.USAGE, "--to"),
         (["seize", BOX, "--site", "sydney"], ExitCode.USAGE, "--reason"),
+        (["seize", BOX, "--reason", "fire", "--yes"], ExitCode.CONFIG, "--site SITE"),
+        (["seize", "--reason", "fire", "--yes"], ExitCode.CONFIG, "either one log or --holder"),
+        (
+            ["seize", BOX, "--holder", "star", "--reason", "fire", "--yes"],
+            ExitCode.CONFIG,
+            "either one log or --holder",
+        ),
+        (
+            ["seize", "--holder", "star", "--site", "ducks", "--reason", "x", "--yes"],
+            ExitCode.REFUSED,
+            "not a site ash",
+        ),
+        (["seize", "--holder", "stra", "--reason", "fire", "--yes"], ExitCode.CONFIG, "did you mean 'star'"),
         (["grant", BOX, "--to", "ducks", "--dry-run"], ExitCode.REFUSED, "sites that can hold a log"),
         (["grant", BOX, "--to", "tokyo", "--yes"], ExitCode.REFUSED, "tokyo holds it already"),
         (["seize", BOX, "--site", "sydney", "--reason", "fire", "--yes"], ExitCode.REFUSED, "no copy"),
@@ -164,7 +177,7 @@ def test_mistakes_and_refusals(
 ) -> None:
     assert cli.run(arguments) == code
     assert said in capsys.readouterr().err
-    assert ground.orders == []
+    assert ground.given == []
 
 
 def test_any_site_that_answers_is_asked(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
@@ -236,11 +249,11 @@ def test_a_grant_is_planned_then_done(ground: FakeLedgers, capsys: pytest.Captur
     planned = body(capsys, "grant", BOX, "--to", "star", "--dry-run", "--reason", "by crane")
     assert (planned["applied"], planned["entry"], planned["order"]["reason"]) == (False, None, "by crane")
     assert [step["step"] for step in planned["steps"]] == ["WriteOrder", "AwaitAnswer"]
-    assert ground.orders == []
+    assert ground.given == []
     told = say(capsys, "grant", BOX, "--to", "star", "--yes")
     assert f"done: star holds {LOG} in term 3, from offset 32 (before: tokyo in term 3)" in told
     done = body(capsys, "grant", BOX, "--to", "star", "--yes")
-    assert done["applied"] and done["entry"]["event_id"] == ground.orders[-1][1].order_id
+    assert done["applied"] and done["entry"]["event_id"] == ground.given[-1][1].order_id
     assert "marker_batch" not in done["entry"]
 
 
@@ -248,24 +261,24 @@ def test_nobody_answers(ground: FakeLedgers, capsys: pytest.CaptureFixture[str])
     assert cli.run(["grant", BOX, "--to", "star", "--yes", "--wait", "0.1", "--json"]) == ExitCode.UNAVAILABLE
     error = json.loads(capsys.readouterr().err)
     assert error["error"] == "OrderStandsError" and "carries it out when it runs" in error["what"]
-    assert len(ground.orders) == 1
+    assert len(ground.given) == 1
 
 
 SEIZE = ["seize", BOX, "--site", "sydney", "--reason", "MV Star sank"]
 
 
 def test_an_order_needs_a_yes(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
-    ground.copies["sydney", LOG] = OffsetRange(0, 20)
+    ground.copies_of["sydney", LOG] = OffsetRange(0, 20)
     ground.answer = carried_out
     for command in (SEIZE, [*SEIZE, "--json"], ["grant", BOX, "--to", "star"]):
         assert cli.run(command) == ExitCode.USAGE
         assert "--yes" in capsys.readouterr().err
     assert "run the same command without --dry-run" in say(capsys, *SEIZE, "--dry-run")
     assert body(capsys, *SEIZE, "--dry-run")["applied"] is False
-    assert ground.orders == []
+    assert ground.given == []
     told = say(capsys, *SEIZE, "--yes")
     assert "done: sydney holds" in told and "note: sydney continues at offset 20" in told
-    assert ground.orders[0][0] == "sydney"
+    assert ground.given[0][0] == "sydney"
     ground.away.add("tokyo")  # the holder
     assert "answers" not in say(capsys, *SEIZE, "--dry-run", "--yes")
 
@@ -274,11 +287,50 @@ def test_an_order_needs_a_yes(ground: FakeLedgers, capsys: pytest.CaptureFixture
 def test_a_person_at_the_terminal_is_asked(
     answer: bool, ground: FakeLedgers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ground.copies["sydney", LOG] = OffsetRange(0, 20)
+    ground.copies_of["sydney", LOG] = OffsetRange(0, 20)
     ground.answer = carried_out
     monkeypatch.setattr(terminal, "errors", Console(stderr=True, force_terminal=True, highlight=False))
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: answer)
     assert cli.run(SEIZE) == ExitCode.OK
-    assert bool(ground.orders) is answer
+    assert bool(ground.given) is answer
     assert "1. append to fairlead.custody at sydney" in capsys.readouterr().err
+
+
+LOADED = [entry(1, 0, "tokyo", "GTIN", log=LOG, marker_batch=b""), entry(2, 10, "star", log=LOG, marker_batch=b"")]
+
+
+def test_all_logs_of_a_lost_ship(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
+    """The plan is shown, carried out, and told; a second run says that all is done; a log that is left ends with 5."""
+    ground.entries = {site: list(LOADED) for site in ("head", "tokyo", "sydney")}
+    ground.copies_of["sydney", LOG] = OffsetRange(0, 20)
+    ground.away = {"star"}
+    ground.answer = lambda order: entry(
+        18, 20, "sydney", "SEIZURE", log=LOG, by="sydney", from_site="star", event_id=order.order_id, marker_batch=b""
+    )
+    command = ("seize", "--holder", "star", "--reason", "sank")
+    planned = say(capsys, *command, "--dry-run")
+    assert "star holds 1 log: 1 to take over" in planned and "Nothing was changed" in planned and not ground.given
+    done = body(capsys, *command, "--yes")
+    assert (done["holder"], done["applied"], done["unanswered"]) == ("star", True, [])
+    assert [(each["log"], each["holder"], each["from_offset"]) for each in done["seized"]] == [(LOG, "sydney", 21)]
+    for site in ("head", "tokyo", "sydney"):
+        ground.entries[site] += ground.written
+    again = say(capsys, *command, "--yes")
+    assert "star holds no log; taken over already: sydney 1" in again and len(ground.given) == 1
+    ground.entries = {site: list(LOADED) for site in ("head", "tokyo", "sydney")}
+    ground.copies_of.clear()
+    ground.given.clear()
+    left = body(capsys, *command, "--yes", code=ExitCode.REFUSED)
+    assert left["left"][0]["log"] == LOG and not left["applied"]
+
+
+def test_a_takeover_whose_bridge_does_not_answer_stands(
+    ground: FakeLedgers, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ground.entries = {site: list(LOADED) for site in ("head", "tokyo", "sydney")}
+    ground.copies_of["sydney", LOG] = OffsetRange(0, 20)
+    command = ["seize", "--holder", "star", "--reason", "sank", "--yes", "--wait", "0.1"]
+    assert cli.run(command) == ExitCode.UNAVAILABLE
+    said = capsys.readouterr().err
+    assert "1 order stands without an answer" in said and "the same command continues" in said

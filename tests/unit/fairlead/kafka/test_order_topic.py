@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from edge.custody.operator.execute import append_order
+from edge.custody.operator.execute import append_custody_orders
 from fairlead.errors import RefusedError, UnavailableError
 from fairlead.kafka import order_topic
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -101,14 +101,14 @@ def custody_order() -> CustodyOrder:
 
 def test_an_order_about_custody_has_its_log_as_key(site: Site) -> None:
     site.answers = [3]
-    assert append_order(ENDPOINT, custody_order()) == 3
+    append_custody_orders(ENDPOINT, [custody_order()])
     assert site.records[0][:2] == (CUSTODY_ORDERS, b"containers.BIGU1000016")
 
 
 def test_an_order_about_custody_that_is_not_confirmed(site: Site) -> None:
     site.answers = [None]
-    with pytest.raises(UnavailableError, match="did not confirm the order"):
-        append_order(ENDPOINT, custody_order())
+    with pytest.raises(UnavailableError, match="confirmed 0 of 1 orders"):
+        append_custody_orders(ENDPOINT, [custody_order()])
 
 
 def replication_orders(count: int) -> list[Override]:

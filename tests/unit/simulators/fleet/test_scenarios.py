@@ -16,7 +16,7 @@ from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.planner import check_fit, make_plan
 from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped, topology_source
 from simulators.fleet.timetable import AT_ANCHOR, worked
-from simulators.steps import LinkChange, MessageKind, Publish
+from simulators.steps import LinkChange, MessageKind, Publish, ShipSeized, ShipSinks, VoyageBarrier
 from simulators.voyage.voyage import Voyage, unmet
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, published
 from topologies.loader.load import load as load_topology
@@ -162,6 +162,55 @@ def test_a_typhoon_switches_every_link_of_tokyo() -> None:
     assert len(switches) == 12
     assert {step.sim_time - made.starts for step in switches} == {8 * DAY, 10 * DAY}
     assert all("tokyo" in step.between for step in switches)
+
+
+# -- a lost ship
+
+
+def test_a_lost_ship_and_its_boxes_report_no_more_and_a_port_takes_over() -> None:
+    made = Voyage(load("lost-ship").adjusted(reading_interval=12 * HOUR), big_blue(), seed=7)
+    (loss,) = made.plan.losses
+    sunk = {box.number: box for box in made.plan.boxes if box.sinks}
+    assert len(sunk) == 32 and loss.left.port == "singapore"
+    steps = list(made.steps())
+    (at,) = [place for place, step in enumerate(steps) if isinstance(step, ShipSinks)]
+    waits = steps[at - 1]
+    assert isinstance(waits, VoyageBarrier) and waits.site == loss.ship and len(waits.log_ends) == 32
+    after = published(steps[at:])
+    assert not [step for step in after if step.site == loss.ship]
+    found = [step for step in after if step.key in sunk and step.kind is MessageKind.READING]
+    assert {step.site for step in found} == {"sydney"}
+    assert {step.key for step in found} == {box.number for box in sunk.values() if box.landed}
+    assert min(step.sim_time for step in found) > loss.seized
+    (seized,) = [place for place, step in enumerate(steps) if isinstance(step, ShipSeized)]
+    copied, final = steps[seized - 1], steps[-1]
+    assert isinstance(copied, VoyageBarrier) and isinstance(final, VoyageBarrier)
+    assert copied.site == "sydney" and copied.log_ends.keys() == {box.log for box in sunk.values()}
+    gone = next(box for box in sunk.values() if not box.landed)
+    assert copied.log_ends[gone.log] < waits.log_ends[gone.log], "what was not copied is lost"
+    assert final.log_ends[gone.log] == copied.log_ends[gone.log] + 1, "and the seizure adds its marker"
+    assert f"events.{loss.ship}" not in final.log_ends
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("before: singapore, by: 40d, seized_at: sydney, seized_after: 1d", "cannot sink"),
+        (
+            "before: singapore, by: 1d, seized_at: sydney, seized_after: 1d, recovered: 99, landed_after: 2d",
+            "recovered",
+        ),
+        ("before: singapore, by: 1d, seized_at: paris, seized_after: 1d", "lost_ships[0].seized_at: no port 'paris'"),
+        ("before: tokyo, by: 1d, seized_at: sydney, seized_after: 1d", "never arrives at tokyo"),
+    ],
+)
+def test_a_loss_that_cannot_happen_is_refused(text: str, expected: str) -> None:
+    from fairlead.errors import ConfigurationError
+
+    scenario = parse(f"{TRANSHIPMENT}lost_ships: [{{ ship: duck-star, {text} }}]\n", "mine.yaml")
+    with pytest.raises(ConfigurationError) as error:
+        make_plan(scenario, big_blue(), 7)
+    assert expected in error.value.what
 
 
 # -- boxes in trouble

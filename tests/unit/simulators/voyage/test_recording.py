@@ -14,7 +14,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.errors import ExitCode, UnavailableError
-from simulators.steps import BarrierKind, LinkChange, MessageKind, Probes, Publish, ReadingId, Step, VoyageBarrier
+from simulators.steps import (
+    BarrierKind,
+    LinkChange,
+    MessageKind,
+    Probes,
+    Publish,
+    ReadingId,
+    ShipSeized,
+    ShipSinks,
+    Step,
+    VoyageBarrier,
+)
 from simulators.voyage.recording import (
     BadRecording,
     RecordingEnd,
@@ -60,7 +71,10 @@ barriers = st.builds(
     log_ends=st.dictionaries(names, st.integers(0, 2**40), max_size=3),
 )
 changes = st.builds(LinkChange, sim_time=times, between=st.tuples(names, names), up=st.booleans())
-steps = st.lists(messages | barriers | changes, max_size=12)
+losses = st.builds(ShipSinks, sim_time=times, ship=names) | st.builds(
+    ShipSeized, sim_time=times, ship=names, port=names
+)
+steps = st.lists(messages | barriers | changes | losses, max_size=12)
 
 
 def written(some: list[Step]) -> bytes:

@@ -186,7 +186,7 @@ async def test_an_order_is_written_and_its_answer_found() -> None:
     said: list[str] = []
     facts = await look_at_grant(sites(), ledgers, CustodyRequest(LOG, "sydney", "ann"), ASK)
     answer = await carry_out(build(facts), CustodyRun(ledgers, tell=said.append))
-    assert (answer.term, answer.to_site, ledgers.orders[0][0]) == (3, "sydney", "star")
+    assert (answer.term, answer.to_site, ledgers.given[0][0]) == (3, "sydney", "star")
     assert said[0].startswith("append to fairlead.custody at star: grant")
     assert "waiting for the bridge of star" in said[2]
 
@@ -226,4 +226,4 @@ async def test_without_an_answer_the_order_stands(
     with pytest.raises(OrderStandsError, match="carries it out when it runs") as error:
         await carry_out(build(facts), CustodyRun(ledgers, wait=0.05))
     assert error.value.exit_code == 4 and "fairlead bridge --site star" in error.value.hint
-    assert error.value.fields["order_id"] == ledgers.orders[0][1].order_id
+    assert error.value.fields["order_id"] == ledgers.given[0][1].order_id
