@@ -45,9 +45,11 @@ cargo:
 LOT = "  {0}: {{ owner: BIGU, commodity: {0}, containers: 1, route: [tokyo, duck-star, tokyo], gate_in: 1h }}\n"
 
 
-def voyage(containers: int) -> Voyage:
+def voyage(containers: int, **changes: Any) -> Voyage:
+    """The voyage of one ship; ``changes`` are fields of its scenario."""
     text = SCENARIO + "".join(LOT.format(name) for name in sorted(COMMODITIES))
-    return Voyage(parse(text, "day-at-sea").adjusted(containers=containers), load("minimal", env={}), seed=7)
+    scenario = parse(text, "day-at-sea").model_copy(update=changes).adjusted(containers=containers)
+    return Voyage(scenario, load("minimal", env={}), seed=7)
 
 
 def sailing(made: Voyage, hours: float) -> tuple[Iterator[Publish], dt.datetime]:

@@ -23,6 +23,7 @@ class FixedLogs:
     location: str | None
     environment: str | None
     roll_calls: str | None
+    digest: str | None
     all_strays: tuple[str, ...]  # of every site, this one included
 
     def all(self) -> tuple[str, ...]:
@@ -36,6 +37,7 @@ class FixedLogs:
             self.location,
             self.environment,
             self.roll_calls,
+            self.digest,
         )
         return tuple(topic for topic in named if topic is not None)
 
@@ -66,6 +68,7 @@ def fixed_logs(topology: Topology, site: str) -> FixedLogs:
         location=f"ships.{spec.imo}.location" if at_sea and spec.imo else None,
         environment=f"ships.{spec.imo}.environment" if at_sea and spec.imo else None,
         roll_calls=f"ships.{spec.imo}.roll-calls" if at_sea and spec.imo else None,
+        digest=f"ships.{spec.imo}.digest" if at_sea and spec.imo else None,
         all_strays=tuple(f"strays.{name}" for name in _with_way_in(topology)),
     )
 

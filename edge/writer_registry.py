@@ -150,6 +150,10 @@ class WriterRegistry:
             self.roll_calls = LogWriter(
                 logs.roll_calls, sink, RecentKeys(REMEMBERED), settle=settlement.acknowledge, fail=fail
             )
+        self.digests: LogWriter[int] | None = None  # by the digest's time, milliseconds
+        if logs.digest is not None:
+            memory: RecentKeys[int] = RecentKeys(1, only_redelivered=True)  # none comes twice
+            self.digests = LogWriter(logs.digest, sink, memory, settle=settlement.acknowledge, fail=fail)
         self.ship = {
             topic: DedupWriter(topic, sink, kafka.tails, settle=settlement.settle_message, fail=fail)
             for topic in (logs.location, logs.environment)
@@ -178,10 +182,7 @@ class WriterRegistry:
 
     def all(self) -> list[LogWriter[Any]]:
         fixed: list[LogWriter[Any]] = [self.events, self.ledger, self.letters, self.alerts, self.strays.writer]
-        if self.bookings is not None:
-            fixed.append(self.bookings)
-        if self.roll_calls is not None:
-            fixed.append(self.roll_calls)
+        fixed += [writer for writer in (self.bookings, self.roll_calls, self.digests) if writer is not None]
         return [*self._boxes.values(), *self.ship.values(), *fixed]
 
 

@@ -336,6 +336,7 @@ TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "readings_rejected": ("record_date_time",),
     "positions": ("device_date_time", "record_date_time"),
     "environment": ("device_date_time", "record_date_time"),
+    "digests": ("as_of_date_time", "record_date_time"),
     "conditions": ("window_end",),
     "mkt": ("window_end",),
     "excursions": ("start_date_time", "last_date_time"),

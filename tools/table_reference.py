@@ -43,6 +43,7 @@ PAGES: Final = {
             "events",
             "positions",
             "environment",
+            "digests",
             "sites",
             "owners",
         ),

@@ -332,6 +332,7 @@ RetainedTable = Literal[
     "readings_rejected",
     "positions",
     "environment",
+    "digests",
     "conditions",
     "mkt",
     "excursions",
@@ -414,7 +415,8 @@ ONE_LOG_PER_SITE = BRIDGE_STREAMS | {ENDS}
 WRITTEN_BY_SERVICES = ONE_LOG_PER_SITE | {"ships", "feeds"}
 """Default streams that only Fairlead's own services write. They also write all streams that move by custody."""
 
-_SHIP_LOGS = ("location", "environment", "roll-calls")  # ships.<imo>.<one of these>: logs that a ship's bridge writes
+_SHIP_LOGS = ("location", "environment", "roll-calls", "digest")
+"""A ship's bridge writes ``ships.<imo>.<one of these>``."""
 
 
 class Topology(Model):

@@ -1,11 +1,12 @@
 """The bridge, detection on board, and the simulator.
 
-    python -m benchmarks.edge [--only bridge,detection,simulator] [--logs N] [--readings N] [--queued N] ...
+    python -m benchmarks.edge [--only bridge,detection,digest,simulator] [--logs N] [--readings N] [--queued N] ...
 
 ``bridge``: Fairlead's bridge beside a plain one of paho and confluent-kafka, QoS 1 in, acks=all out, one log per
 container; and Fairlead's after a stop, with readings waiting at the MQTT broker (``catch_up``). ``detection``: the cost
-of the alert rules for a reading. ``simulator``: a day of a large ship, model only. All parts take about a quarter of an
-hour on a machine that does nothing else. The options make them smaller, for trying out.
+of the alert rules for a reading. ``digest``: the bytes of what a ship says of 2,000 boxes over its satellite.
+``simulator``: a day of a large ship, model only. All parts take about a quarter of an hour on a machine that does
+nothing else. The options make them smaller, for trying out.
 
 Readings per second are those of the whole chain, when all share the machine's cores: devices, MQTT broker, bridge,
 Kafka. The devices publish so fast that the bridge is never idle, and never more than 4,000 messages ahead of it. CPU is
@@ -18,12 +19,17 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
-from benchmarks import detection, simulator
+from benchmarks import detection, digest, simulator
 from benchmarks.edge import bridge
 from benchmarks.harness import main
 from fairlead.local.state import Profile
 
-PARTS: Final = {"bridge": bridge.measure, "detection": detection.measure, "simulator": simulator.measure}
+PARTS: Final = {
+    "bridge": bridge.measure,
+    "detection": detection.measure,
+    "digest": digest.measure,
+    "simulator": simulator.measure,
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="of the site; durable writes all that is queued every other second, fast every sixth",
     )
     detection.add_options(parser)
+    digest.add_options(parser)
     simulator.add_options(parser)
 
 

@@ -1,4 +1,5 @@
-"""Runs a site's alert engine in its bridge: fills it from the logs, passes it bookings and orders to clear alerts.
+"""Runs a site's alert engine in its bridge: fills it from the logs, passes it bookings and orders to clear alerts. On a
+ship it also sends digests of what the engine knows (``edge.alerts.digest``).
 
 Bookings are made ashore (``bookings.<site>``). A site has its own, and those that a link of the topology brings it.
 Without them the engine cannot check set points, and uses the default thresholds for every container.
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from edge.alerts.digest import DigestSender
 from edge.alerts.engine import AlertEngine
 from edge.alerts.thresholds import Thresholds
 from edge.alerts.warm_start import recall_readings
@@ -51,6 +53,8 @@ class AlertService:
         self._logs = (*((own,) if own is not None else ()), *booking_logs(topology, site))
         self._bookings: LogFollower | None = None
         self._orders: LogFollower | None = None
+        self._imo = topology.sites[site].imo
+        self._digests: DigestSender | None = None
         self._order = decoder(AlertOrder)
         self._booking = decoder(Booking)
 
@@ -62,11 +66,14 @@ class AlertService:
         await recall_readings(self.engine, writers, holdings, tails)
         self._caught_up = True
         self._orders = LogFollower(cluster, [ALERT_ORDERS], self._apply_order)
+        if self._imo is not None and writers.digests is not None:
+            self._digests = DigestSender(self._imo, self.engine.ship, writers.digests, tails)
 
     def work(self) -> Work:
         """Return the tasks that run until the bridge ends, by name."""
         followed = {"bookings": self._bookings, "orders about alerts": self._orders}
-        return {name: each.follow for name, each in followed.items() if each is not None}
+        digests = {"digests": self._digests.run} if self._digests is not None else {}
+        return {name: each.follow for name, each in followed.items() if each is not None} | digests
 
     def on_release(self, topic: str) -> None:
         """Clear the alerts of a container whose log goes to another site, by an event, an order, a claim or a seizure.

@@ -1,11 +1,11 @@
-"""Payloads of every log, as frozen msgspec structs with their JSON codec; pure data, no I/O.
+"""Payloads of every log, as frozen msgspec structs with their codec, JSON except for digests; pure data, no I/O.
 
 In: bytes from sensors, terminals and logs. Out: typed values and back. Imports only Fairlead's errors.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -13,6 +13,15 @@ T = TypeVar("T")
 
 UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """Errors that a decoder raises for other bytes than its payload: no JSON, other fields, no UTF-8, too deep."""
+
+
+class Decoder(Protocol):
+    """Decodes the values of a log. Raises one of ``UNREADABLE``."""
+
+    def decode(self, value: bytes, /) -> Any:
+        """Return the payload."""
+        ...
+
 
 _encoder = msgspec.json.Encoder()
 

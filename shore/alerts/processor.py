@@ -36,7 +36,7 @@ from shore.alerts.machine import State, advance, expire, number_of
 from shore.alerts.rules import COLUMNS, BoxState, Bucket, pack, reading_of, unpack
 
 UNKNOWN = ""  # holder of containers that no ledger names
-_COLUMNS = ["equipment_reference", "holder", "holder_kind", "custody_event", "reading_date_time"]
+_COLUMNS = ["equipment_reference", "holder", "holder_kind", "custody_event", "reading_date_time", "reading_source"]
 
 
 class Sites(NamedTuple):
@@ -64,10 +64,12 @@ class SitesNow:
         clocks: dict[str, int] = {}
         kinds, events = boxes["holder_kind"].to_pylist(), boxes["custody_event"].to_pylist()
         names, holding = boxes["equipment_reference"].to_pylist(), boxes["holder"].to_pylist()
-        for box, holder, kind, event, micros in zip(names, holding, kinds, events, times, strict=True):
+        sources = boxes["reading_source"].to_pylist()
+        for box, holder, kind, event, micros, source in zip(names, holding, kinds, events, times, sources, strict=True):
             site = holder if holder is not None else UNKNOWN
             holders[box] = None if kind == "ship" or event == "GTOT" else site
-            if micros is not None and event != "GTOT":
+            # A digest comes ahead of its ship's readings: it does not show that a site's readings are here.
+            if micros is not None and event != "GTOT" and source != "DIGEST":
                 clocks[site] = max(clocks.get(site, 0), micros // 1000)
         return Sites(holders, clocks)
 

@@ -1,9 +1,10 @@
 """Job ``containers_now``: computes table ``containers_now``, one row for each container, from its ``INPUTS``.
 
-A batch touches the containers with new readings, those with changes of custody, alerts or bookings, and those aboard a
-ship that has moved. The job recomputes their rows and replaces them in one commit. The newest reading is the newer of
-the stored row's and the batch's, so table ``readings`` is never read back. Custody and alerts are read again only for
-containers where these changed. A change of ``sites`` or ``owners`` touches all containers. No state but the tables.
+A batch touches the containers with new readings or in new digests, those with changes of custody, alerts or bookings,
+and those aboard a ship that has moved. The job recomputes their rows and replaces them in one commit. The newest
+reading is the newer of the stored row's and the batch's, so table ``readings`` is never read back. Custody and alerts
+are read again only for containers where these changed. A change of ``sites`` or ``owners`` touches all containers. No
+state but the tables.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from shore.jobs.scope import BOX, Boxes
 from shore.tables.containers_now import (
     CONTAINERS_NOW,
     READING_NAMES,
+    digested,
     holders,
     newest_readings,
     observed,
@@ -31,7 +33,17 @@ if TYPE_CHECKING:
 
 READING, CHANGE, SHIP, TOPOLOGY = "reading", "change", "ship", "topology"
 """The values of column ``kind`` in a batch: what a row is about."""
-INPUTS: Final = ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners")
+INPUTS: Final = (
+    "readings",
+    "custody",
+    "alerts",
+    "alerts_ashore",
+    "bookings",
+    "ships_now",
+    "sites",
+    "owners",
+    "digests",
+)
 _MOST_READINGS: Final = "128m"  # bytes of files of readings in one batch
 
 
@@ -47,7 +59,7 @@ def query(context: JobContext) -> DataStreamWriter:
 
 def news(lake: Lake) -> DataFrame:
     """Return the changes of all inputs as one stream: ``kind``, ``key`` (a container or a ship's IMO number) and, for
-    readings, the columns that the table uses."""
+    readings and what digests say, the columns that the table uses."""
     from pyspark.sql import functions as F
 
     def about(rows: DataFrame, kind: str, key: str) -> DataFrame:
@@ -65,7 +77,8 @@ def news(lake: Lake) -> DataFrame:
         about(lake.changed_rows("owners"), TOPOLOGY, "owner_code"),
     ):
         found = found.unionByName(other, allowMissingColumns=True)
-    return found
+    said = digested(lake.new_rows("digests", maxBytesPerTrigger=_MOST_READINGS))
+    return found.unionByName(said.withColumns({"kind": F.lit(READING), "key": F.col(BOX)}), allowMissingColumns=True)
 
 
 @dataclass(frozen=True, slots=True)

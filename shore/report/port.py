@@ -180,6 +180,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One box. Degrees Celsius; ``reading_date_time`` is the device time of its newest reading.
 
     Args:
+        by_digest: Whether the ship's digest says this of the reading, and the reading itself has not arrived.
         discharged_here: Whether it is booked to be unloaded at the port of the report.
         agreed_temperature: Set point of its booking.
         acknowledged_by: Who has acknowledged open alerts of it.
@@ -206,6 +207,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     excursions: int
     minutes_out_of_band: float
     concerns: tuple[str, ...]
+    by_digest: bool = False
     cargo: Cargo | None = None
 
 
@@ -217,11 +219,14 @@ def box_of(row: Row, audience: Audience) -> PortBox:
     fields["open_alerts"] = row["open_alerts"] or 0
     fields["is_powered"] = _both(row["is_powered"], row["is_connected_to_power_source"])
     cargo = Cargo(**{name: row[name] for name in Cargo.__struct_fields__}) if audience == "operator" else None
-    return PortBox(**fields, concerns=concerns(row), cargo=cargo)
+    return PortBox(**fields, concerns=concerns(row), by_digest=row["reading_source"] == "DIGEST", cargo=cargo)
 
 
 def concerns(row: Row) -> tuple[str, ...]:
-    """Return what is wrong with a box, in words, in this order: alerts, excursions, power, set point, door, water."""
+    """Return what is wrong with a box, in words, in this order: alerts, excursions, power, set point, door, water.
+
+    A digest says that the air is out of the band; of readings, the excursions say it.
+    """
     found = []
     if row["open_alerts"]:
         kinds = ", ".join(row["alert_kinds"]) or f"{row['open_alerts']}"
@@ -230,6 +235,8 @@ def concerns(row: Row) -> tuple[str, ...]:
     if row["excursions"]:
         times = f"{row['excursions']} times" if row["excursions"] > 1 else "once"
         found.append(f"out of band {times}, {duration(row['minutes_out_of_band'])}")
+    if row["in_band"] is False:
+        found.append("out of band, says the ship's digest")
     if row["setpoint_temperature"] is not None:
         if _both(row["is_powered"], row["is_connected_to_power_source"]) is False:
             found.append("no power")

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairlead.records import decoder
 from shore.source.parsing import read_strict
 from shore.tables.operations import OPERATIONS, LogTable
 
@@ -30,7 +29,7 @@ def rows_of(operation: LogTable, raw: pa.Table) -> pa.Table:
     logs = [topic for topic in pc.unique(raw["topic"]).to_pylist() if re.fullmatch(operation.pattern, topic)]
     own = raw.filter(pc.is_in(raw["topic"], pa.array(logs, pa.string())))
     values = own["value"].to_pylist()
-    parsed = read_strict(values, operation.payload_columns, decoder(operation.kind))
+    parsed = read_strict(values, operation.payload_columns, operation.decoder)
     by_name: dict[str, pa.Array | pa.ChunkedArray] = {
         "log": own["topic"],
         "log_offset": own["offset"],

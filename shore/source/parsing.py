@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from fairlead.records import Decoder
 from shore.tables.model import Column
 
 _encoder = msgspec.json.Encoder()
@@ -61,9 +62,7 @@ def value_at(record: Any, path: str) -> Any:
     return value
 
 
-def read_strict(
-    values: Sequence[bytes | None], columns: Sequence[Column], decoder: msgspec.json.Decoder[Any]
-) -> Parsed:
+def read_strict(values: Sequence[bytes | None], columns: Sequence[Column], decoder: Decoder) -> Parsed:
     """Decode each value on its own. An unreadable value has nulls in all columns and a problem."""
     problems: list[str | None] = []
     rows: list[Any] = []
@@ -77,20 +76,31 @@ def read_strict(
             rows.append(None)
             problems.append(str(error))
     try:
-        arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
+        arrays = [_array(rows, column) for column in columns]
     except _NOT_HELD:
         for place, row in enumerate(rows):
             if row is not None and (wrong := _not_held(row, columns)):
                 rows[place], problems[place] = None, wrong
-        arrays = [pa.array([value_at(row, c.path) for row in rows], c.type) for c in columns]
+        arrays = [_array(rows, column) for column in columns]
     return Parsed(arrays, pa.array(problems, pa.string()))
+
+
+def _array(rows: Sequence[Any], column: Column) -> pa.Array:
+    """Return a column's values. A list of structs, whose names are the attributes of the records in it, keeps its form.
+
+    Raises one of ``_NOT_HELD``.
+    """
+    if not pa.types.is_list(column.type):
+        return pa.array([value_at(row, column.path) for row in rows], column.type)
+    lists = (None if row is None else getattr(row, column.path) for row in rows)
+    return pa.array([each and [*map(msgspec.structs.asdict, each)] for each in lists], column.type)
 
 
 def _not_held(row: Any, columns: Sequence[Column]) -> str:
     """Return why the columns cannot hold a payload (a number is too large, for example); empty when they can."""
     for column in columns:
         try:
-            pa.array([value_at(row, column.path)], column.type)
+            _array([row], column)
         except _NOT_HELD as error:
             return f"{column.path}: {error}"
     return ""

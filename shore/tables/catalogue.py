@@ -13,7 +13,7 @@ from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
 from shore.tables.feeds import FEEDS
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
-from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, ENVIRONMENT, EVENTS, POSITIONS
+from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, DIGESTS, ENVIRONMENT, EVENTS, POSITIONS
 from shore.tables.outlook import OUTLOOK
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
@@ -38,6 +38,7 @@ TABLES: dict[str, Table] = {
         EVENTS,
         POSITIONS,
         ENVIRONMENT,
+        DIGESTS,
         BOOKING_CHANGES,
         BOOKINGS,
         CUSTODY,
@@ -61,6 +62,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "events",
         "positions",
         "environment",
+        "digests",
         "booking_changes",
         "custody_entries",
     ),

@@ -4,6 +4,9 @@ The parts of a row come from different tables: the newest reading (``newest_read
 open alerts (``open_alerts``). ``with_places_and_bookings`` joins them with the line, the site or ship, its position and
 the booking. The SQL runs in Spark and in DuckDB.
 
+Of a ship at sea, digests arrive before the readings (``shore.tables.operations.DIGESTS``). What a digest says of a box
+counts like a reading of that time, until the reading or a newer one is there; ``reading_source`` says which it is.
+
 The newest reading by the device's clock counts. A clock ahead of the moment of receipt counts as that moment, so a
 wrong clock cannot freeze a box's state. "Now" is the box's own: the newest time of its reading or its custody.
 """
@@ -42,6 +45,16 @@ READING_COLUMNS = (
     Column("own_longitude", _DOUBLE, "WGS 84, as the reading has it", "deg"),
 )
 
+SOURCE_COLUMNS = (
+    Column(
+        "reading_source",
+        _TEXT,
+        "READING, or DIGEST: what the ship's digest says until the reading arrives. A digest has no device, receipt, "
+        "ambient temperature, humidity and position of its own; log and log_offset are the digest's then",
+    ),
+    Column("in_band", _BOOL, "DIGEST: whether the ship finds the air within the tolerance; null where not judged"),
+)
+
 CONTAINERS_NOW = Table(
     name="containers_now",
     title="Last known state of every container",
@@ -66,26 +79,39 @@ CONTAINERS_NOW = Table(
         Column("worst_severity", _TEXT, "Worst of them: CRITICAL, ALARM, WARNING; null without one"),
         Column("booking_reference", _TEXT, "Booking valid at seen_date_time; of several the one that began last"),
         Column("customer", _TEXT, "Its customer"),
+        *SOURCE_COLUMNS,
     ),
     key=("equipment_reference",),
     grain="One row per container with a reading, an entry of custody, a booking or an alert.",
-    late="A reading older than the stored one changes nothing. The rest of a box's row is made again from custody, "
-    "alerts, bookings and ships_now whenever one of them changes.",
+    late="A reading or digest older than the stored one changes nothing, and of one time the reading counts. The "
+    "rest of a box's row is made again from custody, alerts, bookings and ships_now whenever one of them changes.",
     layout="Not partitioned: one row a container.",
 )
 
-READING_NAMES: Final = tuple(column.name for column in READING_COLUMNS)
+READING_NAMES: Final = tuple(column.name for column in (*READING_COLUMNS, *SOURCE_COLUMNS))
 
 OBSERVED: Final = """
 select equipment_reference,
     least(device_date_time, coalesce(received_date_time, device_date_time)) as reading_date_time,
     device_date_time, received_date_time, log, log_offset, device_id, supply_temperature, return_temperature,
     ambient_temperature, relative_humidity, setpoint_temperature, is_connected_to_power_source, is_powered, immersed,
-    door_open, latitude as own_latitude, longitude as own_longitude
+    door_open, latitude as own_latitude, longitude as own_longitude, 'READING' as reading_source,
+    cast(null as boolean) as in_band
 from {readings}
 where device_date_time is not null and equipment_reference is not null
 """
 """The rows and columns of ``readings`` that count here."""
+
+DIGESTED: Final = """
+select box.equipment_reference, box.reading_date_time, box.reading_date_time as device_date_time,
+    cast(null as timestamp) as received_date_time, log, log_offset, cast(null as string) as device_id,
+    box.supply_temperature, box.return_temperature, cast(null as double) as ambient_temperature,
+    cast(null as double) as relative_humidity, box.setpoint_temperature, box.is_connected_to_power_source,
+    box.is_powered, box.immersed, box.door_open, cast(null as double) as own_latitude,
+    cast(null as double) as own_longitude, 'DIGEST' as reading_source, box.in_band
+from (select log, log_offset, explode(boxes) as box from {digests}) said
+"""
+"""What ``digests`` say of each box, with the columns of ``OBSERVED``."""
 
 # Only the newest readings of each container are sorted, so a long history costs one aggregation.
 NEWEST: Final = """
@@ -93,7 +119,9 @@ with latest as (
     select equipment_reference, max(reading_date_time) as reading_date_time from {observed} observed group by 1
 )
 select * from (
-    select o.*, row_number() over (partition by o.equipment_reference order by o.log desc, o.log_offset desc) as age
+    select o.*, row_number() over (
+        partition by o.equipment_reference order by o.reading_source desc, o.log desc, o.log_offset desc
+    ) as age
     from {observed} o
     join latest l on l.equipment_reference = o.equipment_reference and l.reading_date_time = o.reading_date_time
 ) ranked
@@ -186,10 +214,11 @@ def containers_now(
     ships_now: DataFrame,
     sites: DataFrame,
     owners: DataFrame,
+    digests: DataFrame,
 ) -> DataFrame:
     """Compute the state of all containers that these rows are about. All rows of a container must be there."""
     return with_places_and_bookings(
-        newest_readings(observed(readings)),
+        newest_readings(observed(readings).unionByName(digested(digests))),
         holders(custody),
         open_alerts(alerts, alerts_ashore),
         bookings=bookings,
@@ -200,13 +229,19 @@ def containers_now(
 
 
 def observed(readings: DataFrame) -> DataFrame:
-    """Return the part of ``readings`` that counts here: ``equipment_reference`` and ``READING_COLUMNS``."""
+    """Return the part of ``readings`` that counts here: ``equipment_reference`` and ``READING_NAMES``."""
     found: DataFrame = readings.sparkSession.sql(OBSERVED, readings=readings)
     return found
 
 
+def digested(digests: DataFrame) -> DataFrame:
+    """Return what ``digests`` say of each box, with the columns of ``observed``."""
+    found: DataFrame = digests.sparkSession.sql(DIGESTED, digests=digests)
+    return found
+
+
 def newest_readings(observed: DataFrame) -> DataFrame:
-    """Return each container's newest reading from rows of ``observed``."""
+    """Return each container's newest reading from rows of ``observed`` and ``digested``."""
     found: DataFrame = observed.sparkSession.sql(NEWEST, observed=observed)
     return found.select("equipment_reference", *READING_NAMES)
 

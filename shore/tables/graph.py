@@ -95,7 +95,7 @@ DERIVED: tuple[Derived, ...] = (
     Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day"),
     Derived(
         CONTAINERS_NOW,
-        ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners"),
+        ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners", "digests"),
         lambda i, _: containers_now(**i),
     ),
     Derived(

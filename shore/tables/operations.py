@@ -1,9 +1,9 @@
-"""Tables ``alerts``, ``events``, ``positions``, ``environment``, ``booking_changes`` and ``custody_entries``.
+"""Tables ``alerts``, ``events``, ``positions``, ``environment``, ``digests``, ``booking_changes``, ``custody_entries``.
 
-All six are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
+All seven are the same kind of table. Grain: one row per data record of the logs of one stream. Key: (``log``,
 ``log_offset``). Late data: appended when read, never dropped or updated; the reader resolves which record replaces
 which (the last state of an alert or booking is the one with the highest offset). ``Column.path`` names the place of a
-column in the record's JSON; nested lists are kept as JSON text. Volume is small, so they are not partitioned.
+column in the record; nested lists of JSON are kept as JSON text. Volume is small, so they are not partitioned.
 """
 
 from __future__ import annotations
@@ -14,15 +14,17 @@ from typing import Any
 
 import pyarrow as pa
 
+from fairlead.records import Decoder, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
 from fairlead.records.custody import LedgerEntry
+from fairlead.records.digest import Digest, DigestDecoder
 from fairlead.records.event import Event
 from fairlead.records.ship import Environment, Position
 from shore.tables.model import TIME, Column, Table
 from shore.tables.readings import RECORD_COLUMNS
 
-_TEXT, _DOUBLE = pa.string(), pa.float64()
+_TEXT, _DOUBLE, _BOOL = pa.string(), pa.float64(), pa.bool_()
 _PLACE = (
     Column("latitude", _DOUBLE, "WGS 84", "deg", "geoLocation.latitude"),
     Column("longitude", _DOUBLE, "WGS 84", "deg", "geoLocation.longitude"),
@@ -34,6 +36,7 @@ class LogTable:
     """A table and the logs that fill it: those of ``stream`` whose key matches ``keys``.
 
     Their records are of type ``kind``: a struct, or a union of tagged structs, each of which fills the columns it has.
+    They are JSON, except digests.
     """
 
     table: Table
@@ -47,16 +50,28 @@ class LogTable:
         return rf"{self.stream}\.{self.keys}"
 
     @property
+    def decoder(self) -> Decoder:
+        """Decodes the records' values."""
+        return DigestDecoder() if self.kind is Digest else decoder(self.kind)
+
+    @property
     def payload_columns(self) -> tuple[Column, ...]:
         return tuple(column for column in self.table.columns if column.path)
 
 
-def _table(name: str, title: str, grain: str, columns: Iterable[Column], added: Iterable[Column] = ()) -> Table:
+def _table(
+    name: str,
+    title: str,
+    grain: str,
+    columns: Iterable[Column],
+    added: Iterable[Column] = (),
+    payload: str = "The record as written, JSON",
+) -> Table:
     """``added`` are columns of later versions. They come after all others."""
     tail = (
         Column("record_date_time", TIME, "Kafka's time of the record"),
         Column("problem", _TEXT, "Why the payload could not be read; its columns are null then"),
-        Column("payload", pa.binary(), "The record as written, JSON"),
+        Column("payload", pa.binary(), payload),
     )
     return Table(
         name=name,
@@ -144,6 +159,44 @@ ENVIRONMENT = _table(
         Column("reefer_power", _DOUBLE, "Power that the reefers on board draw", "kW", "reeferPower"),
     ),
 )
+DIGEST_BOX = pa.struct(
+    [
+        ("equipment_reference", _TEXT),
+        ("reading_date_time", TIME),
+        ("setpoint_temperature", _DOUBLE),
+        ("supply_temperature", _DOUBLE),
+        ("return_temperature", _DOUBLE),
+        ("is_connected_to_power_source", _BOOL),
+        ("is_powered", _BOOL),
+        ("in_band", _BOOL),
+        ("is_disturbed", _BOOL),
+        ("door_open", _BOOL),
+        ("immersed", _BOOL),
+        ("open_alerts", pa.int32()),
+        ("worst_severity", _TEXT),
+    ]
+)
+"""The columns of one box in a digest; ``fairlead.records.digest.DigestBox`` says what they mean."""
+DIGESTS = _table(
+    "digests",
+    "What ships at sea say of the boxes aboard, before their readings arrive",
+    "One row per digest of a ship, every 15 minutes; boxes has one entry per container that changed since the digest "
+    "before, with its newest reading.",
+    (
+        Column("vessel_imo_number", _TEXT, "IMO number of the ship", path="vesselIMONumber"),
+        Column("as_of_date_time", TIME, "The ship's clock when it was made", path="asOfDateTime"),
+        Column("whole", _BOOL, "Whether it has all boxes that the ship hears, not only changed ones", path="whole"),
+        Column(
+            "boxes",
+            pa.list_(DIGEST_BOX),
+            "The boxes: time and temperatures (Cel) of the newest reading, plugged, powered; in_band: whether the "
+            "ship's rules find the air within the tolerance, null where they do not judge; is_disturbed: defrost or "
+            "pre-trip inspection; how many alerts of the ship are open, and the worst severity",
+            path="boxes",
+        ),
+    ),
+    payload="The record as written (fairlead.records.digest)",
+)
 BOOKING_CHANGES = _table(
     "booking_changes",
     "Changes to bookings",
@@ -207,6 +260,7 @@ OPERATIONS: tuple[LogTable, ...] = (
     LogTable(EVENTS, Event, "events"),
     LogTable(POSITIONS, Position, "ships", r"\d{7}\.location"),
     LogTable(ENVIRONMENT, Environment, "ships", r"\d{7}\.environment"),
+    LogTable(DIGESTS, Digest, "ships", r"\d{7}\.digest"),
     LogTable(BOOKING_CHANGES, Booking, "bookings"),
     LogTable(CUSTODY_ENTRIES, LedgerEntry, "custody"),
 )

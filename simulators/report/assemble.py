@@ -22,6 +22,7 @@ from fairlead.records.ship import RollCall
 from replication.audit import compare
 from shore.read import table
 from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
+from simulators.report.digests import add_readings, digest_figures, read_digests, told_times
 from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report, ShipLossFigures
 from simulators.report.roll_calls import roll_call_figures
 from simulators.report.yard import judge_yards
@@ -65,7 +66,10 @@ async def assemble(
         cluster = await clusters.at(shore)
         stored: Counter[ReadingId] = Counter()
         records = 0
-        for of_log in (await records_of(cluster, await container_logs(cluster, topology))).values():
+        digests = await read_digests(cluster)
+        told = told_times(digests)
+        logs = await records_of(cluster, await container_logs(cluster, topology))
+        for of_log in logs.values():
             stored.update(ids_of(of_log))
             records += len(of_log)
         alerts = await _alerts(cluster)
@@ -75,6 +79,7 @@ async def assemble(
             await _roll_calls(cluster),
             {"": alerts} | {code: await _alerts(await clusters.at(port)) for code, port in _ports(topology).items()},
         )
+        add_readings(told, logs)
     sunk = {one for readings in truth.aboard_only.values() for one in readings if one not in stored}
     counted = count_readings(set(truth.published) - sunk, stored)
     tell("comparing the sites' logs")
@@ -107,6 +112,7 @@ async def assemble(
         tables_different=tuple(check.table for check in checks if check.same is False),
         tables_not_compared=tuple(check.table for check in checks if check.same is None),
         shore=topology.shore is not None,
+        digests=digest_figures(plan, digests, told),
         alert_seconds=alert_seconds(sailed, topology),
         roll_calls=roll_calls,
         customers=customers,

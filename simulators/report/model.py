@@ -7,6 +7,7 @@ import datetime as dt
 import msgspec
 from rich.table import Table
 
+from simulators.report.digests import DigestFigures
 from simulators.report.yard import YardFigures
 from simulators.voyage.waiting import AheadOfShip
 
@@ -167,6 +168,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tables_different: tuple[str, ...] = ()
     tables_not_compared: tuple[str, ...] = ()
     shore: bool = True  # whether the topology has tables
+    digests: tuple[DigestFigures, ...] = ()  # of each passage
     alert_seconds: dict[str, float | None]
     roll_calls: tuple[RollCallFigures, ...] = ()
     customers: dict[str, CustomerFigures]
@@ -244,6 +246,15 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
                 self.yard.ok,
             )
         )
+        out += [
+            ReportLine(
+                f"digests of {one.passage}",
+                f"{one.digests:,}, {one.bytes / 1000:,.1f} kB, {one.told:,} times a box; {one.equal:,} equal to the "
+                f"readings that came later, at most {one.kelvin_apart:.2f} K apart",
+                one.equal == one.told,
+            )
+            for one in self.digests
+        ]
         out += [
             ReportLine(
                 f"overboard alert at {site}", "never" if s is None else f"{s:.2f} s after the reading", s is not None

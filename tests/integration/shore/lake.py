@@ -29,7 +29,16 @@ from topologies.ledger_trust import history_rules
 from topologies.model import Topology
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
-LOGS = ("readings", "readings_rejected", "alerts", "alerts_ashore", "positions", "booking_changes", "custody_entries")
+LOGS = (
+    "readings",
+    "readings_rejected",
+    "alerts",
+    "alerts_ashore",
+    "positions",
+    "digests",
+    "booking_changes",
+    "custody_entries",
+)
 """Tables that ``Tables.append`` fills. It also updates what the jobs ``histories`` and ``ships`` derive from them."""
 FOLLOWING = ("bookings", "custody", "ships_now", "sites", "owners")
 

@@ -150,7 +150,7 @@ def test_each_operations_table_gets_what_is_its_own(of_a_query: SparkSession, pa
         assert expected.num_rows == (2 if operation.table.name == "booking_changes" else 1)
         assert commits(paths, operation.table.name) == 1
     operations.write(of_a_query.createDataFrame(raw(RECORDS[0])), 1, paths)
-    assert [commits(paths, operation.table.name) for operation in OPERATIONS] == [2, 1, 1, 1, 1, 1]
+    assert [commits(paths, operation.table.name) for operation in OPERATIONS] == [2, 1, 1, 1, 1, 1, 1]
 
 
 def test_a_crash_at_every_append_of_operations(of_a_query: SparkSession, paths: TablePaths) -> None:

@@ -26,10 +26,12 @@ from tests.unit.shore.fleet import (
     MARLIN,
     OTHER,
     STAR,
+    STRANGER,
     YELLOW,
     alert,
     at,
     change,
+    digest,
     ledger,
     merged,
     position,
@@ -115,6 +117,36 @@ def test_the_state_of_a_box_follows_its_readings_and_its_holder(tables: Tables) 
     tables.add(custody_entries=moves, readings=[reading(11, 31)])
     row = now(tables)
     assert [row[name] for name in ("holder", "custody_event", "latitude", "vessel")] == [None, "GTOT", None, None]
+    assert tables.differing({"containers_now": by_duckdb.containers_now}).keys() <= {"alerts_now", "quality"}
+
+
+def test_what_a_digest_says_counts_until_the_reading_is_there(tables: Tables) -> None:
+    tables.start("containers_now")
+    loaded = ledger(2, entry(2, 7, "star", "LOAD", event_date_time=at(0.5)))
+    tables.add(
+        readings=[reading(1, 1, latitude=1.0, longitude=2.0), reading(1, 1, OTHER)],
+        custody_entries=[ledger(1, entry(1, 0, "tokyo", "GTIN", event_date_time=at(0))), loaded],
+        positions=[position(1, 2, (30.0, 140.0))],
+    )
+    said = digest(4, 3, (BOX, 2.5, 4.25), (STRANGER, 2.5, -18.5), in_band=False)
+    tables.add(digests=[said, {"log": said["log"], "log_offset": 5, "problem": "damaged"}])
+    row = now(tables)
+    assert (row["reading_source"], row["reading_date_time"], row["supply_temperature"]) == ("DIGEST", at(2.5), 4.25)
+    assert (row["in_band"], row["log"], row["log_offset"], row["device_id"]) == (False, said["log"], 4, None)
+    assert (row["position_source"], row["latitude"]) == ("SHIP", 30.0), "a digest has no position of its own"
+    assert now(tables, STRANGER)["supply_temperature"] == -18.5
+    assert now(tables, OTHER)["reading_source"] == "READING", "the digest does not name it"
+    tables.add(readings=[reading(2, 2, supply_temperature=9.0)])
+    assert now(tables)["supply_temperature"] == 4.25, "the digest is newer"
+    tables.add(readings=[reading(3, 2.5, supply_temperature=4.25, ambient_temperature=30.0)])
+    row = now(tables)
+    assert (row["reading_source"], row["log_offset"], row["ambient_temperature"]) == ("READING", 3, 30.0)
+    assert row["in_band"] is None
+    before = tables.rows("containers_now")
+    tables.add(digests=[digest(6, 4, (BOX, 2.5, 7.0), (OTHER, 0.5, 7.0))])
+    assert tables.rows("containers_now") == before, "a digest that comes after the bulk changes nothing"
+    tables.add(digests=[digest(7, 5, (BOX, 4.5, 5.5))])
+    assert (now(tables)["reading_source"], now(tables)["supply_temperature"]) == ("DIGEST", 5.5)
     assert tables.differing({"containers_now": by_duckdb.containers_now}).keys() <= {"alerts_now", "quality"}
 
 

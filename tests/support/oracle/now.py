@@ -13,12 +13,14 @@ from shore.paths import TablePaths
 from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.containers_now import (
     CONTAINERS_NOW,
+    DIGESTED,
     HOLDERS,
     NEWEST,
     NOW,
     OBSERVED,
     OPEN_ALERTS,
     READING_COLUMNS,
+    SOURCE_COLUMNS,
 )
 from shore.tables.model import TIME
 from shore.tables.quality import AHEAD_MINUTES, DELAYED_HOURS, QUALITY
@@ -29,7 +31,7 @@ from tests.support.oracle import bookings, custody
 
 _DAY = dt.timedelta(days=1)
 _BOX = pa.field("equipment_reference", pa.string())
-_READINGS = pa.schema([_BOX, *(pa.field(column.name, column.type) for column in READING_COLUMNS)])
+_READINGS = pa.schema([_BOX, *(pa.field(column.name, column.type) for column in (*READING_COLUMNS, *SOURCE_COLUMNS))])
 _HELD = pa.schema(
     [_BOX, pa.field("holder", pa.string()), pa.field("held_since", TIME), pa.field("custody_event", pa.string())]
 )
@@ -41,7 +43,9 @@ def containers_now(paths: TablePaths) -> pa.Table:
     sites = open_dataset(paths, "sites").to_table()
     held = select(HOLDERS, _HELD, custody=custody.everything(paths))
     alerts, ashore = open_dataset(paths, "alerts"), open_dataset(paths, "alerts_ashore")
-    newest = select(NEWEST.replace("{observed}", f"({OBSERVED})"), _READINGS, readings=open_dataset(paths, "readings"))
+    observed = f"({OBSERVED} union all by name {DIGESTED.replace('explode(', 'unnest(')})"
+    readings, digests = open_dataset(paths, "readings"), open_dataset(paths, "digests")
+    newest = select(NEWEST.replace("{observed}", observed), _READINGS, readings=readings, digests=digests)
     return select(
         NOW,
         CONTAINERS_NOW.plain_schema,

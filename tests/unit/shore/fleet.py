@@ -39,6 +39,7 @@ INPUTS = (
     "alerts_ashore",
     "events",
     "positions",
+    "digests",
     "booking_changes",
     "custody_entries",
 )
@@ -184,6 +185,24 @@ def position(
         "speed_over_ground": speed,
         "navigation_status": 5 if speed == 0 else 0,
     } | more
+
+
+def digest(
+    offset: int, hours: float, *boxes: tuple[str, float, float], ship: str = STAR, **more: Any
+) -> dict[str, Any]:
+    """Return a ship's digest; of each box its number, when it was read, and the temperature of its supply air.
+    ``more`` is said of each."""
+    plain = {"is_connected_to_power_source": True, "is_powered": True, "open_alerts": 0}
+    return {
+        "log": f"ships.{ship}.digest",
+        "log_offset": offset,
+        "vessel_imo_number": ship,
+        "as_of_date_time": at(hours),
+        "boxes": [
+            {"equipment_reference": box, "reading_date_time": at(read), "supply_temperature": supply} | plain | more
+            for box, read, supply in boxes
+        ],
+    }
 
 
 def change(offset: int, hours: float, site: str = "hq", **more: Any) -> dict[str, Any]:

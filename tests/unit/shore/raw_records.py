@@ -12,6 +12,7 @@ from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyEntry, LedgerEntry
+from fairlead.records.digest import Digest, DigestBox, encode_digest
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
@@ -41,7 +42,7 @@ def raw(*records: tuple[str, msgspec.Struct | bytes]) -> pa.Table:
     )
 
 
-RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
+RECORDS: tuple[tuple[str, msgspec.Struct | bytes], ...] = (
     (
         "alerts.tokyo",
         Alert(
@@ -99,6 +100,17 @@ RECORDS: tuple[tuple[str, msgspec.Struct], ...] = (
             granted_date_time=T,
             granted_by="tokyo",
             marker_batch=b"xyz",
+        ),
+    ),
+    (
+        "ships.9074729.digest",
+        encode_digest(
+            Digest(
+                vessel_imo_number="9074729",
+                as_of_date_time=T,
+                whole=True,
+                boxes=(DigestBox(equipment_reference=BOX, reading_date_time=T, supply_temperature=4.25, in_band=True),),
+            )
         ),
     ),
 )

@@ -120,7 +120,7 @@ async def test_an_alert_engine_knows_bookings_and_readings_before_the_first_mess
     tails = TailReader(cluster)
     await side.catch_up(cluster, writers, Holdings("star", CustodyView()), tails)
     await tails.close()
-    assert list(side.work()) == ["bookings", "orders about alerts"]
+    assert list(side.work()) == ["bookings", "orders about alerts", "digests"]
     voyage.engine, voyage.sequences = side.engine, {BOX: 2}
     [alert] = voyage.see(30 * 60, strays=True, setpoints={"temperature": 4.0})
     assert (alert.kind, alert.alert_id) == ("SETPOINT", f"SETPOINT.{BOX}.d1.1.0")

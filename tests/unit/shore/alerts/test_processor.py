@@ -135,10 +135,11 @@ def test_what_is_known_of_sites_comes_from_containers_now(tmp_path: Path) -> Non
         row("AAAU0000040", None, 95, custody_event="GTOT"),
         row("AAAU0000056", None, 40),
         row("AAAU0000061", "osaka", None, holder_kind="port", custody_event="GTIN"),
+        row("AAAU0000077", "tokyo", 90, holder_kind="port", custody_event="DISC", reading_source="DIGEST"),
     ]
     fill(tmp_path, {"containers_now": rows})
     sites = SitesNow(TablePaths.of(tmp_path).table("containers_now"))()
-    assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka"]
+    assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka", "tokyo"]
     minute = T0_MS // MINUTE_MS
     assert {site: ms // MINUTE_MS - minute for site, ms in sites.clocks.items()} == {"tokyo": 30, "star": 90, "": 40}
     assert watched("ZZZU0000010", T0_MS + 40 * MINUTE_MS, sites), "no ledger names it: as the others of which none does"

@@ -23,6 +23,11 @@ def test_each_table_takes_its_own_records() -> None:
     assert (position["heading"], position["navigation_status"], position["latitude"]) == (90, 15, None)
     (weather,) = found["environment"]
     assert (weather["wind_speed"], weather["air_pressure"], weather["record_date_time"]) == (7.5, None, T)
+    (said,) = found["digests"]
+    assert (said["vessel_imo_number"], said["as_of_date_time"], said["whole"]) == ("9074729", T, True)
+    (box,) = said["boxes"]
+    assert (box["equipment_reference"], box["reading_date_time"], box["supply_temperature"]) == (BOX, T, 4.25)
+    assert (box["in_band"], box["return_temperature"], box["open_alerts"]) == (True, None, 0)
     (booking,), (custody,) = found["booking_changes"], found["custody_entries"]
     assert (booking["status"], booking["valid_to"]) == ("CONFIRMED", None)  # a default that writers leave out
     assert (custody["entry_type"], custody["entry_log"], custody["entry_term"]) == ("grant", f"containers.{BOX}", 2)
@@ -34,6 +39,17 @@ def test_what_cannot_be_read_is_kept_with_its_problem() -> None:
     assert [row["customer"] for row in rows] == [None, "ducks"]
     assert rows[0]["problem"]
     assert rows[0]["payload"] == b"{"
+
+
+def test_a_damaged_digest_is_kept_with_its_problem_and_the_others_go_on() -> None:
+    good = dict(RECORDS)["ships.9074729.digest"]
+    assert isinstance(good, bytes)
+    values = (good, good[:-1], b"\x09" + good[1:], good)
+    rows = rows_of(BY_NAME["digests"], raw(*(("ships.9074729.digest", value) for value in values))).to_pylist()
+    assert [row["boxes"] and len(row["boxes"]) for row in rows] == [1, None, None, 1]
+    assert [row["payload"] for row in rows] == list(values)
+    assert "its check sum is wrong" in rows[1]["problem"]
+    assert "version 9" in rows[2]["problem"]
 
 
 def test_the_source_reads_what_the_tables_take() -> None:
