@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+import simulators
 from edge.alerts.rules.bookings import Bookings
+from edge.site_logs import booking_logs
+from fairlead.names import parse_log
 from fairlead.records.booking import Booking
+from tests.unit.edge.alerts.detecting import HOUR as HOURS
+from tests.unit.edge.alerts.detecting import MINUTE, Voyage
+from tests.unit.edge.alerts.detecting import booking as engine_booking
+from topologies.loader.load import load
+from topologies.model import Link, SiteKind, Topology
 
 BOX = "BIGU1000010"
 T0 = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
@@ -81,3 +90,40 @@ def test_a_confirmed_one_that_has_not_begun_counts_unless_it_is_cancelled() -> N
 def test_a_cancellation_of_an_unknown_booking_is_nothing() -> None:
     """A cancellation of an unknown booking has no effect."""
     assert at(told(booking("B1", 0, status="CANCELLED")), 1) is None
+
+
+def test_at_sea_a_ship_learns_of_bookings_by_satellite() -> None:
+    """In the shipped fleets, a link that is open at sea brings the bookings of every office to each ship."""
+    pacific = load(Path(simulators.__file__).parent / "topologies" / "pacific-loop.yaml", env={})
+    for topology in (load("big-blue", env={}), pacific):
+        ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
+        assert ships
+        for ship in ships:
+            at_sea = [link for link in topology.links_to(ship) if link.when == "always"]
+            carried = {log for log in booking_logs(topology, ship) if _takes(topology, at_sea, log)}
+            assert carried == set(booking_logs(topology, ship)) != set()
+
+
+def _takes(topology: Topology, links: list[Link], topic: str) -> bool:
+    log = parse_log(topic)
+    assert log is not None
+    return any(topology.takes(link, log) for link in links)
+
+
+def test_a_set_point_that_is_changed_ashore_is_what_the_ship_then_checks() -> None:
+    star = Voyage()
+    star.engine.booked(engine_booking(setpoint_temperature=4.0))
+    assert star.every(15 * MINUTE, 2 * HOURS, **set_to(4.0)) == []
+    star.engine.booked(engine_booking(setpoint_temperature=-18.0))
+    alerts = star.every(15 * MINUTE, 5 * HOURS, start_s=2 * HOURS + 60, **set_to(4.0))
+    assert [(alert.kind, alert.state) for alert in alerts] == [("SETPOINT", "OPENED")]
+    assert "booked -18.0" in alerts[0].evidence[0].detail
+    ended = star.every(15 * MINUTE, 8 * HOURS, start_s=5 * HOURS + 60, **set_to(-18.0))
+    assert ("SETPOINT", "CLEARED") in [(alert.kind, alert.state) for alert in ended]
+
+
+def set_to(celsius: float) -> dict[str, Any]:
+    return {
+        "setpoints": {"temperature": celsius},
+        "measurements": {"supplyTemperature": celsius, "returnTemperature": celsius},
+    }

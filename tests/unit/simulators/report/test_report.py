@@ -14,6 +14,7 @@ from rich.console import Console
 from fairlead.records.alert import NOT_HEARD, Alert
 from fairlead.records.ship import RollCall, pack_numbers
 from simulators.report.counting import LogCount, count_readings
+from simulators.report.digests import DigestFigures
 from simulators.report.model import CustomerFigures, LinkFigures, Report, RollCallFigures, as_table
 from simulators.report.page import MapPlace, PageData, TemperaturePoint, TrackPoint, render
 from simulators.report.roll_calls import roll_call_figures
@@ -34,6 +35,13 @@ def roll_call(**changes: object) -> RollCallFigures:
 
 def customer(**changes: object) -> CustomerFigures:
     good = CustomerFigures(entitled=5, read=5, repeated=0, foreign_read=0, refused=("read containers.*",))
+    return msgspec.structs.replace(good, **changes)
+
+
+def digests(**changes: object) -> DigestFigures:
+    good = DigestFigures(
+        ship="duck-star", start="tokyo", end="singapore", digests=2, bytes=1300, told=40, equal=40, kelvin_apart=0.0
+    )
     return msgspec.structs.replace(good, **changes)
 
 
@@ -58,6 +66,7 @@ def report(**changes: object) -> Report:
         delta_rows_expected=100,
         condition_rows=5,
         tables_equal=("readings + readings_rejected", "conditions"),
+        digests=(digests(),),
         alert_seconds={"tokyo": 0.4},
         roll_calls=(roll_call(),),
         customers={"ducks": customer()},
@@ -107,6 +116,7 @@ ARRIVAL = AheadOfShip(
         {"roll_calls": (roll_call(alerted=0),)},
         {"roll_calls": (roll_call(unlisted=("BIGU1000021",)),)},
         {"roll_calls": (roll_call(state=None, missing=(), truly_missing=()),)},
+        {"digests": (digests(equal=39),)},
         {"customers": {"ducks": customer(read=4)}},
         {"customers": {"ducks": customer(repeated=1)}},
         {"customers": {"ducks": customer(foreign_read=1)}},
@@ -156,6 +166,17 @@ def test_table_and_page_mark_the_false_line() -> None:
     assert "FALSE" in shown.get()
     assert "FALSE" in render(bad, PageData())
     assert "FALSE" not in render(report(), PageData())
+
+
+def test_page_and_table_hold_digests_against_the_bulk() -> None:
+    console = Console(width=160, file=io.StringIO())
+    with console.capture() as shown:
+        console.print(as_table(report()))
+    assert "digests of duck-star, tokyo to singapore" in shown.get()
+    page = render(report(), PageData())
+    assert "<h2>Digest against bulk</h2>" in page
+    assert "<td>1,300</td><td>650</td><td>40</td>" in page
+    assert "Digest against bulk" not in render(report(digests=()), PageData())
 
 
 def test_page_draws_map_and_chart_without_network() -> None:
