@@ -95,7 +95,7 @@ def test_a_cancellation_of_an_unknown_booking_is_nothing() -> None:
 def test_at_sea_a_ship_learns_of_bookings_by_satellite() -> None:
     """In the shipped fleets, a link that is open at sea brings the bookings of every office to each ship."""
     pacific = load(Path(simulators.__file__).parent / "topologies" / "pacific-loop.yaml", env={})
-    for topology in (load("big-blue", env={}), pacific):
+    for topology in (load("minimal", env={}), load("big-blue", env={}), pacific):
         ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
         assert ships
         for ship in ships:

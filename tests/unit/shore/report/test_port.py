@@ -183,3 +183,20 @@ def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: TablePaths,
     fill(tmp_path, {**kept, "excursions": [each | old for each in kept["excursions"]]})
     found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
     assert found.arriving[0].boxes[0].excursions == 0
+
+
+def test_what_a_digest_says_is_marked(tmp_path: Path) -> None:
+    """At sea the ship's digest is newer than the readings; its own judgement of the air is told."""
+    told = rows()
+    said = {"equipment_reference": FROZEN, "reading_date_time": NEWEST + dt.timedelta(minutes=15), "in_band": False}
+    said |= {"setpoint_temperature": -18.0, "supply_temperature": -11.0, "is_powered": True, "open_alerts": 0}
+    told["digests"] = [{"log": f"ships.{SHIP}.digest", "log_offset": 1, "vessel_imo_number": SHIP, "boxes": [said]}]
+    fill(tmp_path, told)
+    derive(tmp_path)
+    report = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
+    boxes = {box.equipment_reference: box for box in report.arriving[0].boxes}
+    assert (boxes[FROZEN].by_digest, boxes[FROZEN].supply_temperature) == (True, -11.0)
+    assert boxes[FROZEN].concerns == ("out of band, says the ship's digest",)
+    assert not boxes[WARM].by_digest
+    page = port_page(report)
+    assert page.count("(digest)</td>") == 1
