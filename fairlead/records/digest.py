@@ -281,6 +281,8 @@ def _digest(cursor: _Cursor, flags: int, imo: int, as_of: int, count: int, owner
         for name, size in zip(names, sizes, strict=True)
         for serial in itertools.accumulate(itertools.islice(gaps, size))
     ]
+    if any(before >= number for before, number in itertools.pairwise(numbers)):
+        raise ValueError("its boxes are not in the order of their numbers")
     unit = 1000 if flags & _SECONDS else 1
     ages = [unit * _unzigzag(age) for age in cursor.column(count)]
     set_to = [_together(code, 0) for code in cursor.column(count)]
@@ -321,7 +323,7 @@ def _valid(milliseconds: int) -> dt.datetime:
 
 
 def _box(number: str, at_ms: int, temperatures: Iterable[int | None], bits: int, alerts: int) -> DigestBox:
-    setpoint, supply, returned = (None if value is None else value / _HUNDREDTHS for value in temperatures)
+    setpoint, supply, returned = (None if value is None else _celsius(value) for value in temperatures)
     worst = alerts % 4
     return DigestBox(
         equipment_reference=number,
@@ -338,6 +340,13 @@ def _box(number: str, at_ms: int, temperatures: Iterable[int | None], bits: int,
         open_alerts=alerts // 4,
         worst_severity=SEVERITIES[worst - 1] if worst else None,
     )
+
+
+def _celsius(hundredths: int) -> float:
+    celsius = hundredths / _HUNDREDTHS
+    if not _COLDEST <= celsius <= _WARMEST:
+        raise ValueError(f"{celsius} degrees are no temperature of air")
+    return celsius
 
 
 def _damaged(why: str) -> DigestError:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,13 +28,14 @@ from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
 from fairlead.records.booking import Booking
 from fairlead.records.custody import CustodyOrder, Marker, ledger_entries
+from fairlead.records.digest import Digest, DigestBox, DigestError, decode_digest, encode_digest
 from fairlead.records.edge import DeadLetter, Stray
 from fairlead.records.event import Event
 from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse as parse_scenario
 from tests.fuzz.wayin import WayIn, sample_messages
-from tests.unit.edge.samples import IMO, NOW_MS
+from tests.unit.edge.samples import IMO, NOW, NOW_MS
 
 _SCENARIOS = Path(__file__).parents[2] / "simulators" / "scenarios"
 _KINDS: tuple[Any, ...] = (
@@ -171,6 +173,26 @@ def _records_seeds() -> Iterator[bytes]:
     )
 
 
+def _digest(data: bytes) -> None:
+    """A digest as it is, and once with the right check sum, to get behind it. What can be read is written as it was."""
+    for value in (data, data + zlib.crc32(data).to_bytes(4, "little")):
+        try:
+            digest = decode_digest(value)
+        except DigestError as error:
+            assert error.what and error.hint
+            continue
+        assert decode_digest(encode_digest(digest)) == digest
+
+
+def _digest_seeds() -> Iterator[bytes]:
+    chill = DigestBox(equipment_reference="BIGU1000010", reading_date_time=NOW, supply_temperature=4.1, in_band=True)
+    dry = DigestBox(equipment_reference="YELU0000013", reading_date_time=NOW, open_alerts=2, worst_severity="ALARM")
+    for boxes in ((), (chill,), (chill, dry)):
+        value = encode_digest(Digest(vessel_imo_number=IMO, as_of_date_time=NOW, boxes=boxes))
+        yield value
+        yield value[:-4]
+
+
 def _wire(data: bytes) -> None:
     """Batches as a broker answers them, once with their own CRC and once with the right one, to get behind it."""
     try:
@@ -262,6 +284,7 @@ TARGETS = {
         Target("thresholds", _thresholds, _thresholds_seeds, _YAML),
         Target("scenario", _scenario, _scenario_seeds, _YAML),
         Target("records", _records, _records_seeds, _JSON),
+        Target("digest", _digest, _digest_seeds),
         Target("wire", _wire, _wire_seeds),
         Target("columns", _columns, _wire_seeds),
     )
