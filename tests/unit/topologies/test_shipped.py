@@ -57,7 +57,7 @@ def _own_logs(topology: Topology) -> dict[str, str]:
         for stream in set(topology.streams) - {"feeds", *topology.moving_streams}:
             match stream:
                 case "ships":
-                    keys = [f"{site.imo}.location", f"{site.imo}.environment"] if at_sea else []
+                    keys = [f"{site.imo}.{what}" for what in ("location", "environment", "digest")] if at_sea else []
                 case "bookings":
                     keys = [] if at_sea else [name]
                 case "ends":

@@ -107,6 +107,7 @@ OF_THE_SHIP = [
     *(f"{stream}.duck-star" for stream in ("events", "alerts", "custody", "strays", "deadletters")),
     "ships.9074729.location",
     "ships.9074729.environment",
+    "ships.9074729.digest",
 ]
 OF_OTHERS = [
     "custody.singapore",
@@ -117,6 +118,7 @@ OF_OTHERS = [
     "bookings.duck-star",  # bookings are copied to shore
     "feeds.ducks",
     "ships.9321483.location",
+    "ships.9321483.digest",
     "ships.9074729.anything",
     "events.duck-star.1",
     "custody.nobody",

@@ -47,6 +47,7 @@ def test_each_log_fills_one_line_of_the_catalogue() -> None:
         "alerts.tokyo": "alerts",
         "ships.9074729.location": "positions",
         "ships.9074729.environment": "environment",
+        "ships.9074729.digest": "digests",
         "custody.tokyo": "custody_entries",
         "feeds.ducks": None,
     }
