@@ -112,7 +112,7 @@ async def assemble(
         tables_different=tuple(check.table for check in checks if check.same is False),
         tables_not_compared=tuple(check.table for check in checks if check.same is None),
         shore=topology.shore is not None,
-        digests=digest_figures(plan, digests, told),
+        digests=digest_figures(plan, digests, told, sailed.sunk),
         alert_seconds=alert_seconds(sailed, topology),
         roll_calls=roll_calls,
         customers=customers,

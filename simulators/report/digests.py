@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -39,6 +39,7 @@ class DigestFigures(msgspec.Struct, frozen=True, kw_only=True):
         bytes: Of their batches in Kafka, as a link copies them.
         told: How often a digest tells of a box; ``equal``: how often the box's log has this reading, with the same
             set point, temperatures and power.
+        sunk: How often a digest tells of a reading that was lost for good with the ship.
         kelvin_apart: The largest difference of a temperature, between a digest and the reading of that time.
     """
 
@@ -50,6 +51,12 @@ class DigestFigures(msgspec.Struct, frozen=True, kw_only=True):
     told: int
     equal: int
     kelvin_apart: float
+    sunk: int = 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether every reading that a digest tells of is there and the same, or sank with the ship."""
+        return self.equal + self.sunk == self.told
 
     @property
     def passage(self) -> str:
@@ -114,16 +121,22 @@ def add_readings(times: Times, records_of_log: Mapping[str, Sequence[Record]]) -
                     known.append(_reading.decode(record.value or b""))
 
 
-def digest_figures(plan: VoyagePlan, digests: Sequence[StoredDigest], times: Times) -> tuple[DigestFigures, ...]:
+def digest_figures(
+    plan: VoyagePlan, digests: Sequence[StoredDigest], times: Times, sunk: Collection[str] = ()
+) -> tuple[DigestFigures, ...]:
     """Return the figures of every passage whose ship has sent a digest. One that cannot be read counts as one that
-    tells of a box which has no such reading."""
+    tells of a box which has no such reading.
+
+    Args:
+        sunk: Ships that were lost with their clusters. Of readings that are nowhere else, their digests say the last.
+    """
     figures = []
     for ship, table in sorted(plan.timetables.items()):
         own = [each for each in digests if each.log == f"ships.{table.imo}.digest"]
         for (start, departs), (end, arrives) in _passages(table):
             sent = [d for d in own if d.digest is None or departs <= d.digest.as_of_date_time < arrives]
             if sent:
-                figures.append(_of_passage(ship, start, end, sent, times))
+                figures.append(_of_passage(ship, start, end, sent, times, lost=ship in sunk))
     return tuple(figures)
 
 
@@ -133,8 +146,10 @@ def _passages(table: Timetable) -> Iterable[tuple[tuple[str, dt.datetime], tuple
     return (((one.port, one.departs), (other.port, other.arrives)) for one, other in calls)
 
 
-def _of_passage(ship: str, start: str, end: str, sent: Sequence[StoredDigest], times: Times) -> DigestFigures:
-    told = equal = 0
+def _of_passage(
+    ship: str, start: str, end: str, sent: Sequence[StoredDigest], times: Times, *, lost: bool
+) -> DigestFigures:
+    told = equal = sunk = 0
     most = 0.0
     for stored in sent:
         boxes = stored.digest.boxes if stored.digest is not None else ()
@@ -142,10 +157,18 @@ def _of_passage(ship: str, start: str, end: str, sent: Sequence[StoredDigest], t
         for box in boxes:
             readings = times[box.equipment_reference][milliseconds_of(box.reading_date_time)]
             equal += any(_equal(box, reading) for reading in readings)
+            sunk += lost and not readings
             most = max(most, min((_kelvin_apart(box, reading) for reading in readings), default=0.0))
-    size = sum(stored.size for stored in sent)
     return DigestFigures(
-        ship=ship, start=start, end=end, digests=len(sent), bytes=size, told=told, equal=equal, kelvin_apart=most
+        ship=ship,
+        start=start,
+        end=end,
+        digests=len(sent),
+        bytes=sum(stored.size for stored in sent),
+        told=told,
+        equal=equal,
+        kelvin_apart=most,
+        sunk=sunk,
     )
 
 

@@ -250,8 +250,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             ReportLine(
                 f"digests of {one.passage}",
                 f"{one.digests:,}, {one.bytes / 1000:,.1f} kB, {one.told:,} times a box; {one.equal:,} equal to the "
-                f"readings that came later, at most {one.kelvin_apart:.2f} K apart",
-                one.equal == one.told,
+                f"readings that came later, at most {one.kelvin_apart:.2f} K apart"
+                + (f"; {one.sunk:,} sank with the ship" if one.sunk else ""),
+                one.ok,
             )
             for one in self.digests
         ]

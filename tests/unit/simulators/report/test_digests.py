@@ -95,5 +95,15 @@ def test_a_digest_that_cannot_be_read_makes_the_figures_unequal() -> None:
     assert all((each.told, each.equal) == (1, 0) for each in found)
 
 
+def test_what_sank_with_the_ship_is_nowhere_else() -> None:
+    digests = [stored(said()), stored(said(reading_date_time=SAILS + 2 * MINUTE))]
+    times = told_times(digests)
+    add_readings(times, {f"containers.{BOX}": [record()]})
+    (found,) = digest_figures(PLAN, digests, times, {"duck-star"})
+    assert (found.told, found.equal, found.sunk, found.ok) == (2, 1, 1, True)
+    (of_another,) = digest_figures(PLAN, digests, times, {"blue-marlin"})
+    assert (of_another.sunk, of_another.ok) == (0, False)
+
+
 def test_a_ship_without_digests_has_no_figures() -> None:
     assert figures([]) == ()
