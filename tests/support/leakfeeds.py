@@ -109,7 +109,7 @@ def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
             continue
         body = {"kind": "movement", **_event(said, payload)}
         if box := payload.get("equipmentReference"):
-            body |= {"equipmentReference": box, "line": lines[box[:4]]}
+            body |= {"equipmentReference": box} | ({"line": lines[box[:4]]} if box[:4] in lines else {})
         due[f"movements/{said['eventID']}@0"] = canonical(body)
     return due
 
