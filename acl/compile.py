@@ -136,7 +136,7 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
         case InsertPoint.SHIP:
             return (ResourcePattern(f"{stream}.{here.imo}."),) if here.kind is SiteKind.SHIP and here.imo else ()
         case InsertPoint.SHORE:
-            return (whole_stream(stream),) if topology.shore and topology.shore.at == site else ()
+            return (whole_stream(stream),) if topology.shore and site in topology.shore.sites else ()
         case InsertPoint.SITE:
             # No records enter at a customer's site except what it confirms; bookings are made at an office ashore.
             none = (here.kind is SiteKind.CUSTOMER and stream != ENDS) or (
@@ -146,7 +146,10 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
 
 
 def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
-    """Return the logs of a stream that ``site`` can have as replicas: all but its own, or all if the stream moves."""
+    """Return the logs of a stream that ``site`` can have as replicas: all but its own, or all if the stream moves. A
+    site where shore stands by has replicas of what shore writes."""
+    if topology.streams[stream].insert_point is InsertPoint.SHORE and topology.shore is not None:
+        return () if topology.shore.at == site else (whole_stream(stream),)
     others = [other for other in topology.sites if other != site]
     own = held_at(topology, stream, site)
     insert_point = topology.streams[stream].insert_point
@@ -572,9 +575,15 @@ def _permitted(topology: Topology, user: str, site: str, clause: Clause) -> Iter
     for operation in PERMITTED[clause.permission]:
         if operation not in CHANGES_LOGS:
             yield from _topics(user, clause.extent, (operation,), why)
-        elif not topology.written_by_services(clause.stream):
+        elif not topology.written_by_services(clause.stream) and not _is_standby(topology, clause.stream, site):
             for extent in intersect_all((clause.extent,), held_at(topology, clause.stream, site)):
                 yield from _topics(user, extent, (operation,), f"{why}, on logs that site {site} holds")
+
+
+def _is_standby(topology: Topology, stream: str, site: str) -> bool:
+    """Return whether a site has a stream that shore writes only until shore moves there."""
+    shore = topology.shore
+    return topology.streams[stream].insert_point is InsertPoint.SHORE and shore is not None and site != shore.at
 
 
 def _topics(user: str, extent: ResourcePattern, operations: tuple[Operation, ...], because: str) -> Iterator[RuleGrant]:

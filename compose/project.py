@@ -225,7 +225,7 @@ def spark(fleet: Fleet) -> dict[str, Service]:
     environment, volumes = _topology(fleet)
     own = {"SITE": fleet.topology.shore.at}
     secret = secrets_of_spark(fleet)
-    networks = [SPARK_NETWORK, fleet.topology.shore.at]
+    networks = [SPARK_NETWORK, *fleet.topology.shore.sites]  # shore can move to the others
     master = _container(
         _SHORE_IMAGE,
         "768m",
@@ -257,7 +257,7 @@ def spark(fleet: Fleet) -> dict[str, Service]:
         profiles=["shore"],
         command=["shore", "run", *_METRICS],
         environment=environment,
-        secrets=[f"{fleet.topology.shore.at}.shore", *secret],
+        secrets=[*(f"{site}.shore" for site in fleet.topology.shore.sites), *secret],
         volumes=[f"{STATE}:{HOME}", *volumes],
         networks=networks,
         depends_on={

@@ -77,6 +77,16 @@ class LeaseLostError(RefusedError):
     """Another machine took over the storage while this process stood still. This process must not write any more."""
 
 
+class ShoreMovedError(RefusedError):
+    """Shore runs at another site now (``fields["site"]``). Only there its tables and feeds may be written."""
+
+
+class LogReturnedError(FairleadError):
+    """A held log (``shore.site``) has grown to where it was read. The query starts again, and compares it first."""
+
+    retriable = True
+
+
 class FeedMovedError(FairleadError):
     """Another process appended to a customer's feed at the offset where shore was about to append."""
 

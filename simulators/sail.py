@@ -79,6 +79,8 @@ async def sail_watched(
                     barrier_timeout=settings.patience,
                     check=services.check,
                     network=services.network,
+                    on_step=services.headquarters.on_step if services.headquarters else None,
+                    left_over=services.headquarters.left_over_now if services.headquarters else None,
                     on_player=control.attach,
                     on_progress=progressed,
                     on_published=listeners.on_published,
@@ -104,7 +106,9 @@ def make_report(
     Returns:
         The report, and its page as HTML.
     """
-    topology, resolver, folder = context.topology, context.resolver, context.folder
+    lost = services.headquarters
+    topology = lost.left_over if lost is not None else context.topology
+    resolver, folder = context.resolver, context.folder
 
     def settle() -> None:
         asyncio.run(
@@ -126,5 +130,7 @@ def make_report(
             tell("comparing the tables with the logs")
             checks = services.shore.verify().tables
     seconds = services.phases
-    report = asyncio.run(assemble(sailed, topology, resolver, folder, checks=checks, seconds=seconds, tell=tell))
+    report = asyncio.run(
+        assemble(sailed, topology, resolver, folder, checks=checks, seconds=seconds, tell=tell, lost=lost)
+    )
     return report, render(report, page_data(sailed, topology, folder))

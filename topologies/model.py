@@ -363,6 +363,9 @@ class Shore(Model):
     """The site where PySpark reads the logs and writes the customers' feeds, and its settings.
 
     Args:
+        at: The site where shore runs.
+        standby: Sites to which shore can move when ``at`` is lost (``fairlead shore run --site SITE``). Shore's user
+            and its rights exist there, too.
         master: Spark's master: ``local[2]``, ``spark://host:7077``.
         tables: URL or folder of tables and checkpoints, which all of Spark's machines can reach; null for the
             topology's state folder.
@@ -377,6 +380,7 @@ class Shore(Model):
     """
 
     at: SiteName
+    standby: tuple[SiteName, ...] = ()
     master: str = "local[2]"
     tables: str | None = None
     settings: SparkSettings = Field(default_factory=dict)
@@ -385,6 +389,11 @@ class Shore(Model):
     maintenance: Maintenance = Field(default_factory=Maintenance)
     retention: dict[RetainedTable, RowRetention] = Field(default_factory=dict)
     fail_on_data_loss: bool = True
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """The sites where shore may run; the usual one is first."""
+        return (self.at, *self.standby)
 
 
 DEFAULT_STREAMS: dict[str, Stream] = {

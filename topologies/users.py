@@ -67,7 +67,7 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
     """Return every Kafka user of a site, by name, except the super user ``admin``.
 
     ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where ``has_replicator``;
-    ``replicator.<target>`` where a link begins; ``shore`` where shore runs; customers where they read; users at
+    ``replicator.<target>`` where a link begins; ``shore`` where shore may run; customers where they read; users at
     the sites they name.
     """
     found: list[ServiceUser] = []
@@ -79,7 +79,7 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
     for target in dict.fromkeys(link.to for link in outgoing):
         links = tuple(link for link in outgoing if link.to == target)
         found.append(ServiceUser(upstream_user(target), site, Role.UPSTREAM, links=links, target=target))
-    if topology.shore and topology.shore.at == site:
+    if topology.shore and site in topology.shore.sites:
         found.append(ServiceUser("shore", site, Role.SHORE))
     for name, customer in topology.customers.items():
         if site == customer.feed_at or site in customer.reads_at:

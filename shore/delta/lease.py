@@ -49,6 +49,7 @@ class Holder(msgspec.Struct, frozen=True):
     host: str = ""
     pid: int = msgspec.field(default_factory=os.getpid)
     folder: str = ""
+    site: str = ""
     token: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
 
 
@@ -58,6 +59,7 @@ class Lease:
 
     Args:
         base: A storage URL.
+        site: The site where this process runs shore, for messages.
         folder: The state folder. The caller holds its lock, so an earlier holder with this host and folder has died.
         on_lost: Called once, from another thread, when another machine has taken the right.
     """
@@ -68,6 +70,7 @@ class Lease:
     beat_seconds: float = BEAT_SECONDS
     dead_seconds: float = DEAD_SECONDS
     host: str = field(default_factory=socket.gethostname)
+    site: str = ""
     term: int = 0
     _taken_by: str = ""
     _beaten: float = 0.0
@@ -87,7 +90,7 @@ class Lease:
         last = self._newest()
         if last:
             self._await_end(last)
-        own = Holder(host=self.host, folder=self.folder)
+        own = Holder(host=self.host, folder=self.folder, site=self.site)
         term = last + 1
         with contextlib.suppress(DeltaError):  # another process was first: version 0 names it
             DeltaTable.create(
@@ -213,9 +216,9 @@ def check_lease(location: str) -> None:
 
 
 @contextlib.contextmanager
-def leased(base: str, folder: str) -> Iterator[Lease]:
+def leased(base: str, folder: str, site: str = "") -> Iterator[Lease]:
     """Hold the right to write below a storage URL. Raises as ``Lease.acquire``."""
-    lease = Lease(base, folder)
+    lease = Lease(base, folder, site=site)
     lease.acquire()
     try:
         yield lease
@@ -224,7 +227,7 @@ def leased(base: str, folder: str) -> Iterator[Lease]:
 
 
 def _named(holder: Holder) -> str:
-    return f"process {holder.pid} of {holder.host}"
+    return f"process {holder.pid} of {holder.host}" + (f", for site {holder.site}," if holder.site else "")
 
 
 def _now() -> float:
@@ -233,7 +236,7 @@ def _now() -> float:
 
 
 @contextlib.contextmanager
-def only_one(folder: Path, paths: TablePaths) -> Iterator[Lease | None]:
+def only_one(folder: Path, paths: TablePaths, site: str = "") -> Iterator[Lease | None]:
     """Hold the state folder's lock, which ends with the process in any case. Where the tables are at a storage URL,
     which other machines reach too, hold the lease there as well, and yield it.
 
@@ -253,7 +256,7 @@ def only_one(folder: Path, paths: TablePaths) -> Iterator[Lease | None]:
         if paths.is_local:
             yield None
         else:
-            with leased(paths.base, str(folder.resolve())) as lease:
+            with leased(paths.base, str(folder.resolve()), site) as lease:
                 yield lease
     finally:
         lock.release()

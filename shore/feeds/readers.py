@@ -37,13 +37,13 @@ class FeedReader:
 
 
 def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
-    """Return the customers whose feed begins at the site where shore runs."""
+    """Return the customers whose feed is at a site where shore may run. Shore writes it where it runs now."""
     if topology.shore is None:
         return ()
     return tuple(
         FeedReader(name, customer.feed, customer.port, customer.table, customer.owners)
         for name, customer in topology.customers.items()
-        if customer.feed_at == topology.shore.at
+        if customer.feed_at in topology.shore.sites
     )
 
 

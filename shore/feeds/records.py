@@ -145,13 +145,17 @@ def slices(records: Sequence[NewRecord]) -> Iterator[Sequence[NewRecord]]:
         yield records[start:]
 
 
-def opening(log: str, site: str, *, key: bytes | None = None) -> NewRecord:
-    """Return the marker that opens the first term of an empty log that shore writes: its site then holds the log."""
+def opening(log: str, site: str, *, key: bytes | None = None, term: int = 1, from_site: str | None = None) -> NewRecord:
+    """Return the marker that opens a term of a log that shore writes: its site then holds the log.
+
+    Args:
+        from_site: The site where shore ran before; None for the first term.
+    """
     now = dt.datetime.now(dt.UTC)
     marker = Marker(
         log=log,
-        term=1,
-        from_site=None,
+        term=term,
+        from_site=from_site,
         to_site=site,
         event="HAND",
         event_id=str(uuid.uuid4()),
@@ -159,6 +163,30 @@ def opening(log: str, site: str, *, key: bytes | None = None) -> NewRecord:
         nonce=uuid.uuid4().hex,
     )
     return marker_record(encode(marker), timestamp_ms=_milliseconds(now), key=key)
+
+
+def restored(rows: Iterable[Mapping[str, Any]], end: int) -> Iterator[NewRecord]:
+    """Yield the records of a feed from offset ``end`` on, made again from rows of ``DUE`` with ``feed_offset``.
+
+    Args:
+        rows: In the order of the feed. A row without payload that retracts nothing cannot be made again: a filler
+            stands in its place, as at offsets that have no row.
+    """
+    for row in rows:
+        offset = row["feed_offset"]
+        if offset < end:
+            continue
+        time = max(0, _milliseconds(row["device_date_time"]))
+        for _ in range(offset - end):
+            yield filler(time)
+        can_be_made = row["retracts"] is not None or row["payload"] is not None
+        yield new_record(row) if can_be_made else filler(time)
+        end = offset + 1
+
+
+def filler(timestamp_ms: int) -> NewRecord:
+    """Return a record that only fills an offset of a feed."""
+    return NewRecord(None, None, ((headers.KIND, headers.FILLER),), timestamp_ms=timestamp_ms)
 
 
 def _milliseconds(time: dt.datetime) -> int:

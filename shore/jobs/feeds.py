@@ -24,18 +24,26 @@ from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader, readers_here
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.model import JobContext
+from shore.jobs.move import note_feeds_taken_over
 from shore.jobs.reference import stored
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import create_feeds
+from shore.sink.takeover import take_over
+from shore.site import read_site
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.reference import OWNERS, SITES
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    """Build the query. Before it starts, create the feeds' logs and tables, and fill the feeds of new customers."""
+    """Build the query. Before it starts, create the feeds' logs and tables, take the feeds over where shore has moved,
+    and fill the feeds of new customers."""
     lake, paths, endpoint = context.lake, context.paths, context.endpoint
     readers = readers_here(context.topology)
     create_feeds(endpoint, [reader.customer for reader in readers])
+    record = read_site(paths)
+    if record is not None and record.feeds_at != endpoint.site:
+        take_over(lake, endpoint, readers)
+        note_feeds_taken_over(paths)
     create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
     welcome(lake, feeds, begun=has_begun(paths, "feeds"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
+from shore.site import read_site
 from shore.source.losses import losses_folder
 from topologies.model import Topology
 
@@ -44,6 +46,11 @@ class JobContext:
         reader = self.spark.readStream.format("fairlead").option("site", self.endpoint.site)
         reader = reader.option("tasks", str(self.spark.sparkContext.defaultParallelism))
         reader = reader.option("losses", losses_folder(self.paths, job))
+        record = read_site(self.paths)
+        held = {} if record is None else record.held.get(job, {})
+        if held:
+            stops = {log: each.position if each.differs is None else None for log, each in held.items()}
+            reader = reader.option("held", json.dumps(stops))
         strict = self.topology.shore is None or self.topology.shore.fail_on_data_loss
         reader = reader.option("failOnDataLoss", str(strict).lower())
         return reader.option("maxRecordsPerTrigger", str(self.max_records)).options(**options).load()

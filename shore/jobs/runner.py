@@ -43,6 +43,7 @@ from shore.jobs import (
 from shore.jobs.first_fill import fill_first
 from shore.jobs.maintenance import Maintenance
 from shore.jobs.model import Job, JobContext
+from shore.jobs.move import settle_held, settle_site
 from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.state import check_state, has_read_all, renew_checkpoint
 from shore.jobs.status import ALIVE, JobStatus, read_status, write_status
@@ -210,11 +211,12 @@ def run(
     intervals: Mapping[str, str] | None = None,
     on_progress: Callable[[Mapping[str, JobStatus]], None] | None = None,
     stop: threading.Event | None = None,
+    move: bool = False,
 ) -> dict[str, JobStatus]:
     """Run shore's jobs for one topology.
 
     Args:
-        endpoint: Kafka of the site ``topology.shore.at``, as user ``shore``. A function is called at each start of a
+        endpoint: Kafka of the site where shore runs, as user ``shore``. A function is called at each start of a
             query, and a query that ended because its password was changed is restarted.
         folder: The topology's state folder; tables and checkpoints are there unless ``shore.tables`` names a URL.
         jobs: Names of jobs; None runs all that the topology has work for.
@@ -224,6 +226,7 @@ def run(
         max_records: The largest number of offsets in one micro-batch of the jobs that read logs.
         intervals: Trigger intervals that override the defaults, by job ("5 seconds").
         on_progress: Called about once a second with the status of every job.
+        move: Let shore leave the site where it ran before and go on at the endpoint's (``shore.jobs.move``).
 
     Returns:
         The last status of every job.
@@ -231,6 +234,7 @@ def run(
     Raises:
         AlreadyRunningError: another process runs shore for this folder, or another machine for this storage.
         LeaseLostError: another machine has taken over, because this process stood still for too long.
+        ShoreMovedError: shore is at another site, and ``move`` is not set.
         SplitStateError: a checkpoint and its tables do not belong together.
         CheckpointDamagedError: a file of a checkpoint cannot be read.
         JobFailedError: a query ended with an error. With ``once`` the others were stopped, else they went on until
@@ -245,11 +249,12 @@ def run(
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
     paths = open_paths(topology.shore, folder)
     stop = stop or threading.Event()
-    with only_one(folder, paths) as lease:
+    with only_one(folder, paths, asked.site) as lease:
         if lease is not None:
             lease.on_lost = stop.set
         reporter = StatusReporter(folder, chosen, on_progress)
         try:
+            settle_site(topology, asked, paths, JOBS, move=move)
             check_state(paths, chosen)
             check_types(paths, kept_tables(topology))
         except FairleadError as error:
@@ -417,6 +422,7 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
     for attempt in range(1, MAX_STARTS + 1):
         try:
             renew_checkpoint(context.paths, job)
+            settle_held(context.topology, context.endpoint, context.paths, job.name)
             writer = job.query(context).queryName(job.name)
             if once and has_read_all(context.paths, job):
                 return cast(StreamingQuery, NotStarted())

@@ -126,7 +126,7 @@ class FeedSink:
         own = frozenset(reader.customer for reader in readers if reader.table)
         sink = cls(lake.paths, endpoint, {}, written, own)
         extents = feed_extents(endpoint, [reader.customer for reader in readers])
-        known = _ends_of_table(lake) if written else {}
+        known = ends_of_table(lake) if written else {}
         own_known = {customer: _end_of_own_table(lake.paths, customer) for customer in own}
         gaps = {}
         for customer, extent in extents.items():
@@ -139,7 +139,13 @@ class FeedSink:
         return sink
 
     def append(self, due: DataFrame) -> int:
-        """Append rows of ``DUE`` to the feeds, and commit the records to the tables. Return the number of records."""
+        """Append rows of ``DUE`` to the feeds, and commit the records to the tables. Return the number of records.
+
+        Raises:
+            LeaseLostError: another machine has taken the right to write; nothing is appended.
+            UnavailableError: the storage does not answer, so it is not known whether another has.
+        """
+        check_lease(self.paths.table(FEEDS.name))
         ordered = due.repartition("customer").sortWithinPartitions(*order_of_feeds())
         append = appending(self.endpoint, dict(self.ends), self.own)
         return self._commit(ordered.mapInArrow(append, from_arrow_schema(GIVEN)), {}, {})
@@ -203,7 +209,7 @@ def _beyond(given: DataFrame, known: Mapping[str, int], *, strangers: bool = Tru
     return given.join(ends, on="customer", how="left").where(wanted).select(*given.columns)
 
 
-def _ends_of_table(lake: Lake) -> dict[str, int]:
+def ends_of_table(lake: Lake) -> dict[str, int]:
     """Return the offset after each customer's last row in table ``feeds``."""
     rows = lake.read(FEEDS.name).groupBy("customer").agg(F.max("feed_offset").alias("last"))
     return {row["customer"]: row["last"] + 1 for row in rows.collect()}

@@ -54,7 +54,7 @@ def create_feeds(endpoint: KafkaEndpoint, customers: Collection[str]) -> None:
             finally:
                 await appender.close()
 
-    _run(endpoint, create())
+    run_at(endpoint, create())
 
 
 def feed_extents(endpoint: KafkaEndpoint, customers: Collection[str]) -> dict[str, OffsetRange]:
@@ -65,7 +65,7 @@ def feed_extents(endpoint: KafkaEndpoint, customers: Collection[str]) -> dict[st
             found = await extents(cluster, [TP(feed_topic(customer)) for customer in customers])
         return {customer: found[TP(feed_topic(customer))] for customer in customers}
 
-    return _run(endpoint, ask()) if customers else {}
+    return run_at(endpoint, ask()) if customers else {}
 
 
 def appending(
@@ -91,8 +91,8 @@ def appending(
             try:
                 for batch in batches:
                     if batch.num_rows:
-                        feeds = feeds or _wait(runner, endpoint, _Feeds.open(endpoint, ends))
-                        records = _wait(runner, endpoint, feeds.append(batch.to_pylist()))
+                        feeds = feeds or wait_for(runner, endpoint, _Feeds.open(endpoint, ends))
+                        records = wait_for(runner, endpoint, feeds.append(batch.to_pylist()))
                         yield given_rows(records, with_values)
                 if feeds is not None:
                     feeds.check_done()
@@ -120,10 +120,10 @@ def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[
                 rows = batch.to_pylist()
                 customers = {TP(feed_topic(row["customer"])): row["customer"] for row in rows}
                 wanted = {TP(feed_topic(row["customer"])): OffsetRange(row["start"], row["stop"]) for row in rows}
-                cluster = _wait(runner, endpoint, Cluster.open(endpoint, client_id=CLIENT_ID))
+                cluster = wait_for(runner, endpoint, Cluster.open(endpoint, client_id=CLIENT_ID))
                 try:
                     found = sweep(cluster, wanted)
-                    while (records := _wait(runner, endpoint, piece(cluster, customers, found))) is not None:
+                    while (records := wait_for(runner, endpoint, piece(cluster, customers, found))) is not None:
                         yield given_rows(records, with_values)
                 finally:
                     runner.run(cluster.close())
@@ -238,13 +238,19 @@ async def _all_of(*work: Any) -> list[Any]:
     return found
 
 
-def _wait(runner: asyncio.Runner, endpoint: KafkaEndpoint, work: Any) -> Any:
+def wait_for(runner: asyncio.Runner, endpoint: KafkaEndpoint, work: Any) -> Any:
+    """Return the result of a coroutine that asks a site.
+
+    Raises:
+        SiteUnreachableError: the site does not answer.
+    """
     try:
         return runner.run(work)
     except (ConnectionLost, RequestTimeout) as error:
         raise site_unreachable(endpoint, error) from error
 
 
-def _run(endpoint: KafkaEndpoint, work: Any) -> Any:
+def run_at(endpoint: KafkaEndpoint, work: Any) -> Any:
+    """Call ``wait_for`` with an event loop of its own."""
     with asyncio.Runner() as runner:
-        return _wait(runner, endpoint, work)
+        return wait_for(runner, endpoint, work)

@@ -26,6 +26,8 @@
 ``losses``                ``<folder>/losses/<name>``, a path or a URL: where each loss is noted
                           (``shore.source.losses``); default: nowhere. A query with such a folder skips losses that are
                           acknowledged there, and goes on where a log was truncated without losing a record.
+``held``                  JSON by log: the offset up to which a log was read at another site, or null where this site
+                          has other records. Such a log is not read on (``shore.site``).
 ========================  ===========================================================================================
 
 There is no option for a password: options are shown in query plans.
@@ -108,6 +110,7 @@ _NAMES = (
     "endingTimestamp",
     "failOnDataLoss",
     "losses",
+    "held",
 )
 
 
@@ -142,6 +145,7 @@ class SourceOptions:
     ending: Edge
     fail_on_data_loss: bool
     losses: str = ""
+    held: Mapping[str, int | None] = field(default_factory=dict)
 
     def takes(self, topic: str) -> bool:
         """Return whether a topic is one of the logs to read. Kafka's own topics (``__...``) never are."""
@@ -203,6 +207,7 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         ending=_edge(options, "ending", LATEST),
         fail_on_data_loss=one_of(options, "failOnDataLoss", ("true", "false"), SourceOptionError) == "true",
         losses=options.get("losses", "").rstrip("/"),
+        held=_held(options.get("held", "{}")),
     )
     for name, edge in (("startingOffsets", found.starting), ("endingOffsets", found.ending)):
         for log in edge.by_log:
@@ -237,6 +242,16 @@ def _edge(options: Mapping[str, str], which: str, usual: int) -> Edge:
             '{"events.tokyo": 1200}: an offset by log, -1 for latest, -2 for earliest',
         )
     return Edge(usual, by_log=by_log)
+
+
+def _held(text: str) -> Mapping[str, int | None]:
+    try:
+        held = json.loads(text)
+    except ValueError:
+        held = None
+    if not isinstance(held, dict) or not all(value is None or type(value) is int for value in held.values()):
+        raise SourceOptionError(f"option 'held' is {text[:100]!r}", hint="expected JSON: an offset or null by log")
+    return held
 
 
 def _milliseconds(name: str, text: str) -> int:

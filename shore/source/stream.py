@@ -31,7 +31,7 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, RequestTimeout
 from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
-from shore.errors import DataLossError, site_unreachable
+from shore.errors import DataLossError, LogReturnedError, site_unreachable
 from shore.source.losses import Loss
 from shore.source.offsets import (
     Positions,
@@ -288,11 +288,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = {log: first for log, first in found.starts.items() if log not in position}
             if not start and options.starting != Edge(EARLIEST):
                 begin = await resolve_edge(cluster, options.starting, ends)
+            self._check_held(found.ends)
+            ends = {log: min(end, position.get(log, 0)) if log in options.held else end for log, end in ends.items()}
             if self._target is not None:
                 ends = {log: min(end, self._target[log]) for log, end in ends.items() if log in self._target}
             stop = await self._admit(cluster, begin | position, ends, limit)
             self._losses.add(await self._overtaken(cluster, position, stop))
-            self._losses.add(self._shrunk(position, found.ends))
+            unheld = {log: end for log, end in found.ends.items() if log not in options.held}
+            self._losses.add(self._shrunk(position, unheld))
             self._losses.add(self._replaced(cluster, position))
         lost = self._losses.report_new(fail=options.fail_on_data_loss and not options.losses)
         try:
@@ -305,6 +308,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start and restore(store(stop)) == position:
             return start  # an equal offset makes no batch
         return store(stop, begin, begun=options.starting != Edge(EARLIEST))
+
+    def _check_held(self, ends: Positions) -> None:
+        """Raise where a held log has all that was read of it elsewhere: it can be compared now. A bounded query leaves
+        that to the next one.
+
+        Raises:
+            LogReturnedError: there is such a log.
+        """
+        held = self._task.options.held.items()
+        back = sorted(log for log, stop in held if stop is not None and ends.get(log, 0) >= stop)
+        if back and self._target is None:
+            raise LogReturnedError(
+                f"{back[0]} has arrived at {self._task.endpoint.site} as far as it was read elsewhere",
+                hint="the query starts again by itself, and compares the log with the tables first",
+                logs=back[:_EXAMPLES],
+            )
 
     async def _admit(self, cluster: Cluster, begin: Positions, ends: Positions, limit: ReadLimit) -> Positions:
         options = self._task.options
@@ -366,13 +385,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _report(self, position: Positions, stop: Positions, ends: Positions, found: Ends) -> None:
         gone = sorted(log for log in position if log not in found.ends)
         unreadable = [f"{log}: {why}" for log, why in sorted(found.unreadable.items())]
+        held = [
+            f"{log} {'waits' if stop is not None else 'has other records here and waits'}"
+            for log, stop in sorted(self._task.options.held.items())
+        ]
         self._backlog = {
             "logs": len(ends),
             "behind": sum(max(0, end - stop[log]) for log, end in ends.items()),
             "vanished": len(gone),
             "unreadable": len(found.unreadable),
             "lost": self._losses.records,
-            "examples": (self._losses.examples + gone + unreadable)[:_EXAMPLES],
+            "examples": (self._losses.examples + held + gone + unreadable)[:_EXAMPLES],
         }
 
     def reportLatestOffset(self) -> dict[str, Any] | None:

@@ -33,6 +33,7 @@ from shore.delta.lake import Lake
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
 from shore.paths import TablePaths
+from shore.site import read_site
 from shore.source.offsets import Positions, parse_partition_id, partition_id
 from shore.source.operations import rows_of
 from shore.source.options import LATEST
@@ -123,7 +124,11 @@ class LogScope:
 
 
 def scope_of(
-    positions: Positions, ahead: Positions, takes: Mapping[str, OffsetRange], unreadable: Mapping[str, str]
+    positions: Positions,
+    ahead: Positions,
+    takes: Mapping[str, OffsetRange],
+    unreadable: Mapping[str, str],
+    held: Collection[str] = (),
 ) -> LogScope:
     """Return the scope that follows from the job's positions and the extents of the logs. Pure.
 
@@ -132,12 +137,17 @@ def scope_of(
         ahead: The same by the last batch that was begun.
         takes: The extents of the logs that the job reads, if they exist.
         unreadable: Logs that could not be asked.
+        held: Logs of which shore's site lacks records that were read at an earlier one; these are not compared.
     """
     limits: dict[str, Limits] = {}
-    vanished, shorter = [], []
+    vanished, shorter, waiting = [], [], []
     for log, position in positions.items():
         extent = takes.get(log)
         start = min(extent.start, position) if extent is not None else position
+        if extent is not None and extent.end < position and log in held:
+            waiting.append(f"{log} from {extent.end:,} to {position - 1:,}")
+            limits[log] = Limits(start, max(start, extent.end), max(ahead.get(log, 0), position))
+            continue
         if extent is None:
             vanished.append(log)
         elif extent.end < position:
@@ -152,6 +162,8 @@ def scope_of(
         notes.append(f"logs that cannot be read: {_some([f'{log} ({why})' for log, why in unreadable.items()])}")
     if shorter:
         notes.append(f"logs that were truncated or made anew: {_some(shorter)}")
+    if waiting:
+        notes.append(f"records that this site does not have yet, and that are not compared: {_some(waiting)}")
     behind = sum(max(0, extent.end - positions.get(log, extent.start)) for log, extent in takes.items())
     return LogScope(limits, behind, tuple(notes))
 
@@ -202,7 +214,9 @@ def _check(
     takes = entry.takes(topology)
     extents, unreadable = extents_at(endpoint, takes)
     positions = own_positions(checkpoint.positions, takes)
-    scope = scope_of(positions, own_positions(checkpoint.positions_ahead, takes), extents, unreadable)
+    record = read_site(lake.paths)
+    held = record.held.get(entry.job, {}) if record is not None else {}
+    scope = scope_of(positions, own_positions(checkpoint.positions_ahead, takes), extents, unreadable, held)
     compared = LogComparison(entry, topology, lake, endpoint.site, versions, scope.limits, extents)
     digests = compared.digests()
     differing = sorted((log for log, each in digests.items() if each.differs), key=str)

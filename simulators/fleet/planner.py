@@ -542,3 +542,10 @@ def _mistakes(scenario: Scenario, topology: Topology) -> Iterator[str]:
             yield f"{where}: {loss.ship} sinks once only"
     for i, storm in enumerate(scenario.storms):
         yield from unknown(f"storms[{i}]", "port", storm.near, ports)
+    if (lost := scenario.lost_headquarters) is not None:
+        shore = topology.shore
+        if shore is None or lost.site != shore.at or lost.heir not in shore.standby:
+            yield f"lost_headquarters: shore of {topology.name} cannot move from {lost.site} to {lost.heir}"
+        called = {call.port for sailing in scenario.ships.values() for call in sailing.calls}
+        if lost.site in {scenario.booking_office, *called}:
+            yield f"lost_headquarters: {lost.site} has work to do: bookings are made or ships call there"

@@ -182,6 +182,15 @@ class OtherCall(Model):
     loaded: int = Field(default=0, ge=0, le=10_000)
 
 
+class HeadquartersLoss(Model):
+    """Headquarters, where shore runs, end for good ``starts`` after the scenario's start. Shore goes on at ``heir``, a
+    site on standby, and customers read on there."""
+
+    site: SiteName
+    heir: SiteName
+    starts: Duration
+
+
 class StormAt(Model):
     """Bad weather around a port: ``wind`` m/s above the usual at its ``peak``; half as much ``hours`` before and after,
     and at a distance of ``radius`` nautical miles. Every ship in it rolls."""
@@ -222,6 +231,7 @@ FIGURES = {
     "wrong_setpoint": "boxes with another set point than booked",
     "sunk": "boxes that are aboard a ship when it sinks",
     "landed": "of these, boxes that are found and landed",
+    "days_after_loss": "days from the loss of the headquarters to the end",
     "silent": "boxes that are not heard for a while",
     "other_lines": "boxes of other lines that ports see",
     "days": "days from start to end",
@@ -370,6 +380,7 @@ class Scenario(Model):
     blackouts: tuple[Blackout, ...] = ()
     storms: tuple[StormAt, ...] = ()
     other_calls: tuple[OtherCall, ...] = ()
+    lost_headquarters: HeadquartersLoss | None = None
     devices: Devices = Devices()
     expects: tuple[Expectation, ...] = ()
 

@@ -21,12 +21,27 @@ from fairlead.records.alert import Alert
 from fairlead.records.ship import RollCall
 from replication.audit import compare
 from shore.read import table
-from simulators.report.counting import count_readings, ids_of, read_as_customer, records_of
+from simulators.report.counting import (
+    count_readings,
+    entitled_to,
+    identity_of,
+    ids_of,
+    read_as_customer,
+    records_of,
+)
 from simulators.report.digests import add_readings, digest_figures, read_digests, told_times
-from simulators.report.model import CustomerFigures, CutFigures, LinkFigures, Report, ShipLossFigures
+from simulators.report.model import (
+    CustomerFigures,
+    CutFigures,
+    HeadquartersFigures,
+    LinkFigures,
+    Report,
+    ShipLossFigures,
+)
 from simulators.report.roll_calls import roll_call_figures
 from simulators.report.yard import judge_yards
 from simulators.steps import ReadingId
+from simulators.voyage.headquarters import LostHeadquarters
 from simulators.voyage.losses import Takeover
 from simulators.voyage.run import Sailed, alert_seconds
 from simulators.voyage.waiting import container_logs, reported_links
@@ -49,6 +64,7 @@ async def assemble(
     checks: Sequence[TableCheck],
     seconds: dict[str, float],
     tell: Tell,
+    lost: LostHeadquarters | None = None,
 ) -> Report:
     """Count everything in the logs, in the tables, and in what customers can read.
 
@@ -57,6 +73,7 @@ async def assemble(
         checks: What ``fairlead shore verify`` found in the tables.
         seconds: Wall time by phase so far; the report's own phases are added.
         tell: Called with each step, in words.
+        lost: The headquarters that were lost; ``topology`` is without them.
     """
     truth, plan = sailed.truth, sailed.plan
     began = time.monotonic()
@@ -123,6 +140,7 @@ async def assemble(
         ),
         arrivals=sailed.arrivals,
         ship_losses=tuple(_ship_loss(sailed, takeover, stored) for takeover in sailed.takeovers),
+        headquarters=await asyncio.to_thread(_headquarters, lost, topology, sailed) if lost is not None else None,
         seconds={
             **seconds,
             "of that waiting for the sites": round(sailed.played.seconds_waited, 1),
@@ -149,6 +167,22 @@ def _ship_loss(sailed: Sailed, takeover: Takeover, stored: Counter[ReadingId]) -
         landed=tuple(sorted(box.number for box in boxes if box.landed)),
         kept=sum(one.container in numbers for one in stored),
         lost=dict(sorted(lost.items())),
+    )
+
+
+def _headquarters(lost: LostHeadquarters, topology: Topology, sailed: Sailed) -> HeadquartersFigures:
+    """Let the customer's program read on at the heir's site, and compare what it got at both with what it must get."""
+    before, after = (Counter(map(identity_of, values)) for values in (lost.read_before, lost.read_on()))
+    got = (before + after).keys() - {None}
+    return HeadquartersFigures(
+        site=lost.loss.site,
+        heir=lost.loss.heir,
+        lost_at=sailed.plan.starts + lost.loss.starts,
+        customer=lost.customer,
+        read_before=len(before.keys() - {None}),
+        read_after=len(after.keys() - {None}),
+        lost=len(entitled_to(sailed.truth, topology, lost.customer) - got),
+        repeated=sum(times - 1 for one, times in (before + after).items() if one is not None),
     )
 
 

@@ -134,6 +134,36 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class HeadquartersFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """Headquarters that were lost, and one customer's program that read its feed there and went on at the heir's.
+
+    ``read_before``, ``read_after``: readings that it read at either site, each from where its group stood; ``lost`` of
+    those that it must get, and ``repeated``.
+    """
+
+    site: str
+    heir: str
+    lost_at: dt.datetime
+    customer: str
+    read_before: int
+    read_after: int
+    lost: int
+    repeated: int
+
+    def lines(self) -> tuple[ReportLine, ...]:
+        read = f"{self.read_before:,} at {self.site}, {self.read_after:,} at {self.heir}"
+        return (
+            ReportLine(
+                f"headquarters {self.site} lost", f"{self.lost_at:%d %b %H:%M}, shore goes on at {self.heir}", True
+            ),
+            ReportLine(
+                f"program of {self.customer} goes on at {self.heir}",
+                f"read {read}, lost {self.lost:,}, repeated {self.repeated:,}",
+                self.read_before > 0 and self.read_after > 0 and not self.lost and not self.repeated,
+            ),
+        )
+
+
 class ReportLine(msgspec.Struct, frozen=True):
     """One line of the report: its name, its value as text, and whether it is true."""
 
@@ -176,6 +206,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     cuts: tuple[CutFigures, ...] = ()
     arrivals: tuple[AheadOfShip, ...] = ()  # at each port call after a ship's first
     ship_losses: tuple[ShipLossFigures, ...] = ()
+    headquarters: HeadquartersFigures | None = None
     seconds: dict[str, float]  # wall time by phase
     versions: dict[str, str]
 
@@ -209,6 +240,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             )
             for cut in self.cuts
         ]
+        if self.headquarters is not None:
+            out += self.headquarters.lines()
         out += [
             ReportLine(
                 f"link {link.name}",

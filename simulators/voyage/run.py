@@ -97,6 +97,7 @@ async def sail(
     on_published: Callable[[Publish], None] = lambda _: None,
     on_alert: Callable[[Alert], None] = lambda _: None,
     end_site: Callable[[str], None] | None = None,
+    left_over: Callable[[], Topology] | None = None,
 ) -> Sailed:
     """Play the whole voyage. Return when every message is in a log, and the overboard alerts are at every port and
     headquarters or ``ALERT_PATIENCE`` seconds have passed.
@@ -110,6 +111,7 @@ async def sail(
         network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
         end_site: Ends every process of a site; a voyage that loses a ship needs it.
+        left_over: Returns what is left of the topology now, in a scenario that loses a site.
 
     Raises:
         ConfigurationError: the sites have containers' logs from an earlier voyage, or the voyage loses a ship and
@@ -132,6 +134,7 @@ async def sail(
             check=check,
             cut=lambda: network.cut_sites if network else (),
             sunk=lambda: losses.sunk,
+            left_over=left_over,
         )
 
         async def before(step: Step) -> None:

@@ -28,6 +28,7 @@ from fairlead.plan import Tell, silent
 from simulators.network.control_client import ControlClient
 from simulators.network.controller import Network, NetworkController, brokers_of
 from simulators.physics.climate import link_weather
+from simulators.voyage.headquarters import LostHeadquarters
 from simulators.voyage.supervisor import Supervisor, WorkerEnd
 from simulators.voyage.voyage import VoyageSource
 from topologies.context import Context
@@ -76,12 +77,14 @@ class VoyageServices:
         check: Call it while the voyage waits; it raises if a worker was given up.
         shore: Runs shore's jobs; None if the topology has no shore.
         phases: The seconds of each phase so far.
+        headquarters: Loses the headquarters; None in a scenario that keeps them.
     """
 
     network: NetworkController | None
     check: Callable[[], None]
     shore: ShoreJobs | None
     phases: Phases
+    headquarters: LostHeadquarters | None = None
 
 
 @contextmanager
@@ -103,7 +106,11 @@ def voyage_services(
         shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
         background_workers(context, settings, phases, proxied=network is not None, tell=tell) as check,
     ):
-        yield VoyageServices(network, check, shore, phases)
+        loss = trip.plan.scenario.lost_headquarters
+        headquarters = None
+        if loss is not None and shore is not None:
+            headquarters = LostHeadquarters(context, loss, trip.plan.starts + loss.starts, shore, tell)
+        yield VoyageServices(network, check, shore, phases, headquarters)
 
 
 @contextmanager
@@ -260,6 +267,7 @@ class ShoreJobs:
     def __init__(self, context: Context, where: Shore, stack: ExitStack, tell: Tell) -> None:
         self._context = context
         self._where = where
+        self._site = where.at
         self._settings = context.resolver.spark_settings(where.at)
         self._stack = stack
         self._tell = tell
@@ -272,6 +280,10 @@ class ShoreJobs:
     def begin(self) -> None:
         """Start Spark in a thread, and read the logs as far as they go now."""
         self._session = self._starter.submit(self._read_logs)
+
+    def move(self, site: str) -> None:
+        """Go on at another site from now on."""
+        self._site = site
 
     def fill(self) -> None:
         """Fill the tables and feeds with everything that is in the logs now.
@@ -289,7 +301,7 @@ class ShoreJobs:
         """
         from shore.verify import verify
 
-        endpoint = self._context.resolver.kafka(self._where.at, ADMIN)
+        endpoint = self._context.resolver.kafka(self._site, ADMIN)
         return verify(self._spark(), self._context.topology, endpoint, self._context.folder)
 
     def _spark(self) -> SparkSession:
@@ -324,6 +336,7 @@ class ShoreJobs:
     def _run(self, session: SparkSession, jobs: Sequence[str] | None = None) -> None:
         import shore
 
-        endpoint = self._context.resolver.kafka(self._where.at, "shore")
+        endpoint = self._context.resolver.kafka(self._site, "shore")
         topology, folder = self._context.topology, self._context.folder
-        shore.run(topology, endpoint, folder, jobs, once=True, session=session, stop=self._ended)
+        moves = self._site != self._where.at
+        shore.run(topology, endpoint, folder, jobs, once=True, session=session, stop=self._ended, move=moves)

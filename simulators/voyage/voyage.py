@@ -567,6 +567,7 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
     calls = [call for table in plan.timetables.values() for call in table.calls]
     outages = list(link_weather(plan).outages())
     at_sea = {fault.lot for fault in plan.scenario.faults if isinstance(fault, PowerLossFault)}
+    lost = plan.scenario.lost_headquarters
     return {
         "ships": sum(bool(table.passages) for table in plan.timetables.values()),
         "ports": len({call.port for call in calls}),
@@ -581,6 +582,7 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
         "sunk": sum(box.sinks is not None for box in plan.boxes),
         "landed": sum(box.landed is not None for box in plan.boxes),
+        "days_after_loss": (plan.ends - plan.starts - lost.starts) / _DAY if lost else 0.0,
         "silent": sum(bool(box.silences) for box in plan.boxes),
         "other_lines": len({move.number for move in plan.others if move.number is not None}),
         "days": (plan.ends - plan.starts) / _DAY,

@@ -105,6 +105,7 @@ class Waiter:
         check: Called at every poll; raises if a worker that the voyage needs has ended.
         cut: Returns the sites with a link that the scenario cuts now.
         sunk: Returns the sites that are lost; nobody asks them.
+        left_over: Returns what is left of the topology now, in a scenario that loses a site.
     """
 
     def __init__(
@@ -116,14 +117,20 @@ class Waiter:
         check: Callable[[], None] = lambda: None,
         cut: Callable[[], Collection[str]] = tuple,
         sunk: Callable[[], Collection[str]] = tuple,
+        left_over: Callable[[], Topology] | None = None,
     ) -> None:
-        self._topology = topology
+        self._whole = topology
+        self._left_over = left_over
         self._clusters = clusters
         self._timeout = timeout
         self._check = check
         self._cut = cut
         self.arrivals: list[AheadOfShip] = []
         self._sunk = sunk
+
+    @property
+    def _topology(self) -> Topology:
+        return self._whole if self._left_over is None else self._left_over()
 
     async def wait(self, barrier: VoyageBarrier) -> None:
         """Wait until the barrier's condition holds. At an arrival, add to ``arrivals`` what the port has; that the port
@@ -271,7 +278,7 @@ class Waiter:
         """Return the custody view of this site's ledgers now."""
         cluster = await self._clusters.at(site)
         view = CustodyView()
-        for entry in sifted(self._topology, await read_ledgers(cluster, site)).entries:
+        for entry in sifted(self._whole, await read_ledgers(cluster, site)).entries:
             if isinstance(entry, CustodyEntry):
                 view.apply(entry)
         return view
@@ -376,13 +383,13 @@ def _closed(topology: Topology, folder: Path) -> set[str]:
 
 
 def reported_links(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> Iterator[dict[str, Any]]:
-    """Yield every link in the replicators' status files, without those of lost sites."""
-    lost = {link.name for link in topology.directed_links() if link.from_ in sunk or link.to in sunk}
+    """Yield every link of the topology in the replicators' status files, without those of lost sites."""
+    known = {link.name for link in topology.directed_links() if not {link.from_, link.to} & set(sunk)}
     for site in topology.sites:
         file = run_folder(folder, site) / f"replicator.{site}.json"
         if file.exists():
             links = json.loads(file.read_text(encoding="utf-8"))["links"]
-            yield from (link for link in links if link["name"] not in lost)
+            yield from (link for link in links if link["name"] in known)
 
 
 async def _all_ends(cluster: Cluster) -> dict[str, int]:

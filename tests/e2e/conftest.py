@@ -55,9 +55,9 @@ class Cli:
 
 @pytest.fixture(scope="module")
 def cli(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
-    """Provide ``fairlead`` with a fresh home; afterwards delete the sites of big-blue and minimal."""
+    """Provide ``fairlead`` with a fresh home; afterwards delete the sites of the topologies that tests use."""
     run = Cli(tmp_path_factory.mktemp("home"))
     yield run
-    for topology in ("big-blue", "minimal"):
+    for topology in ("big-blue", "minimal", "two-headquarters"):
         if (run.home / topology).exists():
             assert run("down", "--purge", "--yes", "--topology", topology).code == 0

@@ -286,7 +286,9 @@ def sites_table(topology: Topology) -> Table:
     table = _table("Site", "Kind", "Where", "Keeps")
     for name in ordered_sites(topology):
         site = topology.sites[name]
-        shore = ", shore" if topology.shore and topology.shore.at == name else ""
+        shore = ""
+        if topology.shore and name in topology.shore.sites:
+            shore = ", shore" if name == topology.shore.at else ", shore on standby"
         table.add_row(_named(name, site.title), KIND_TITLE[site.kind] + shore, _where(site), _keeps(site))
     return table
 

@@ -183,6 +183,7 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
     customers, users = part(data, "customers"), part(data, "users")
     shore = part(data, "shore")
     yield from _known(("shore", "at"), text(shore, "at"), "site", sites)
+    yield from _standby(shore, sites)
     for name, customer in customers.items():
         path: KeyPath = ("customers", name)
         yield from _name(path, name)
@@ -206,6 +207,21 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
             yield CheckFinding(path, f"{name} is a customer already", "another name: each is a Kafka user", at_key=True)
         for index, site in enumerate(items(user, "at")):
             yield from _known((*path, "at", index), site, "site", sites)
+
+
+def _standby(shore: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
+    """Check the sites to which shore can move: known ones ashore, other than its own, each once."""
+    seen = {text(shore, "at")}
+    for index, site in enumerate(items(shore, "standby")):
+        path: KeyPath = ("shore", "standby", index)
+        yield from _known(path, site, "site", sites)
+        if not isinstance(site, str):
+            continue
+        if site in seen:
+            yield CheckFinding(path, f"shore is at {quote(site)} already", "another site")
+        elif _kind(sites.get(site)) in (SiteKind.SHIP, SiteKind.CUSTOMER):
+            yield CheckFinding(path, f"shore cannot move to {quote(site)}", "a port, headquarters or a data centre")
+        seen.add(site)
 
 
 def _grain(path: KeyPath, customer: Mapping[str, Any]) -> Iterator[CheckFinding]:
@@ -289,6 +305,9 @@ def unfed_links(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
         what = f"{stream}.{key}" if key else f"stream {stream}"
         if path[0] == "customers":
             yield CheckFinding(path, f"{what} never reaches {site}", f"links that carry {what} from shore to {site}")
+        elif path[0] == "shore":
+            problem = f"{what} never reaches {site}, and shore can move there"
+            yield CheckFinding(path, problem, f"links that carry {what} from shore to {site}")
         else:
             yield CheckFinding(path, f"{site} never has {what}", f"a link that copies it to {site}", at_key=True)
 
@@ -316,6 +335,8 @@ def unfed(data: Mapping[str, Any]) -> Iterator[tuple[KeyPath, str, str, str]]:
             ashore = [arc for arc in arcs if arc[1] in origins or _kind(sites[arc[1]]) != SiteKind.SHIP]
             for customer, facts in part(data, "customers").items():
                 yield from _unfed_feed(ashore, origins, stream, customer, facts, sites)
+            if stream == _FEEDS:
+                yield from _unfed_standby(data, ashore, origins, sites)
             continue
         taking = [arc for arc in arcs if stream in arc[3]]
         yield from _starved(taking, _reached(origins, taking), stream, "")
@@ -335,6 +356,19 @@ def _unfed_feed(
     feed_at = text(facts, "feed_at")
     if feed_at in sites and feed_at not in reached:
         yield ("customers", customer, "feed_at"), feed_at, stream, customer
+
+
+def _unfed_standby(
+    data: Mapping[str, Any], arcs: list[_Arc], origins: set[str], sites: dict[str, Any]
+) -> Iterator[tuple[KeyPath, str, str, str]]:
+    """Yield the feeds that never reach a site to which shore can move: it could not go on with them there."""
+    for customer, facts in part(data, "customers").items():
+        if text(facts, "feed_at") is None:
+            continue
+        reached = _reached(origins, [arc for arc in arcs if _matches(arc[3].get(_FEEDS), customer)])
+        for index, site in enumerate(items(part(data, "shore"), "standby")):
+            if isinstance(site, str) and site in sites and site not in reached:
+                yield ("shore", "standby", index), site, _FEEDS, customer
 
 
 def _starved(taking: list[_Arc], reached: set[str], stream: str, key: str) -> Iterator[tuple[KeyPath, str, str, str]]:

@@ -122,7 +122,7 @@ def topologies(draw: st.DrawFn) -> Topology:
         carried = {name: selection for name, selection in link.streams.items() if name in streams}
         if carried:
             kept.append(link.model_copy(update={"streams": carried}))
-    shore = draw(st.none() | st.sampled_from(("hq", "port")).map(lambda at: Shore(at=at)))
+    shore = draw(st.none() | st.sampled_from((Shore(at="hq"), Shore(at="port"), Shore(at="hq", standby=("port",)))))
     return Topology(
         name="world", sites=SITES, streams=streams, links=tuple(kept), customers=customers, users=users, shore=shore
     )
@@ -139,7 +139,7 @@ def can_be_here(topology: Topology, stream: str, site: str) -> bool:
     held = {
         InsertPoint.MOVES: kind in (SiteKind.PORT, SiteKind.HQ),
         InsertPoint.SHIP: kind is SiteKind.SHIP,
-        InsertPoint.SHORE: topology.shore is not None and topology.shore.at == site,
+        InsertPoint.SHORE: topology.shore is not None and site in (topology.shore.at, *topology.shore.standby),
         InsertPoint.SITE: kind is not SiteKind.CUSTOMER and not (stream == "bookings" and kind is SiteKind.SHIP),
     }[topology.streams[stream].insert_point]
     return held or arrives(topology, stream, site)
@@ -157,7 +157,8 @@ def feed_readable(topology: Topology, user: str, site: str) -> bool:
         and (isinstance(s := link.streams["feeds"], str) or any(fnmatch.fnmatchcase(user, pattern) for pattern in s))
         for link in topology.links_to(site)
     )
-    return site in customer.reads_at and (brought or (topology.shore is not None and topology.shore.at == site))
+    shore = topology.shore
+    return site in customer.reads_at and (brought or (shore is not None and site in (shore.at, *shore.standby)))
 
 
 def outside(topology: Topology, site: str) -> Topology:

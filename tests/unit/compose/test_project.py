@@ -108,7 +108,7 @@ def test_sites_share_only_the_network_wan(fleet: Fleet) -> None:
     assert bool(spark) == (fleet.topology.shore is not None)
     for name, networks in spark.items():
         assert "wan" not in networks and "spark" in networks, name
-        assert networks & sites <= {fleet.topology.shore.at if fleet.topology.shore else ""}, name
+        assert networks & sites <= set(fleet.topology.shore.sites if fleet.topology.shore else ()), name
         assert found[name]["secrets"][-1:] == [f"{fleet.topology.shore.at if fleet.topology.shore else ''}.spark"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
@@ -15,9 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 import shore
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
+from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption
-from fairlead.cli.commands.shore.context import ShorePlace, open_shore
+from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
@@ -32,6 +33,7 @@ from shore.jobs.status import (
     read_status,
 )
 from shore.lag import Lag, job_lags, sampled
+from shore.site import SiteRecord, read_site
 from shore.source.losses import LostLog, acknowledge_losses, describe_loss, read_losses
 from topologies.context import DEFAULT_TOPOLOGY
 
@@ -98,6 +100,7 @@ def _live_table(jobs: Mapping[str, JobStatus]) -> Table:
 
 def status(
     topology: TopologyOption = DEFAULT_TOPOLOGY,
+    site: ShoreSiteOption = None,
     check: Annotated[
         bool,
         typer.Option(
@@ -112,7 +115,7 @@ def status(
 
     Example: fairlead shore status --check
     """
-    place = open_shore(topology)
+    place = open_shore(topology, site)
     found = read_status(place.folder)
     if found is None:
         emit(None, as_json=as_json, render=lambda: console.print("shore has not run yet: fairlead shore run --once"))
@@ -121,13 +124,16 @@ def status(
     jobs = {name: msgspec.to_builtins(job) | {"lag": msgspec.to_builtins(behind[name])} for name, job in
             found.jobs.items()}  # fmt: skip
     lost = read_losses(place.paths)
-    wrong = troubles(found, behind, lost)
+    record = read_site(place.paths)
+    wrong = troubles(found, behind, lost, record)
     upkeep = read_maintenance(place.folder)
     body = {**msgspec.to_builtins(found), "jobs": jobs, "losses": msgspec.to_builtins(lost), "ok": not wrong}
-    body |= {"wrong": wrong, "maintenance": msgspec.to_builtins(upkeep)}
+    body |= {"wrong": wrong, "maintenance": msgspec.to_builtins(upkeep), "site": msgspec.to_builtins(record)}
 
     def render() -> None:
         _render(found, behind, lost)
+        if record is not None:
+            _show_site(record)
         for verb, done in upkeep.items():
             _show_maintenance(verb, done)
 
@@ -177,11 +183,14 @@ def losses(
     emit({"acknowledged": done, "losses": msgspec.to_builtins(lost)}, as_json=as_json, render=render)
 
 
-def troubles(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog] = ()) -> list[str]:
+def troubles(
+    found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog] = (), record: SiteRecord | None = None
+) -> list[str]:
     """Return a sentence for each reason why ``--check`` ends with 1."""
     wrong = [f"{name} is {job.state}" for name, job in found.jobs.items() if job.state in IN_TROUBLE]
     wrong += [f"{name} cannot read {log}" for name, lag in behind.items() for log in lag.unreadable]
     wrong += [describe_loss(each) for each in lost]
+    wrong += record.parted() if record is not None else []
     return wrong + ([found.error.splitlines()[0]] if found.error else [])
 
 
@@ -203,6 +212,14 @@ def _render(found: ShoreStatus, behind: dict[str, Lag], lost: Sequence[LostLog])
     if found.error:
         console.print(f"[bold red]the last run could not go on[/]: {escape(found.error)}", soft_wrap=True)
     console.print(f"process {found.pid}, last word {_time(found.at)} UTC", style="dim")
+
+
+def _show_site(record: SiteRecord) -> None:
+    if record.moved_at is not None:
+        console.print(f"shore is at {record.site}, moved from {record.moved_from} at {_time(record.moved_at)} UTC")
+    told = {each.describe(log, record.site): each for logs in record.held.values() for log, each in logs.items()}
+    for text, each in sorted(told.items()):
+        console.print(escape(text), style="yellow" if each.differs is None else "bold red", soft_wrap=True)
 
 
 def _status_table(found: ShoreStatus, behind: dict[str, Lag]) -> Table:
@@ -272,6 +289,16 @@ def run(
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then stop.")] = False,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = ADDRESS,
+    site: Annotated[
+        str | None,
+        typer.Option(
+            "--site",
+            "-s",
+            help="Run here, and move here if shore ran at another site. Default: the topology's 'at'.",
+            metavar="SITE",
+            autocompletion=complete_site,
+        ),
+    ] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -281,9 +308,15 @@ def run(
     started again until it does; the other jobs go on meanwhile. Ends with 1 when records were gone from a log before
     they were read; 'fairlead shore losses' says which.
 
+    With --site, shore goes on at another site from the same tables, when its own is lost. Only one process at a time
+    writes the tables.
+
     Example: fairlead shore run --once
+
+    Example: fairlead shore run --site tokyo
     """
-    place = open_shore(topology)
+    place = open_shore(topology, site)
+    place = dataclasses.replace(place, asked=site or place.shore.at)
     watch = RunMonitor(
         place.topology.name,
         place.paths,
@@ -315,6 +348,7 @@ def run(
             once=once,
             settings=place.context.resolver.spark_settings(place.site),
             on_progress=on_progress,
+            move=site is not None,
         )
     watch.refresh()
     emit(msgspec.to_builtins(done), as_json=as_json, render=lambda: None)

@@ -6,11 +6,15 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import typer
+
+from fairlead.cli.commands.context import complete_site
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
+from shore.site import check_may_run, site_now
 from shore.storage import open_paths
 from topologies.context import Context, open_topology
 from topologies.model import Shore, Topology
@@ -28,11 +32,16 @@ class ShorePlace:
     paths: TablePaths
     context: Context
     shore: Shore
+    asked: str | None = None
 
     @property
     def site(self) -> str:
-        """Return the site where shore runs."""
-        return self.shore.at
+        """Return the site that was asked for, else the one where shore runs or last ran.
+
+        Raises:
+            UnavailableError: the tables' storage does not answer.
+        """
+        return self.asked or site_now(self.topology, self.paths)
 
     @property
     def endpoint(self) -> KafkaEndpoint:
@@ -63,11 +72,26 @@ class ShorePlace:
             yield spark
 
 
-def open_shore(name: str) -> ShorePlace:
+ShoreSiteOption = Annotated[
+    str | None,
+    typer.Option(
+        "--site",
+        "-s",
+        help="Ask Kafka of this site, of 'at' and 'standby'. Default: where shore ran last.",
+        metavar="SITE",
+        autocompletion=complete_site,
+    ),
+]
+
+
+def open_shore(name: str, site: str | None = None) -> ShorePlace:
     """Load a topology that declares where shore runs.
 
+    Args:
+        site: Where shore is to run, or whose Kafka is to be asked; None for the site where it runs or last ran.
+
     Raises:
-        ConfigurationError: it does not.
+        ConfigurationError: it does not, or not at this site.
     """
     context = open_topology(name)
     where = context.topology.shore
@@ -75,4 +99,6 @@ def open_shore(name: str) -> ShorePlace:
         raise ConfigurationError(
             f"topology {context.topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
-    return ShorePlace(context.topology, context.folder, open_paths(where, context.folder), context, where)
+    if site is not None:
+        check_may_run(context.topology, site)
+    return ShorePlace(context.topology, context.folder, open_paths(where, context.folder), context, where, site)

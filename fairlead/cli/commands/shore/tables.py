@@ -15,13 +15,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
-from fairlead.cli.commands.shore.context import ShorePlace, open_shore
+from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, size, telling
 from fairlead.errors import ExitCode, UnknownNameError
 from shore.delta.table_errors import as_table_errors, check_tables
 from shore.feeds.readers import kept_tables
 from shore.maintenance import CompactStep, VacuumStep, compact, plan_compaction, plan_vacuum, vacuum
+from shore.site import check_is_here
 from topologies.context import DEFAULT_TOPOLOGY
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ _VERDICTS = {True: "[green]equal[/]", False: "[bold red]DIFFERENT[/]", None: "[y
 _UNREADABLE = "[bold red]UNREADABLE[/]"
 
 
-def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = False) -> None:
+def verify(
+    table: TableOption = None,
+    site: ShoreSiteOption = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+    as_json: JsonOption = False,
+) -> None:
     """Compare the tables with the topics that they are made from. Changes nothing.
 
     Log tables are compared with the logs up to where their job has read: every record is parsed again, and every column
@@ -47,7 +53,7 @@ def verify(table: TableOption = None, topology: TopologyOption = DEFAULT_TOPOLOG
     """
     from shore.verify.run import verify as run_verify  # importing Spark's modules takes a second
 
-    place = open_shore(topology)
+    place = open_shore(topology, site)
     check_tables(table or (), kept_tables(place.topology))
     endpoint = place.endpoint
     with telling(quiet=as_json) as tell:
@@ -126,6 +132,7 @@ def backfill(
     table: TableOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    site: ShoreSiteOption = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -137,16 +144,15 @@ def backfill(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     from shore.delta.lake import Lake  # importing Spark's modules takes a second
-    from shore.delta.lease import only_one
     from shore.jobs.query import as_shore_errors
     from shore.repair.backfill import Span, apply_backfill, plan_backfill
 
-    place = open_shore(topology)
+    place = open_shore(topology, site)
     check_tables(table or ())
     span = Span(parse_moment("--since", since), parse_moment("--until", until))
     check_order(span.since, span.until, ("--since", "--until"))
     endpoint = place.endpoint
-    with only_one(place.folder, place.paths), place.session() as spark, as_shore_errors(place.paths):
+    with _alone(place), place.session() as spark, as_shore_errors(place.paths):
         lake = Lake(spark, place.paths)
         with telling(quiet=as_json) as tell:
             todo = plan_backfill(lake, place.topology, endpoint, span, table, tell=tell)
@@ -197,6 +203,7 @@ def rebuild(
     job: Annotated[str, typer.Argument(help="The job whose checkpoint or tables are lost or damaged.")],
     dry_run: DryRunOption = False,
     yes: YesOption = False,
+    site: ShoreSiteOption = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
     as_json: JsonOption = False,
 ) -> None:
@@ -210,12 +217,11 @@ def rebuild(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     from shore.delta.lake import Lake  # importing Spark's modules takes a second
-    from shore.delta.lease import only_one
     from shore.jobs.query import as_shore_errors
     from shore.jobs.runner import JOBS
     from shore.repair.rebuild import rebuild_job as run_rebuild
 
-    place = open_shore(topology)
+    place = open_shore(topology, site)
     if job not in JOBS:
         raise UnknownNameError("job", job, JOBS)
 
@@ -224,7 +230,7 @@ def rebuild(
     if consent.given(show):
         endpoint = place.endpoint
         with (
-            only_one(place.folder, place.paths),
+            _alone(place),
             telling(quiet=as_json) as tell,
             place.session() as spark,
             as_shore_errors(place.paths),
@@ -265,6 +271,21 @@ def _show_backfill(rows: list[dict[str, Any]], on: Console) -> None:
         if row.get("logs_too_short"):
             names = ", ".join(row["logs_too_short"][:3])
             on.print(f"{row['table']}: left alone, truncated or made anew: {escape(names)}", soft_wrap=True)
+
+
+@contextlib.contextmanager
+def _alone(place: ShorePlace) -> Iterator[None]:
+    """Hold the right to write what follows from the logs of a site.
+
+    Raises:
+        AlreadyRunningError: another process writes these tables.
+        ShoreMovedError: shore is at another site.
+    """
+    from shore.delta.lease import only_one  # importing Spark's modules takes a second
+
+    with only_one(place.folder, place.paths, place.site):
+        check_is_here(place.paths, place.site)
+        yield
 
 
 @contextlib.contextmanager

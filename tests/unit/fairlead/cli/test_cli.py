@@ -95,7 +95,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
         ("fairlead voy", ["voyage"]),
         ("fairlead topology ", ["check", "show", "list"]),
         ("fairlead link pause --st", ["--stream"]),
-        ("fairlead acl plan --topology two", ["two-way"]),
+        ("fairlead acl plan --topology two-w", ["two-way"]),
         ("fairlead up to", ["tokyo"]),
         ("fairlead down -t fan-in new", ["new-york"]),
         ("fairlead down -t no-such-topology new", []),

@@ -9,8 +9,9 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fairlead.kafka.convention import is_data, is_filler
 from fairlead.kafka.protocol.record import NewRecord, Record
-from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, kind_of, new_record, parse_origin, slices
+from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, kind_of, new_record, parse_origin, restored, slices
 from shore.tables.feeds import FEEDS
 
 T = dt.datetime(2026, 3, 1, 12, 0, 0, 7000, tzinfo=dt.UTC)
@@ -54,6 +55,25 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
             "digest": None,
         }
     ]
+
+
+@given(st.sets(st.integers(0, 30)), st.sets(st.integers(0, 30)), st.integers(0, 31))
+def test_a_feed_is_completed_at_its_own_offsets(there: set[int], lost: set[int], end: int) -> None:
+    """A record has the offset of its row; fillers stand where there is no row, or no content any more."""
+    rows = [ROW | {"feed_offset": at, "payload": None if at in lost else b"%d" % at} for at in sorted(there)]
+    found = list(enumerate(restored(rows, end), start=end))
+    assert len(found) == max(0, max(there, default=-1) + 1 - end)
+    for offset, record in found:
+        if offset in there - lost:
+            assert record == new_record(ROW | {"payload": b"%d" % offset})
+            assert is_data(record)
+        else:
+            assert is_filler(record)
+
+
+def test_a_retraction_is_completed_like_any_record() -> None:
+    row = ROW | {"feed_offset": 9, "retracts": 7, "payload": None, "received_date_time": None, "late": None}
+    assert list(restored([row], 9)) == [new_record(row)]
 
 
 def test_a_retraction_says_in_header_and_value_what_it_takes_back() -> None:

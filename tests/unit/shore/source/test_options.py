@@ -95,3 +95,11 @@ def test_every_option_is_described() -> None:
     with pytest.raises(SourceOptionError) as error:
         parse_options({"zzz": ""})
     assert error.value.hint == f"valid: {', '.join(described)}"
+
+
+def test_held_logs_have_the_offset_that_they_wait_for_or_none() -> None:
+    found = parse_options({"streams": "containers", "held": '{"containers.1": 12, "containers.2": null}'})
+    assert found.held == {"containers.1": 12, "containers.2": None}
+    for wrong in ("[]", "{", '{"containers.1": "12"}', '{"containers.1": true}'):
+        with pytest.raises(SourceOptionError, match="'held'"):
+            parse_options({"streams": "containers", "held": wrong})

@@ -13,7 +13,7 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record
-from shore.errors import DataLossError, SiteUnreachableError
+from shore.errors import DataLossError, LogReturnedError, SiteUnreachableError
 from shore.source import task as tasks
 from shore.source.offsets import Range
 from shore.source.options import parse_options
@@ -123,3 +123,11 @@ def test_losses_are_said_once_and_kept(caplog: pytest.LogCaptureFixture) -> None
     with pytest.raises(DataLossError, match="98 more"):
         losses.report_new(fail=True)
     assert len(losses.examples) == 5
+
+
+def test_a_held_log_that_has_arrived_ends_the_query_so_that_it_is_compared() -> None:
+    options = parse_options({"streams": "a", "held": '{"a.1": 12, "a.2": null}'})
+    reader = StreamReader(Task(KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "shore"), options))
+    reader._check_held({"a.1": 11, "a.2": 99})  # noqa: SLF001  # needs no broker
+    with pytest.raises(LogReturnedError, match=r"a\.1 has arrived at tokyo"):
+        reader._check_held({"a.1": 12, "a.2": 99})  # noqa: SLF001

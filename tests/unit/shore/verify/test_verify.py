@@ -88,3 +88,12 @@ def test_where_a_job_stands() -> None:
     assert gone == "logs that are no more there: a.gone"
     assert deaf == "logs that cannot be read: a.deaf (NOT_LEADER)"
     assert short == "logs that were truncated or made anew: a.short ends at 3 and was read up to 7"
+
+
+def test_records_that_shores_new_site_does_not_have_are_named_and_not_compared() -> None:
+    takes = {"a.held": OffsetRange(1, 3), "a.short": OffsetRange(0, 3)}
+    scope = scope_of({"a.held": 7, "a.short": 7}, {"a.held": 9}, takes, {}, ["a.held"])
+    assert scope.limits == {"a.held": Limits(1, 3, 9), "a.short": Limits(0, 7, 7)}
+    short, waiting = scope.notes
+    assert "a.short ends at 3" in short
+    assert waiting == "records that this site does not have yet, and that are not compared: a.held from 3 to 6"

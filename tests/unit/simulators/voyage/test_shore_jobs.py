@@ -34,7 +34,7 @@ class Spark:
         finally:
             self.said.append("session ends")
 
-    def run(self, *given: Any, once: bool, session: Any, stop: threading.Event) -> None:
+    def run(self, *given: Any, once: bool, session: Any, stop: threading.Event, move: bool) -> None:
         *_, jobs = given
         self.said.append(f"{','.join(jobs or ['all'])} with {session} in {threading.current_thread().name}")
         assert once

@@ -124,7 +124,7 @@ FORM = [
         "from, to",
         "from",
     ),
-    Case(19, "shore: {at: sydney, ^mastr: local}", "shore.mastr", "no such key", "at, master", "master"),
+    Case(19, "shore: {at: sydney, ^mastr: local}", "shore.mastr", "no such key", "at, standby, master", "master"),
     Case(19, "shore: {at: sydney, ^storage: s3a://b/c}", "shore.storage", "the key is tables now", "tables"),
     Case(19, "shore: {at: sydney, retention: {readings: ^7d}}", "shore.retention.readings", "7d", "30d or more"),
     Case(19, "shore: {at: sydney, settings: {^executor: 2}}", "shore.settings.executor", "executor", "spark.<name>"),
@@ -336,7 +336,15 @@ BETWEEN = [
         for name in ("admin", "bridge", "replicator", "replicator.tokyo", "shore", "controller", "device")
     ),
     Case(19, "shore: {at: ^sidney}", "shore.at", "no site 'sidney'", "sydney", "sydney"),
+    Case(19, "shore: {at: sydney, standby: [^tokio]}", "shore.standby[0]", "no site 'tokio'", "tokyo", "tokyo"),
+    Case(19, "shore: {at: sydney, standby: [^sydney]}", "shore.standby[0]", "at 'sydney' already", "another site"),
+    Case(19, "shore: {at: sydney, standby: [^tokyo]}", "shore.standby[0]", "feeds.ducks never reaches tokyo", "links"),
 ]
+
+
+def test_shore_cannot_move_to_a_ship() -> None:
+    found = mistakes_of(with_line(19, "shore: {at: sydney, standby: [duck-star]}"))
+    assert any("cannot move to 'duck-star'" in mistake.problem for mistake in found)
 
 
 @pytest.mark.parametrize("case", FORM + BETWEEN, ids=lambda case: f"{case.path}:{case.problem}")
