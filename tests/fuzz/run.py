@@ -24,6 +24,7 @@ NAMES: Final = (
     "thresholds",
     "scenario",
     "records",
+    "digest",
     "wire",
     "columns",
 )  # to know them without importing them

@@ -107,6 +107,9 @@ def _candidates(text: str, path: Keys, value: str) -> Iterator[_Change]:
         if not rest or _is_null(child):
             gap = " " if start == end else ""
             yield _Change(start, end, gap + (_flow(rest, value) if rest else _scalar(value)))
+            if not rest and "\n" in text[key.end_mark.index : start]:  # a block below its key
+                colon = text.index(":", key.end_mark.index) + 1
+                yield _Change(colon, len(text[:end].rstrip()), f" {_scalar(value)}")
             return
         if uses[id(child)] > 1:
             yield _Change(start, end, f"{{<<: {text[start:end]}, {_nested(rest, value)}}}")

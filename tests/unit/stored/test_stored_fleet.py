@@ -39,6 +39,7 @@ from shore.jobs.checkpoint import read_checkpoint
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from simulators.fleet.scenario import Scenario
+from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage.recording import ReplayedVoyage
 from simulators.voyage.voyage import Voyage
 from tests.unit.stored.conftest import StoredFleet
@@ -227,4 +228,6 @@ def test_a_stored_recording_equals_the_scenario_today(stored: StoredFleet, topol
     assert len(steps) == stored.expected["recording"]["steps"]
     header = recorded.header
     scenario = Scenario.model_validate(header.scenario)
-    assert steps == list(Voyage(scenario, topology, seed=header.seed, with_bad=header.with_bad).steps())
+    today = Voyage(scenario, topology, seed=header.seed, with_bad=header.with_bad).steps()
+    arrival = BarrierKind.ARRIVAL  # publishes nothing; voyages of that day did not measure arrivals
+    assert steps == [step for step in today if not (isinstance(step, VoyageBarrier) and step.kind is arrival)]

@@ -75,12 +75,13 @@ def test_the_list(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = run(capsys, "list")
     assert out[1:] == [
         "orders site normal 1 1,500 64 kB 1 3d to forever",
+        "ends site bulk 0 0 0 B 0 1d",
         "old - not in the topology 1 7 900 B 1 -",
     ]
     assert "far was not reached: no answer" in err
     assert cli.run(["stream", "list", "--json"]) == ExitCode.OK
     body = json.loads(capsys.readouterr().out)
-    assert [each["stream"] for each in body["streams"]] == ["orders", "old"]
+    assert [each["stream"] for each in body["streams"]] == ["orders", "ends", "old"]
     assert body["unreached"] == [{"site": "far", "why": "no answer", "hint": ""}]
     out, _ = run(capsys, "list", "--site", "far", code=ExitCode.UNAVAILABLE)
     assert out[1] == "orders site normal - - - 0 3d to forever"

@@ -363,7 +363,7 @@ def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
         raise ConnectionLost("no broker of alpha can be reached", hint="start it")
 
     job = dataclasses.replace(JOBS["feeds"], query=away)
-    context = cast(Any, SimpleNamespace(paths=TablePaths.of(tmp_path)))
+    context = cast(Any, SimpleNamespace(topology=None, endpoint=None, paths=TablePaths.of(tmp_path)))
     with pytest.raises(ConnectionLost):
         start_query(context, job, True)
     with pytest.raises(JobFailedError, match="feeds could not begin: no broker of alpha") as error:

@@ -205,9 +205,9 @@ def test_a_table_of_an_older_version_lacks_columns_and_is_read(tmp_path: Path) -
     ("text", "what", "hint"),
     [
         (WARM[:-1] + str((int(WARM[-1]) + 1) % 10), f"its check digit must be {WARM[-1]}", f"did you mean {WARM}?"),
-        (number(999999), "no table has container", "the tables know 4 containers"),
+        (number(999999), "no table has container", "the tables know 5 containers"),
         (number(100003), "no table has container", f"near it: {number(100003)[:-1][:4]}"),
-        ("BIGU", "four letters and seven digits", "the tables know 4"),
+        ("BIGU", "four letters and seven digits", "the tables know 5"),
         ("", "four letters and seven digits", ""),
         ("BIGU10000é0", "four letters and seven digits", ""),
     ],

@@ -76,6 +76,6 @@ async def test_a_complete_target_is_not_behind(sites: FakeClusters, tmp_path: Pa
 
 async def test_aboard_logs_and_unlinked_logs_are_ignored(sites: FakeClusters, tmp_path: Path) -> None:
     sites["tokyo"].lengthen(LOG, 9)  # to the ship only while it is aboard
-    sites["tokyo"].lengthen("bookings.tokyo", 9)  # no link takes bookings to the ship
+    sites["tokyo"].lengthen("deadletters.tokyo", 9)  # no link takes dead letters to the ship
     sites["tokyo"].lengthen("__consumer_offsets", 9)
     assert await behind_of(MINIMAL, sites, tmp_path) == {}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from topologies.loader.edit import EditError, set_value
@@ -132,6 +132,8 @@ VALUES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@example({"a": [None]}, ["a"], "p", False)
+@example({"a": {"b": [1, 2], "x y": 1}}, ["a", "b"], "p", False)
 @given(
     st.dictionaries(NAMES, VALUES, max_size=4),
     st.lists(NAMES, min_size=1, max_size=4),
