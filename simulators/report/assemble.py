@@ -95,6 +95,7 @@ async def assemble(
             truth.losses,
             await _roll_calls(cluster),
             {"": alerts} | {code: await _alerts(await clusters.at(port)) for code, port in _ports(topology).items()},
+            sailed.sunk,
         )
         add_readings(told, logs)
     sunk = {one for readings in truth.aboard_only.values() for one in readings if one not in stored}

@@ -71,7 +71,7 @@ class RollCallFigures(msgspec.Struct, frozen=True, kw_only=True):
     def text(self) -> str:
         """The figures in words."""
         if self.state is None:
-            return "none in the logs" if self.due else "the voyage ended before it was due"
+            return "none in the logs" if self.due else "the voyage ended, or the ship was lost, before it came"
         missing = f"missing {len(self.missing)}" + (f" ({', '.join(self.missing[:3])})" if self.missing else "")
         after = "not complete" if self.minutes is None else f"complete after {self.minutes:.0f} min"
         alerts = f", {self.alerted} alerted" if self.missing else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from edge.alerts.thresholds import default_thresholds
@@ -20,17 +20,19 @@ def roll_call_figures(
     lost: Sequence[OverboardLoss],
     records: Iterable[RollCall],
     alerts: Mapping[str, Sequence[Alert]],
+    sunk: Collection[str] = (),
 ) -> tuple[RollCallFigures, ...]:
     """Return the figures of each departure, in order.
 
     Args:
         records: The roll calls of all ships, each ship's in the order of its log.
         alerts: By UN/LOCODE, the alerts that the sites there have; those of headquarters under "".
+        sunk: Ships that were lost, perhaps with a roll call that had not come ashore.
     """
     of_departure: dict[str, list[RollCall]] = {}
     for record in records:
         of_departure.setdefault(record.departure_id, []).append(record)
-    return tuple(_figures(each, lost, of_departure.get(each.event_id, []), alerts) for each in departures)
+    return tuple(_figures(each, lost, of_departure.get(each.event_id, []), alerts, sunk) for each in departures)
 
 
 def _figures(
@@ -38,8 +40,9 @@ def _figures(
     lost: Sequence[OverboardLoss],
     records: Sequence[RollCall],
     alerts: Mapping[str, Sequence[Alert]],
+    sunk: Collection[str],
 ) -> RollCallFigures:
-    due = sailing.until >= sailing.time + _LATEST
+    due = sailing.until >= sailing.time + _LATEST and sailing.ship not in sunk
     if not records:
         return RollCallFigures(ship=sailing.ship, port=sailing.port, departed=sailing.time, due=due)
     first, newest = records[0], records[-1]
