@@ -21,11 +21,12 @@ from benchmarks.simulator import voyage
 from edge.alerts.digest import DigestMaker, record_of
 from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
-from edge.messages import ReadingMessage, ShipMessage, milliseconds
+from edge.messages import ReadingMessage, ShipMessage
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.records import encode
 from fairlead.records.digest import Digest, decode_digest
+from fairlead.records.reading import milliseconds
 from fairlead.records.ship import Position
 from simulators.steps import Publish
 from topologies.loader.load import load

@@ -13,7 +13,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Callable, Coroutine, Set
+from collections.abc import Coroutine, Set
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,6 +49,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, MqttWay
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import WireError
+from fairlead.kafka.protocol.record import Record
 from fairlead.records.alert import ALERT_ORDERS
 from topologies.ledger_trust import Believer, Rules
 from topologies.model import SiteKind, Topology
@@ -216,19 +217,23 @@ class Bridge:
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=router.route_message,
         )
-        work: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+
+        def take_order(topic: str, record: Record, at_start: bool) -> None:
+            alerts.apply_order(topic, record, at_start)
+            if roll_calls is not None:
+                roll_calls.apply_order(topic, record, at_start)
+
+        work: Work = {
             "mqtt": session.run,
             "events that wait": events.retry_waiting,
             "alerts of the site": alerts.run,
-            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], alerts.apply_order).follow,
+            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], take_order).follow,
             "blocked logs": blocked.run,
             "bookings of all offices": bookings.follow,
             **custody.work(),
             **alert_service.work(),
             **self._ais_work(router, writers),
         }
-        if roll_calls is not None:
-            work["orders about roll calls"] = LogFollower(cluster, [ALERT_ORDERS], roll_calls.apply_order).follow
         return _Parts(writers, session, work)
 
     def _all_bookings(self) -> tuple[str, ...]:
@@ -236,12 +241,10 @@ class Bridge:
         own = self._logs.bookings
         return (own, *booking_logs(self._topology, self.site)) if own is not None else ()
 
-    def _roll_calls(
-        self, engine: AlertEngine | None, writers: WriterRegistry, holdings: Holdings
-    ) -> RollCallService | None:
+    def _roll_calls(self, engine: AlertEngine, writers: WriterRegistry, holdings: Holdings) -> RollCallService | None:
         """Return the roll calls of a ship; None at any other site."""
         imo = self._topology.sites[self.site].imo
-        if engine is None or imo is None or writers.roll_calls is None:
+        if imo is None or writers.roll_calls is None:
             return None
 
         def listed() -> Set[str]:

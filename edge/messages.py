@@ -6,7 +6,6 @@ letters. The one exception are AIS values for "not available" in a ship's report
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -18,8 +17,6 @@ from fairlead.records.ship import Environment, Position
 
 ROOT = "fairlead/v1"
 SUBSCRIPTION = f"{ROOT}/#"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 class RejectReason(StrEnum):
@@ -113,8 +110,3 @@ def readings_topic(number: str) -> str:
 
 
 Message = ReadingMessage | ShipMessage | EventMessage | BookingMessage
-
-
-def milliseconds(moment: dt.datetime) -> int:
-    """Return a time with a time zone as milliseconds since 1970."""
-    return (moment - _EPOCH) // _MILLISECOND

@@ -17,7 +17,6 @@ from edge.alerts.site_alerts import SiteAlerts
 from edge.ingest.dead_letters import letter_key
 from edge.logwriter import records
 from edge.logwriter.tail_reader import DEEP, TailReader
-from edge.messages import milliseconds
 from edge.site_kafka import TopicMaker
 from edge.site_logs import FixedLogs
 from edge.writer_registry import REMEMBERED, WriterRegistry
@@ -30,6 +29,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.custody import Marker
 from fairlead.records.edge import DeadLetter
 from fairlead.records.event import Event
+from fairlead.records.reading import milliseconds
 from fairlead.records.ship import Position, RollCall
 
 T = TypeVar("T")

@@ -23,10 +23,11 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from fairlead.records.event import Event
-from fairlead.records.reading import GeoLocation, distance_m, known
+from fairlead.records.reading import GeoLocation, distance_m, known, milliseconds
 from fairlead.records.ship import AT_ANCHOR, MOORED, PORT_NMI, SPEED_NOT_AVAILABLE, STILL_KN, UNDER_WAY_KN, Position
 from topologies.drawing.seachart import ports
 from topologies.model import Link, SiteKind, Topology
@@ -82,7 +83,7 @@ def fix_of(position: Position, received_ms: int) -> ShipFix | None:
         return None
     return ShipFix(
         place,
-        _milliseconds(position.device.device_date_time),
+        milliseconds(position.device.device_date_time),
         received_ms,
         speed if speed is not None and speed < SPEED_NOT_AVAILABLE else None,
         position.navigation_status,
@@ -112,9 +113,13 @@ class Berths:
     def __init__(self, topology: Topology, places: Mapping[str, GeoLocation] | None = None) -> None:
         self._topology = topology
         self._links = tuple(link for link in topology.directed_links() if link.when == "berthed")
-        self._places = (port_places(topology) if self._links else {}) if places is None else places
+        self._given_places = places
         self._ships: dict[str, _ShipCalls] = {}
         self._told: frozenset[str] = frozenset()
+
+    @cached_property
+    def _places(self) -> Mapping[str, GeoLocation]:
+        return port_places(self._topology) if self._given_places is None else self._given_places
 
     @property
     def needed_from(self) -> int | None:
@@ -131,7 +136,7 @@ class Berths:
         ship, port = self._topology.ship_with(imo), self._topology.port_at(code)
         if ship is None or port is None:
             return
-        calls, at_ms = self._calls(ship), _milliseconds(event.payload.event_date_time)
+        calls, at_ms = self._calls(ship), milliseconds(event.payload.event_date_time)
         if what == "ARRI":
             calls.arrival, calls.arrival_offset = (port, at_ms), offset
             calls.departed.pop(port, None)
@@ -260,10 +265,6 @@ def position_logs(topology: Topology, site: str) -> dict[str, str]:
 def _can_reach(before: ShipFix, after: ShipFix) -> bool:
     hours = abs(after.at_ms - before.at_ms) / 3_600_000
     return distance_m(before.place, after.place) <= (FASTEST_KN * hours + JUMP_NMI) * NMI
-
-
-def _milliseconds(time: dt.datetime) -> int:
-    return int(time.timestamp() * 1000)
 
 
 def _clock(at_ms: int) -> str:

@@ -6,7 +6,7 @@ ships as VDM: the own ship's are those of the MMSI whose static report (message 
 other ships, base stations and buoys are ignored.
 
 AIS has a value for "not available" of each quantity (ITU-R M.1371): latitude 91, longitude 181
-(``edge.alerts.ship.known``), course 360.0, heading 511, speed 102.3 knots.
+(``fairlead.records.reading.known``), course 360.0, heading 511, speed 102.3 knots.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from pyais.messages import AISSentence
 from pyais.queue import NMEAQueue
 
 from fairlead.records.reading import Device, GeoLocation, known
-from fairlead.records.ship import Position
+from fairlead.records.ship import SPEED_NOT_AVAILABLE, Position
 
-NO_SPEED: Final = 102.3  # knots; 102.2 stands for "or more"
 NO_COURSE: Final = 360.0
 
 EVERY_MS: Final = 60_000
@@ -43,7 +42,7 @@ def place(latitude: float | None, longitude: float | None) -> GeoLocation | None
 
 
 def speed(knots: float | None) -> float | None:
-    return knots if knots is not None and 0 <= knots < NO_SPEED else None
+    return knots if knots is not None and 0 <= knots < SPEED_NOT_AVAILABLE else None
 
 
 def course(degrees: float | None) -> float | None:

@@ -23,7 +23,8 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import UNREADABLE
 from fairlead.records.alert import SEVERITIES
-from fairlead.records.digest import Digest, DigestBox, decode_digest, encode_digest, milliseconds_of, moment_of
+from fairlead.records.digest import Digest, DigestBox, decode_digest, encode_digest
+from fairlead.records.reading import milliseconds, moment_of
 
 INTERVAL_S: Final = 900.0
 WHOLE_EVERY: Final = 24  # digests; the others have the boxes that changed
@@ -136,7 +137,7 @@ class DigestSender:
             if maker.is_due(self._ship.at_ms, time.monotonic()):
                 digest = maker.make(self._ship, time.time_ns() // 1_000_000, time.monotonic())
                 if digest is not None:
-                    at_ms = milliseconds_of(digest.as_of_date_time)
+                    at_ms = milliseconds(digest.as_of_date_time)
                     await self._writer.append(record_of(digest), at_ms)
                     maker.confirm(digest)
 
@@ -145,11 +146,11 @@ class DigestSender:
         for record in reversed((await self._tails.read(self._writer.log, 1)).records):
             if record.value is not None and is_data(record):
                 with contextlib.suppress(*UNREADABLE):
-                    return milliseconds_of(decode_digest(record.value).as_of_date_time)
+                    return milliseconds(decode_digest(record.value).as_of_date_time)
         return 0
 
 
 def record_of(digest: Digest) -> NewRecord:
     """Return the record of a digest. Its key is the ship's number, its time the digest's own."""
-    at_ms = milliseconds_of(digest.as_of_date_time)
+    at_ms = milliseconds(digest.as_of_date_time)
     return NewRecord(encode_digest(digest), digest.vessel_imo_number.encode(), timestamp_ms=at_ms)

@@ -36,10 +36,10 @@ from edge.alerts.ship import ShipState
 from edge.alerts.state import acknowledged, alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
 from edge.alerts.yard import YardState
-from edge.messages import ReadingMessage, milliseconds
+from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
 from fairlead.records.booking import Booking
-from fairlead.records.reading import GeoLocation, known
+from fairlead.records.reading import GeoLocation, known, milliseconds
 from fairlead.records.ship import Position
 
 log = logging.getLogger(__name__)

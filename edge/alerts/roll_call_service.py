@@ -6,7 +6,6 @@ boxes' states in the alert engine. Out: records of ``ships.<IMO>.roll-calls``, a
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
 import time
 from collections.abc import Callable, Iterable, Set
@@ -20,13 +19,13 @@ from edge.alerts.state import acknowledged, cleared_by_hand
 from edge.alerts.thresholds import CommodityThresholds
 from edge.logwriter.follower import read_order
 from edge.logwriter.writer import LogEntry, LogWriter
-from edge.messages import milliseconds
 from edge.mqtt.acks import PendingAck
 from edge.writer_registry import AlertWriter, RollCallKey
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import decoder, encode
-from fairlead.records.alert import LEFT_PORT, NOT_HEARD, Alert, AlertOrder, AlertState, Evidence
+from fairlead.records.alert import LEFT_PORT, NOT_HEARD, Alert, AlertOrder, Evidence
 from fairlead.records.event import Event
+from fairlead.records.reading import milliseconds, moment_of
 from fairlead.records.ship import RollCall, pack_numbers
 
 log = logging.getLogger(__name__)
@@ -124,16 +123,17 @@ class RollCallService:
         opened = self._open.get(order.equipment_reference) if order is not None else None
         if order is None or opened is None or order.at_site != self._site:
             return
-        if (seen := acknowledged(opened, order, time.time_ns() // 1_000_000)) is not None:
+        now_ms = time.time_ns() // 1_000_000
+        if (seen := acknowledged(opened, order, now_ms)) is not None:
             self._open[order.equipment_reference] = seen
             self._alerts.append_alerts([seen])
+            return
         if opened.alert_id != order.alert_id:
             return
         del self._open[order.equipment_reference]
         self._tracker.end_alert(order.equipment_reference, _departure_ms(opened))
         finding = cleared_by_hand(opened, order, self._ship.at_ms)
-        now_ms = time.time_ns() // 1_000_000
-        self._alerts.append_alerts([self._next(opened, "CLEARED", finding.at_ms, now_ms, finding.evidence)])
+        self._alerts.append_alerts([_cleared(opened, finding.at_ms, now_ms, finding.evidence)])
 
     # -- parts
 
@@ -169,15 +169,15 @@ class RollCallService:
             vessel_imo_number=self._imo,
             departure_id=departure.event_id,
             un_location_code=departure.port,
-            departure_date_time=_time(departure.at_ms),
-            called_date_time=_time(result.at_ms),
+            departure_date_time=moment_of(departure.at_ms),
+            called_date_time=moment_of(result.at_ms),
             state=result.state,
             aboard=result.aboard,
             heard=result.heard,
             overboard=result.overboard,
             missing=pack_numbers(result.missing),
             unlisted=pack_numbers(result.unlisted),
-            complete_date_time=None if result.complete_ms is None else _time(result.complete_ms),
+            complete_date_time=None if result.complete_ms is None else moment_of(result.complete_ms),
         )
         level = logging.WARNING if result.missing else logging.INFO
         where, of_all = departure.port or "an unknown port", f"{result.heard} of {result.aboard}"
@@ -191,11 +191,11 @@ class RollCallService:
         if departure is None:
             raise AssertionError("a box is missing without a departure")
         box = self._ship.aboard.get(number)
-        where = f"since {self._site} left {departure.port or 'port'} at {_time(departure.at_ms):%Y-%m-%d %H:%M} UTC"
+        where = f"since {self._site} left {departure.port or 'port'} at {moment_of(departure.at_ms):%Y-%m-%d %H:%M} UTC"
         if number == ALL:
             detail = f"most boxes aboard were not heard {where}: look at the gateway"
         else:
-            heard = "never aboard" if box is None or not box.at_ms else f"{_time(box.at_ms):%Y-%m-%d %H:%M} UTC"
+            heard = "never aboard" if box is None or not box.at_ms else f"{moment_of(box.at_ms):%Y-%m-%d %H:%M} UTC"
             detail = f"aboard by custody, and not heard {where}; last reading: {heard}"
         evidence = [Evidence(name="roll-call", weight=1.0, detail=detail)]
         if departure.port is not None:
@@ -207,8 +207,8 @@ class RollCallService:
             state="OPENED",
             equipment_reference=number,
             raised_at=self._site,
-            event_date_time=_time(at_ms),
-            raised_date_time=_time(now_ms),
+            event_date_time=moment_of(at_ms),
+            raised_date_time=moment_of(now_ms),
             vessel_imo_number=self._imo,
             geo_location=self._ship.place,
             evidence=tuple(evidence),
@@ -220,24 +220,21 @@ class RollCallService:
         opened = self._open.pop(number)
         said = Evidence(name=why, weight=1.0, detail=_ENDED[why])
         at_ms = max(at_ms, milliseconds(opened.event_date_time))
-        return self._next(opened, "CLEARED", at_ms, now_ms, (said, *opened.evidence[1:]))
+        return _cleared(opened, at_ms, now_ms, (said, *opened.evidence[1:]))
 
-    def _next(self, opened: Alert, state: AlertState, at_ms: int, now_ms: int, evidence: Iterable[Evidence]) -> Alert:
-        return msgspec.structs.replace(
-            opened,
-            state=state,
-            event_date_time=_time(at_ms),
-            raised_date_time=_time(now_ms),
-            evidence=tuple(evidence),
-            revision=opened.revision + 1,
-        )
+
+def _cleared(opened: Alert, at_ms: int, now_ms: int, evidence: Iterable[Evidence]) -> Alert:
+    return msgspec.structs.replace(
+        opened,
+        state="CLEARED",
+        event_date_time=moment_of(at_ms),
+        raised_date_time=moment_of(now_ms),
+        evidence=tuple(evidence),
+        revision=opened.revision + 1,
+    )
 
 
 def _departure_ms(alert: Alert) -> int:
     """Return the time of the departure that an alert is about, which its id ends with; 0 if it has none."""
     last = alert.alert_id.rpartition(".")[2]
     return int(last) if last.isascii() and last.isdecimal() else 0
-
-
-def _time(at_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)

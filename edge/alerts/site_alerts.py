@@ -294,7 +294,7 @@ class LedgerAlerts:
     def clear_by_hand(self, order: AlertOrder) -> list[Alert]:
         """Return the CLEARED state of the alert that an operator's order names; nothing if it is not open."""
         for site, opened in self.opened.items():
-            if opened.alert_id == order.alert_id and order.at_site == self._site:
+            if opened.alert_id == order.alert_id:
                 del self.opened[site]
                 said = Evidence(name="by-hand", weight=1.0, detail=f"{order.ordered_by}: {order.reason}")
                 done = Evidence(name="order", weight=1.0, detail=order.order_id)

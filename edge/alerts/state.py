@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from dataclasses import replace
 from typing import Final
 
@@ -11,9 +10,8 @@ import msgspec
 from edge.alerts.box import ContainerState, unique
 from edge.alerts.rules.base import RuleFinding
 from edge.alerts.ship import ShipState
-from edge.messages import milliseconds
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause, Evidence
-from fairlead.records.reading import GeoLocation
+from fairlead.records.reading import GeoLocation, milliseconds, moment_of
 
 BY_HAND: Final = "by-hand"
 _ORDER: Final = "order"
@@ -38,8 +36,8 @@ def alert_state(
         state=finding.state,
         equipment_reference=box.number,
         raised_at=site,
-        event_date_time=_time(finding.at_ms),
-        raised_date_time=_time(now_ms),
+        event_date_time=moment_of(finding.at_ms),
+        raised_date_time=moment_of(now_ms),
         vessel_imo_number=ship.imo,
         geo_location=finding.place or place or ship.place,
         evidence=finding.evidence,
@@ -87,7 +85,7 @@ def acknowledged(opened: Alert, order: AlertOrder, now_ms: int) -> Alert | None:
     return msgspec.structs.replace(
         opened,
         state="UPDATED",
-        raised_date_time=_time(now_ms),
+        raised_date_time=moment_of(now_ms),
         revision=opened.revision + 1,
         acknowledged_by=order.ordered_by,
         acknowledged_date_time=order.ordered_date_time,
@@ -116,7 +114,3 @@ def reopened(finding: RuleFinding, dismissed: Alert) -> RuleFinding | None:
 
 def _id(kind: AlertKind, number: str, first: Cause) -> str:
     return f"{kind}.{number}.{first.device_id}.{first.boot_id}.{first.sequence}"
-
-
-def _time(at_ms: int) -> dt.datetime:
-    return dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)

@@ -16,14 +16,14 @@ from edge.alerts.engine import AlertEngine
 from edge.holdings import CustodyState, Holdings
 from edge.logwriter.records import received_ms
 from edge.logwriter.tail_reader import LogTail, TailReader
-from edge.messages import MessageId, ReadingMessage, milliseconds
+from edge.messages import MessageId, ReadingMessage
 from edge.strays.store import readable
 from edge.writer_registry import WriterRegistry
 from fairlead.kafka.convention import is_data, is_marker
 from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
-from fairlead.records.reading import Reading
+from fairlead.records.reading import Reading, milliseconds
 
 log = logging.getLogger(__name__)
 

@@ -24,14 +24,13 @@ from edge.messages import (
     Rejected,
     RejectReason,
     ShipMessage,
-    milliseconds,
 )
 from edge.site_logs import FixedLogs, container_log, fixed_logs
 from fairlead.names import is_container_number, is_imo_number
 from fairlead.records import decoder
 from fairlead.records.booking import Booking
 from fairlead.records.event import Event
-from fairlead.records.reading import Device, Reading
+from fairlead.records.reading import Device, Reading, milliseconds
 from fairlead.records.ship import Environment, Position
 from topologies.model import SiteKind, Topology
 

@@ -6,7 +6,7 @@ import datetime as dt
 import hashlib
 from typing import Final
 
-from edge.messages import MessageId, milliseconds
+from edge.messages import MessageId
 from fairlead.kafka.convention import is_data, marker_record
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import UNREADABLE, decoder, encode, headers
@@ -14,7 +14,7 @@ from fairlead.records.alert import Alert
 from fairlead.records.custody import ClaimEntry, CustodyEntry, LedgerEntry, Marker, RefusalEntry, ReturnEntry
 from fairlead.records.edge import DeadLetter, Stray
 from fairlead.records.event import Event
-from fairlead.records.reading import Base, Count
+from fairlead.records.reading import Base, Count, milliseconds
 
 
 class _DeviceKey(Base, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ import msgspec
 from fairlead.errors import FairleadError
 from fairlead.names import container_check_digit, is_container_number, is_imo_number
 from fairlead.records.alert import SEVERITIES, Severity
-from fairlead.records.reading import Base
+from fairlead.records.reading import Base, milliseconds, moment_of
 
 VERSION: Final = 1
 MOST_BOXES: Final = 65_535
@@ -36,8 +36,6 @@ _SERIALS: Final = 1_000_000
 _COLDEST, _WARMEST = -300.0, 300.0  # degrees Celsius; other values are no air's
 _HUNDREDTHS: Final = 100
 _PLUGGED, _POWERED, _IN_BAND, _OUT_OF_BAND, _DISTURBED, _DOOR_OPEN, _IMMERSED = (1 << bit for bit in range(7))
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECOND: Final = dt.timedelta(milliseconds=1)
 _MOST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
 
 
@@ -85,16 +83,6 @@ class Digest(Base, frozen=True, kw_only=True):
     boxes: tuple[DigestBox, ...] = ()
 
 
-def milliseconds_of(moment: dt.datetime) -> int:
-    """Return a time as whole milliseconds since 1970, rounded down."""
-    return (moment - _EPOCH) // _MILLISECOND
-
-
-def moment_of(milliseconds: int) -> dt.datetime:
-    """Return the time of these milliseconds since 1970."""
-    return _EPOCH + milliseconds * _MILLISECOND
-
-
 # -- writing
 
 
@@ -106,8 +94,8 @@ def encode_digest(digest: Digest) -> bytes:
     """
     boxes = sorted(digest.boxes, key=lambda box: box.equipment_reference)
     _check(digest, boxes)
-    as_of = milliseconds_of(digest.as_of_date_time)
-    ages = [as_of - milliseconds_of(box.reading_date_time) for box in boxes]
+    as_of = milliseconds(digest.as_of_date_time)
+    ages = [as_of - milliseconds(box.reading_date_time) for box in boxes]
     seconds = all(age % 1000 == 0 for age in ages)
     owners = [(owner, list(group)) for owner, group in itertools.groupby(boxes, _owner)]
     flags = _WHOLE * digest.whole | _SECONDS * seconds

@@ -21,6 +21,18 @@ Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 """A point in time. One without a time zone is refused, because it could not be compared with any other."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 """A number that counts up from 0."""
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND: Final = dt.timedelta(milliseconds=1)
+
+
+def milliseconds(moment: dt.datetime) -> int:
+    """Return a time with a time zone as whole milliseconds since 1970, rounded down."""
+    return (moment - _EPOCH) // _MILLISECOND
+
+
+def moment_of(milliseconds: int) -> dt.datetime:
+    """Return the time of these milliseconds since 1970."""
+    return _EPOCH + milliseconds * _MILLISECOND
 
 
 class Base(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -242,7 +242,7 @@ class RetentionKeeper:
         await self._reader.read(cluster, here)
         if self._confirmed_streams:
             logs = [tp for tp in _logs(here) if tp.topic.partition(".")[0] in self._confirmed_streams]
-            await writer.confirm(logs, self._reader.ends, doubtful=set(self._doubtful()), limits=self._failovers(logs))
+            await writer.confirm(logs, self._reader.ends, doubtful=self._doubtful(), limits=self._failovers(logs))
         limits = retention_limits(self._topology, self._site, here, self._holder)
         for number, tp in enumerate(limits):
             if number % BREATH == 0:

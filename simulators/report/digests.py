@@ -23,8 +23,8 @@ from fairlead.kafka.protocol.errors import broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE, decoder
-from fairlead.records.digest import Digest, DigestBox, decode_digest, milliseconds_of
-from fairlead.records.reading import Reading
+from fairlead.records.digest import Digest, DigestBox, decode_digest
+from fairlead.records.reading import Reading, milliseconds
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.timetable import Timetable
 
@@ -106,7 +106,7 @@ def told_times(digests: Iterable[StoredDigest]) -> Times:
     times: Times = {}
     for stored in digests:
         for box in stored.digest.boxes if stored.digest is not None else ():
-            times.setdefault(box.equipment_reference, {})[milliseconds_of(box.reading_date_time)] = []
+            times.setdefault(box.equipment_reference, {})[milliseconds(box.reading_date_time)] = []
     return times
 
 
@@ -155,7 +155,7 @@ def _of_passage(
         boxes = stored.digest.boxes if stored.digest is not None else ()
         told += len(boxes) if stored.digest is not None else 1
         for box in boxes:
-            readings = times[box.equipment_reference][milliseconds_of(box.reading_date_time)]
+            readings = times[box.equipment_reference][milliseconds(box.reading_date_time)]
             equal += any(_equal(box, reading) for reading in readings)
             sunk += lost and not readings
             most = max(most, min((_kelvin_apart(box, reading) for reading in readings), default=0.0))

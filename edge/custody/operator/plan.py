@@ -11,7 +11,7 @@ import datetime as dt
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NoReturn
+from typing import Literal, NoReturn
 
 from edge.custody.operator.execute import AwaitAnswer, CustodyRun, LedgerAccess, WriteCustodyOrder
 from fairlead.custody.history import Chain, TermInterval, UnknownLogError, chain
@@ -19,12 +19,11 @@ from fairlead.custody.ledger import Ledgers
 from fairlead.custody.view import SEIZING_TERMS
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.convention import LAST_TERM
 from fairlead.names import is_container_number, parse_log
 from fairlead.plan import Plan
 from fairlead.records.custody import CustodyOrder
 from topologies.model import InsertPoint, SiteKind, Topology
-
-LAST_TERM: Final = 32767  # the producer epoch of a batch is 16 bits
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge.custody.operator.execute import PAUSE, WAIT, LedgerAccess, describe
-from edge.custody.operator.plan import LAST_TERM, nobody_answers
+from edge.custody.operator.plan import nobody_answers
 from fairlead.custody.history import Chain, TermInterval, chains
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers
 from fairlead.custody.view import SEIZING_TERMS
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
 from fairlead.kafka.client.reader import OffsetRange
+from fairlead.kafka.convention import LAST_TERM
 from fairlead.plan import Plan, PlanLine, PlanStep, Tell, execute, shortened, silent
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
 from topologies.ledger_trust import Rules, sift

@@ -14,7 +14,8 @@ from fairlead.errors import FairleadError
 from fairlead.names import container_check_digit
 from fairlead.records import UNREADABLE
 from fairlead.records.alert import SEVERITIES
-from fairlead.records.digest import Digest, DigestBox, DigestError, decode_digest, encode_digest, moment_of
+from fairlead.records.digest import Digest, DigestBox, DigestError, decode_digest, encode_digest
+from fairlead.records.reading import moment_of
 
 AS_OF = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 STAR = "9074729"

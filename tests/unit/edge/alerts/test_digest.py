@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from edge.alerts.digest import INTERVAL_S, WHOLE_EVERY, DigestMaker, record_of
-from fairlead.records.digest import Digest, DigestBox, decode_digest, moment_of
+from fairlead.records.digest import Digest, DigestBox, decode_digest
+from fairlead.records.reading import moment_of
 from tests.unit.edge.alerts.detecting import HOUR, MINUTE, NEIGHBOURS, Voyage, booking, message, ms
 from tests.unit.edge.samples import BOX, IMO
 

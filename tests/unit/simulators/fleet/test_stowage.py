@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from edge.alerts.engine import AlertEngine
 from edge.ingest.classifier import Classifier
-from edge.messages import ReadingMessage, ShipMessage, milliseconds
+from edge.messages import ReadingMessage, ShipMessage
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
-from fairlead.records.reading import Reading
+from fairlead.records.reading import Reading, milliseconds
 from fairlead.records.ship import Position
 from simulators.fleet.planner import make_plan
 from simulators.steps import MessageKind

@@ -9,8 +9,8 @@ import pytest
 
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import encode, headers
-from fairlead.records.digest import Digest, DigestBox, milliseconds_of
-from fairlead.records.reading import Device, Measurements, Reading, Setpoints
+from fairlead.records.digest import Digest, DigestBox
+from fairlead.records.reading import Device, Measurements, Reading, Setpoints, milliseconds
 from simulators.report.digests import DigestFigures, StoredDigest, add_readings, digest_figures, told_times
 from tests.unit.simulators.worlds import small_plan
 
@@ -47,8 +47,8 @@ def record(supply: float = 4.12, *, ahead: dt.timedelta = dt.timedelta(), powere
         setpoints=Setpoints(temperature=4.0),
         is_powered=powered,
     )
-    received = b"%d" % milliseconds_of(SAILS + (MINUTE if ahead else 2 * MINUTE))
-    return Record(7, milliseconds_of(time), BOX.encode(), encode(reading), ((headers.RECEIVED, received),))
+    received = b"%d" % milliseconds(SAILS + (MINUTE if ahead else 2 * MINUTE))
+    return Record(7, milliseconds(time), BOX.encode(), encode(reading), ((headers.RECEIVED, received),))
 
 
 def figures(digests: list[StoredDigest], *records: Record) -> tuple[DigestFigures, ...]:
