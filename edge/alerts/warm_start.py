@@ -14,12 +14,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from edge.alerts.engine import AlertEngine
 from edge.holdings import CustodyState, Holdings
-from edge.logwriter.records import received_ms
 from edge.logwriter.tail_reader import LogTail, TailReader
 from edge.messages import MessageId, ReadingMessage
 from edge.strays.store import readable
 from edge.writer_registry import WriterRegistry
-from fairlead.kafka.convention import is_data, is_marker
+from fairlead.kafka.convention import is_data, is_marker, received_ms
 from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder

@@ -25,7 +25,6 @@ from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.logwriter.container import ContainerWriter
 from edge.logwriter.follower import read_order
-from edge.logwriter.records import time_ms
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.logwriter.writer import Barrier
@@ -34,6 +33,7 @@ from edge.mqtt.acks import PendingAck
 from edge.strays.store import WaitingEvent, readable
 from edge.writer_registry import WriterRegistry
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
+from fairlead.kafka.convention import time_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.names import parse_log
 from fairlead.records import decoder

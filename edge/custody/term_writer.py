@@ -43,7 +43,7 @@ from edge.writer_registry import WriterRegistry, ledger_key
 from fairlead.custody.superseded import stale_copies
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import is_marker
+from fairlead.kafka.convention import is_marker, time_ms
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UnreadableRecords, broker_error
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
@@ -213,7 +213,7 @@ class TermWriter:
 def _as_it_came(record: Record) -> NewRecord:
     """Return a reading's record without the headers that belong to its place in this copy: LATE and ORIGIN."""
     kept = tuple(each for each in record.headers if each[0] not in (headers.LATE, headers.ORIGIN))
-    return NewRecord(record.value, record.key, kept, timestamp_ms=records.time_ms(record))
+    return NewRecord(record.value, record.key, kept, timestamp_ms=time_ms(record))
 
 
 # -- stored markers

@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from edge.alerts.site_alerts import BOOKING_REUSED, AlertSource, SiteCondition
-from edge.logwriter import records
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
@@ -49,7 +48,7 @@ class BookingReferences:
             booking = _booking.decode(record.value)
         except UNREADABLE:
             return  # no program can use it; shore's tables show it as a problem
-        self.learn(booking.booking_reference, topic.partition(".")[2], records.received_ms(record))
+        self.learn(booking.booking_reference, topic.partition(".")[2], received_ms(record))
 
     def learn(self, reference: str, office: str, received_ms: int) -> None:
         """Note that an office has used a reference. Of two offices the one that received it first owns it."""

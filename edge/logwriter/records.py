@@ -7,7 +7,7 @@ import hashlib
 from typing import Final
 
 from edge.messages import MessageId
-from fairlead.kafka.convention import is_data, marker_record
+from fairlead.kafka.convention import is_data, marker_record, received_ms, time_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import UNREADABLE, decoder, encode, headers
 from fairlead.records.alert import Alert
@@ -33,8 +33,6 @@ _identified = decoder(_Identified)
 _stray = decoder(Stray)
 _event = decoder(Event)
 _LATE: Final = (headers.LATE, b"1")
-_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
-_DIGITS: Final = 15  # of ``_LATEST_MS``
 
 
 def published(payload: bytes, *, key: str, at_ms: int, received_ms: int) -> NewRecord:
@@ -131,24 +129,6 @@ def marker(value: Marker) -> NewRecord:
     """Return the record of a marker. Its time is that of the event, like the times of the readings around it."""
     key = value.log.partition(".")[2].encode()
     return marker_record(encode(value), timestamp_ms=max(0, milliseconds(value.event_date_time)), key=key)
-
-
-def received_ms(record: NewRecord | Record) -> int:
-    """Return when the bridge received the message, in milliseconds since 1970.
-
-    This is the record's own time if the RECEIVED header is missing or not a valid number.
-    """
-    for name, value in record.headers:
-        if name == headers.RECEIVED and value is not None:
-            if value.isdigit() and len(value) <= _DIGITS and int(value) <= _LATEST_MS:
-                return int(value)
-            break
-    return time_ms(record)
-
-
-def time_ms(record: NewRecord | Record) -> int:
-    """Return a record's time within 1970 and 9998, milliseconds; brokers accept any number as a time."""
-    return min(max(0, record.timestamp_ms), _LATEST_MS)
 
 
 def identity(payload: bytes | None) -> MessageId | None:

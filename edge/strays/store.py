@@ -21,6 +21,7 @@ from edge.messages import MessageId
 from edge.metrics import Metrics
 from edge.mqtt.acks import PendingAck
 from fairlead.custody.view import CustodyView
+from fairlead.kafka.convention import received_ms
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import UNREADABLE
 from fairlead.records.edge import Stray
@@ -227,7 +228,7 @@ class Strays:
             event = records.event_of(stray.payload)
             if event is not None:
                 waiting = WaitingEvent(
-                    record.offset, event.metadata.event_id, event.payload.event_date_time, records.received_ms(record)
+                    record.offset, event.metadata.event_id, event.payload.event_date_time, received_ms(record)
                 )
                 if not done(stray.log, waiting):
                     self.events.setdefault(stray.log, []).append(waiting)
@@ -235,7 +236,7 @@ class Strays:
         if record.offset < (floor := drained_before(stray.log)):
             self.index.passed(stray.log, floor)
         elif (identity := records.identity(stray.payload)) is not None:
-            self.index.add(stray.log, record.offset, identity, records.received_ms(record))
+            self.index.add(stray.log, record.offset, identity, received_ms(record))
 
     def carried_out(self, log: str, event_id: str) -> None:
         """Drop an event that has been carried out."""
@@ -253,11 +254,11 @@ class Strays:
         if is_event(entry.key):
             at = self._event_times.pop(identity.device, None)
             if outcome is EntryOutcome.APPENDED and at is not None:
-                waiting = WaitingEvent(entry.offset, identity.device, at, records.received_ms(entry.record))
+                waiting = WaitingEvent(entry.offset, identity.device, at, received_ms(entry.record))
                 self.events.setdefault(log, []).append(waiting)
                 self.index.end = max(self.index.end, entry.offset + 1)
         elif outcome is EntryOutcome.APPENDED:
-            self.index.add(log, entry.offset, identity, records.received_ms(entry.record))
+            self.index.add(log, entry.offset, identity, received_ms(entry.record))
         if outcome is EntryOutcome.REPEAT:
             self._metrics.repeats += 1
         elif is_event(entry.key):
@@ -271,7 +272,7 @@ class Strays:
 def kept_reading(record: Record, stray: Stray) -> KeptReading | None:
     """Return the reading in a stray; None for an event and for a payload that is not a reading."""
     identity = None if stray.event else records.identity(stray.payload)
-    return KeptReading(record.offset, identity, records.received_ms(record)) if identity is not None else None
+    return KeptReading(record.offset, identity, received_ms(record)) if identity is not None else None
 
 
 def is_event(key: StrayKey) -> bool:

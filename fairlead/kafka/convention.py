@@ -39,6 +39,8 @@ FILLER_HEADERS: Final = b"".join(  # the record's headers as stored: one header
     )
 )
 _MARKER_HEADERS: Final = ((names.KIND, names.MARKER),)
+_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
+_DIGITS: Final = 15  # of ``_LATEST_MS``
 
 
 def sequence(offset: int, marker: int) -> int:
@@ -73,6 +75,24 @@ def is_marker(record: Record | NewRecord) -> bool:
 def is_data(record: Record | NewRecord) -> bool:
     """Whether a record is neither marker nor filler."""
     return not record.headers or _kind(record) not in (names.MARKER, names.FILLER)
+
+
+def received_ms(record: NewRecord | Record) -> int:
+    """Return when the bridge received the message, in milliseconds since 1970.
+
+    This is the record's own time if the RECEIVED header is missing or not a valid number.
+    """
+    for name, value in record.headers:
+        if name == names.RECEIVED and value is not None:
+            if value.isdigit() and len(value) <= _DIGITS and int(value) <= _LATEST_MS:
+                return int(value)
+            break
+    return time_ms(record)
+
+
+def time_ms(record: NewRecord | Record) -> int:
+    """Return a record's time within 1970 and 9998, milliseconds; brokers accept any number as a time."""
+    return min(max(0, record.timestamp_ms), _LATEST_MS)
 
 
 def marker_record(value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> NewRecord:

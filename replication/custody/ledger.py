@@ -18,13 +18,13 @@ from fairlead.custody.ledger import Told
 from fairlead.custody.view import CustodyView, SplitCustodyError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import readable
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.convention import is_data, received_ms
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import broker_error
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
-from fairlead.records import UNREADABLE, decoder, headers
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from fairlead.records.event import Event
 from fairlead.records.ship import Position
@@ -215,7 +215,7 @@ class Ledger:
                 elif tp.topic == self._events_log:
                     self.berths.apply(_events.decode(record.value), record.offset)
                 elif (imo := self._position_logs.get(tp.topic)) is not None:
-                    fix = fix_of(_fixes.decode(record.value), _received_ms(record))
+                    fix = fix_of(_fixes.decode(record.value), received_ms(record))
                     if fix is not None:
                         self.berths.locate(imo, fix)
                 else:
@@ -266,9 +266,3 @@ class Ledger:
         for view in split(records):
             yield from (record for record in readable(records, view) if record.offset >= position)
             self._positions[tp] = max(self._positions[tp], view.header.next_offset)
-
-
-def _received_ms(record: Record) -> int:
-    """Return when the bridge received a message, in milliseconds; without the header, the record's own time."""
-    found = next((value for key, value in record.headers if key == headers.RECEIVED), None)
-    return int(found) if found is not None and found.isdigit() else record.timestamp_ms

@@ -14,10 +14,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from edge.logwriter.records import received_ms, time_ms
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import extents, readable
-from fairlead.kafka.convention import is_data
+from fairlead.kafka.convention import is_data, received_ms, time_ms
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import broker_error
 from fairlead.kafka.protocol.record import Record

@@ -21,7 +21,7 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicInfo, TopicPartition
-from fairlead.records import encode
+from fairlead.records import encode, headers
 from fairlead.records.custody import CustodyEntry
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import MOORED, Position
@@ -53,7 +53,12 @@ def entry(log: str, term: int = 1, by: str = "tokyo") -> bytes:
 
 
 class Kafka:
-    """A cluster and its fetch session in one: topics with an id, a first offset and entries, one in each batch."""
+    """A cluster and its fetch session in one: topics with an id, a first offset and entries, one in each batch.
+
+    ``headers``: those of every record.
+    """
+
+    headers: tuple[tuple[str, bytes], ...] = ()
 
     def __init__(self) -> None:
         self.topics_: dict[TopicPartition, tuple[bytes, int, list[bytes]]] = {}
@@ -104,7 +109,9 @@ class Kafka:
             return FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), memoryview(b""))
         data = b"".join(
             (start + n).to_bytes(8, "big")
-            + bytes(term_batch([NewRecord(each, timestamp_ms=1)], term=1, offset=start + n, marker=0))[8:]
+            + bytes(
+                term_batch([NewRecord(each, headers=self.headers, timestamp_ms=1)], term=1, offset=start + n, marker=0)
+            )[8:]
             for n, each in enumerate(entries)
             if start + n >= at
         )
@@ -253,6 +260,19 @@ async def test_positions_that_cannot_be_read_hold_up_nothing(reader: Reader, mon
             while not reader.ledger.berths.is_open(link, 0):
                 await reader.changed.wait()
                 reader.changed.clear()
+
+
+@pytest.mark.parametrize("received", [b"9" * 5000, b"9" * 15, b"soon"])
+async def test_a_position_with_a_wrong_time_of_receipt_is_one_of_its_records_time(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch, received: bytes
+) -> None:
+    read: list[int] = []
+    monkeypatch.setattr(reader.ledger.berths, "locate", lambda imo, fix: read.append(fix.received_ms))
+    reader.kafka.headers = ((headers.RECEIVED, received),)
+    reader.kafka.make(POSITIONS, position(35.65, 0))
+    reader.ledger.follow_topics([POSITIONS.topic])
+    async with reader.running():
+        assert read == [1]
 
 
 async def test_only_the_last_positions_are_read_at_the_start(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
