@@ -40,7 +40,7 @@ from edge.messages import SUBSCRIPTION
 from edge.metrics import Metrics, write_snapshot
 from edge.mqtt.session import MqttSession
 from edge.site_kafka import SiteKafka, TopicMaker, connect, served
-from edge.site_logs import booking_logs, fixed_logs
+from edge.site_logs import fixed_logs
 from edge.startup import open_fixed_logs, recall
 from edge.writer_registry import AlertWriter, Settlement, WriterRegistry
 from fairlead.custody.view import CustodyView
@@ -207,10 +207,8 @@ class Bridge:
             lambda: recall(logs, writers, engine, alerts, tails, roll_calls), f"{self.site}: reading its logs"
         )
         await custody.catch_up()
-        await alert_service.catch_up(cluster, writers, holdings, tails)
-
-        bookings = LogFollower(cluster, self._all_bookings(), router.references.add_record)
-        await retry_transient(bookings.catch_up, f"{self.site}: reading the bookings of all offices")
+        on_booking = router.references.add_record if self._logs.bookings is not None else None  # a ship takes none
+        await alert_service.catch_up(cluster, writers, holdings, tails, on_booking)
         session = self._session = MqttSession(
             self._mqtt,
             client_id=self._settings.client_id or f"fairlead-bridge-{self.site}",
@@ -229,17 +227,11 @@ class Bridge:
             "alerts of the site": alerts.run,
             "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], take_order).follow,
             "blocked logs": blocked.run,
-            "bookings of all offices": bookings.follow,
             **custody.work(),
             **alert_service.work(),
             **self._ais_work(router, writers),
         }
         return _Parts(writers, session, work)
-
-    def _all_bookings(self) -> tuple[str, ...]:
-        """Return the logs of bookings that an office must know: its own and those that links bring. None on a ship."""
-        own = self._logs.bookings
-        return (own, *booking_logs(self._topology, self.site)) if own is not None else ()
 
     def _roll_calls(self, engine: AlertEngine, writers: WriterRegistry, holdings: Holdings) -> RollCallService | None:
         """Return the roll calls of a ship; None at any other site."""

@@ -15,10 +15,9 @@ from typing import Any
 
 from edge.custody.operator.execute import WAIT, CustodyRun, LedgerAccess, open_ledgers
 from edge.custody.operator.execute import carry_out as carry_out_order
-from edge.custody.operator.plan import CustodyRequest, build, look_at_seizure, nobody_answers
-from edge.custody.operator.takeover import sites_ashore
+from edge.custody.operator.plan import CustodyRequest, build, look_at_seizure, nobody_answers, sites_ashore
 from fairlead.custody.history import Chain, chains
-from fairlead.custody.ledger import Ledgers, Told
+from fairlead.custody.ledger import Ledgers
 from fairlead.errors import FairleadError, RefusedError, UnknownNameError
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.plan import Tell, silent
@@ -29,7 +28,7 @@ from replication.operations.links.plan import plan_links
 from replication.operations.links.steps import LinkRun
 from replication.operations.links.steps import carry_out as carry_out_link
 from topologies.context import Context, running_kafka
-from topologies.ledger_trust import Rules, sift
+from topologies.ledger_trust import believed
 from topologies.model import Link, SiteKind, Topology
 from topologies.users import service_users, upstream_user
 
@@ -155,19 +154,17 @@ def carry_out(
 
 async def _entries(context: Context) -> list[LedgerEntry]:
     """Return the trusted entries of all sites ashore that answer; any site may know boxes that the others do not."""
-    topology, told = context.topology, dict[tuple[str, int], Told]()
+    topology, told = context.topology, list[Ledgers]()
     away: tuple[str, FairleadError] | None = None
     async with _open_ledgers(context) as access:
         for site in (ashore := sites_ashore(topology)):
             try:
-                found = await access.ledgers(site)
+                told.append(await access.ledgers(site))
             except FairleadError as error:
                 away = away or (site, error)
-                continue
-            told |= {(each.ledger, each.offset): each for each in found.told}
-    if not told and away is not None:
+    if not any(each.told for each in told) and away is not None:
         raise nobody_answers(ashore, away)
-    return [each.entry for each in sift(Rules.of(topology), told.values())[0]]
+    return believed(topology, told)
 
 
 def _open_ledgers(context: Context) -> AbstractAsyncContextManager[LedgerAccess]:
@@ -177,8 +174,7 @@ def _open_ledgers(context: Context) -> AbstractAsyncContextManager[LedgerAccess]
 def _last_holder_ashore(topology: Topology, chain: Chain) -> str | None:
     """Return the site ashore that held a log last, which therefore has a copy."""
     ashore = sites_ashore(topology)
-    before = (site for each in reversed(chain.standing) for site in (each.holder, each.from_site))
-    return next((site for site in before if site in ashore), None)
+    return next((site for site in chain.past_sites if site in ashore), None)
 
 
 async def _close_links(

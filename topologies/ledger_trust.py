@@ -324,6 +324,12 @@ def sifted(topology: Topology, ledgers: Ledgers) -> Ledgers:
     return ledgers.keeping(good, tuple(map(str, bad)))
 
 
+def believed(topology: Topology, several: Iterable[Ledgers]) -> list[LedgerEntry]:
+    """Return the believed entries of the ledgers of several sites together, each once."""
+    told = {(each.ledger, each.offset): each for ledgers in several for each in ledgers.told}
+    return [each.entry for each in sift(Rules.of(topology), told.values())[0]]
+
+
 def refused(told: Told, doubt: Doubt) -> Refused:
     """Return the facts of an entry that is not believed."""
     return Refused(told.ledger, told.offset, told.entry.log, _tried(told.entry), doubt.why, doubt.waits)

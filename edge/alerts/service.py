@@ -17,7 +17,7 @@ from edge.alerts.engine import AlertEngine
 from edge.alerts.thresholds import Thresholds
 from edge.alerts.warm_start import recall_readings
 from edge.holdings import Holdings
-from edge.logwriter.follower import LogFollower, read_order
+from edge.logwriter.follower import LogFollower, Take, read_order
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.site_logs import booking_logs, fixed_logs
@@ -52,14 +52,27 @@ class AlertService:
         own = fixed_logs(topology, site).bookings
         self._logs = (*((own,) if own is not None else ()), *booking_logs(topology, site))
         self._bookings: LogFollower | None = None
+        self._on_booking: Take | None = None
         self._orders: LogFollower | None = None
         self._imo = topology.sites[site].imo
         self._digests: DigestSender | None = None
         self._order = decoder(AlertOrder)
         self._booking = decoder(Booking)
 
-    async def catch_up(self, cluster: Cluster, writers: WriterRegistry, holdings: Holdings, tails: TailReader) -> None:
-        """Read the bookings, then the newest readings of each container here. Call it when custody is known."""
+    async def catch_up(
+        self,
+        cluster: Cluster,
+        writers: WriterRegistry,
+        holdings: Holdings,
+        tails: TailReader,
+        on_booking: Take | None = None,
+    ) -> None:
+        """Read the bookings, then the newest readings of each container here. Call it when custody is known.
+
+        Args:
+            on_booking: Also takes each record of the bookings, now and later.
+        """
+        self._on_booking = on_booking
         if self._logs:
             self._bookings = LogFollower(cluster, self._logs, self._apply_booking)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
@@ -91,6 +104,8 @@ class AlertService:
             self._alerts.append_alerts(apply(order, time.time_ns() // 1_000_000))
 
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
+        if self._on_booking is not None:
+            self._on_booking(topic, record, at_start)
         if record.value is None or not is_data(record):
             return
         with contextlib.suppress(*UNREADABLE):  # written by another version; shore reports it

@@ -112,6 +112,11 @@ class Chain:
         return tuple(each for each in self.intervals if not each.lost)
 
     @property
+    def past_sites(self) -> list[str | None]:
+        """Every site that held the log or gave it away, the last one first; None for one outside the system."""
+        return [site for each in reversed(self.standing) for site in (each.holder, each.from_site)]
+
+    @property
     def newest(self) -> TermInterval | None:
         """The current term; None when only refusals name the log."""
         return self.intervals[-1] if self.intervals else None

@@ -387,18 +387,18 @@ def measure_usage(topology: Topology, inventory: Inventory, stream: str | None, 
     order = {name: number for number, name in enumerate((*topology.streams, *sorted(inventory.streams())))}
     rows: list[dict[str, Any]] = []
     logs: list[dict[str, Any]] = []
+    total = _Sum()
     for site in inventory.sites:
         for name in sorted(site.streams, key=lambda each: order[each]):
             if stream in (None, name):
                 stored = site.logs(name)
                 rows.append({"stream": name, "site": site.site, **_sum_of(stored).as_json()})
-                logs += ({"log": o.log, "site": site.site, "records": o.records, "bytes": o.bytes} for o in stored)
+                for log in stored:
+                    total.add(log)
+                    logs.append({"log": log.log, "site": site.site, "records": log.records, "bytes": log.bytes})
     rows.sort(key=lambda row: -(row["bytes"] or 0))
     logs.sort(key=lambda log: (-(log["bytes"] or 0), -(log["records"] or 0), log["log"]))
-    total: dict[str, int | None] = {"logs": 0, "records": 0, "bytes": 0}
-    for row in rows:
-        total = {key: _plus(total[key], row[key]) for key in total}
-    return {"usage": rows, "total": total, "biggest_logs": logs[:biggest]}
+    return {"usage": rows, "total": total.as_json(), "biggest_logs": logs[:biggest]}
 
 
 def unreached_as_json(unreached: Iterable[UnreachedSite]) -> list[dict[str, str]]:

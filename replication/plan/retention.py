@@ -18,8 +18,7 @@ import asyncio
 import datetime as dt
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -224,13 +223,16 @@ class RetentionKeeper:
     async def run(self, cluster: Cluster) -> None:
         """Apply retention every ``SWEEP_SECONDS`` until cancelled; a failure is retried the next time."""
         await self._ledger.ready.wait()
-        async with _writer(self._site, cluster) as writer:
+        writer = EndsWriter(self._site, cluster)
+        try:
             while True:
                 await asyncio.sleep(SWEEP_SECONDS)
                 try:
                     await self.sweep(cluster, writer)
                 except FairleadError as error:
                     log.warning("retention: %s", error.what)
+        finally:
+            await writer.close()
 
     async def sweep(self, cluster: Cluster, writer: EndsWriter) -> Swept:
         """Read what others confirm, confirm what is here, and delete.
@@ -322,15 +324,6 @@ class RetentionKeeper:
             for tp, order in released.items()
             if order is not None and order.kind is OverrideKind.FAILOVER
         }
-
-
-@asynccontextmanager
-async def _writer(site: str, cluster: Cluster) -> AsyncIterator[EndsWriter]:
-    writer = EndsWriter(site, cluster)
-    try:
-        yield writer
-    finally:
-        await writer.close()
 
 
 def _logs(topics: Mapping[str, int]) -> list[TopicPartition]:

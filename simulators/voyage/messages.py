@@ -34,7 +34,7 @@ def event_id(voyage: str, what: str) -> str:
     return str(uuid.uuid5(_EVENT_IDS, f"{voyage}/{what}"))
 
 
-def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
+def equipment_event(identity: str, number: str, move: PlannedMove, booking_reference: str | None = None) -> bytes:
     """Return a GTIN, LOAD, DISC or GTOT, published by the holder."""
     return encode(
         Event(
@@ -47,18 +47,24 @@ def equipment_event(identity: str, box: PlannedBox, move: PlannedMove) -> bytes:
             payload=EventPayload(
                 event_date_time=move.time,
                 equipment_event_type_code=move.code,
-                equipment_reference=box.number,
+                equipment_reference=number,
                 un_location_code=move.unlocode,
                 vessel_imo_number=move.imo,
                 voyage_reference=move.voyage,
-                booking_reference=box.booking_reference,
+                booking_reference=booking_reference,
             ),
         )
     )
 
 
 def transport_event(
-    identity: str, site: str, code: TransportEventType, time: dt.datetime, unlocode: str, imo: str, voyage: str
+    identity: str,
+    site: str,
+    code: TransportEventType,
+    time: dt.datetime,
+    unlocode: str,
+    imo: str,
+    voyage: str | None = None,
 ) -> bytes:
     """Return an ARRI or DEPA, published by ``site``."""
     return encode(
@@ -77,27 +83,14 @@ def transport_event(
     )
 
 
-def event_of_another_line(identity: str, move: OtherMove) -> bytes:
+def event_of_another_line(identity: str, seen: OtherMove) -> bytes:
     """Return what a port's terminal says of another line's ship or box."""
-    ship = move.number is None
-    return encode(
-        Event(
-            metadata=EventMetadata(
-                event_id=identity,
-                event_created_date_time=move.time,
-                event_type="TRANSPORT" if ship else "EQUIPMENT",
-                publisher=move.port,
-            ),
-            payload=EventPayload(
-                event_date_time=move.time,
-                transport_event_type_code=cast(TransportEventType, move.code) if ship else None,
-                equipment_event_type_code=None if ship else cast(EquipmentEventType, move.code),
-                equipment_reference=move.number,
-                un_location_code=move.unlocode,
-                vessel_imo_number=None if move.code in ("GTIN", "GTOT") else move.imo,
-            ),
-        )
-    )
+    if seen.number is None:
+        code = cast(TransportEventType, seen.code)
+        return transport_event(identity, seen.port, code, seen.time, seen.unlocode, seen.imo)
+    ship = None if seen.code in ("GTIN", "GTOT") else seen.imo
+    move = PlannedMove(seen.time, cast(EquipmentEventType, seen.code), seen.port, None, seen.unlocode, ship)
+    return equipment_event(identity, seen.number, move)
 
 
 def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:

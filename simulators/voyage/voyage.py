@@ -281,7 +281,7 @@ class Unfolding:
 
     def _move(self, box: PlannedBox, move: PlannedMove, time: dt.datetime) -> Iterator[Step]:
         identity = messages.event_id(self.name, f"{box.number}/{move.code}/{time.isoformat()}")
-        payload = messages.equipment_event(identity, box, move)
+        payload = messages.equipment_event(identity, box.number, move, box.booking_reference)
         self._ends[box.log] += 1  # the marker of the next term
         self._site[box.index] = move.to or move.site
         self._reports[box.index] = move.to is not None

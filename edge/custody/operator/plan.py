@@ -126,10 +126,10 @@ def check_names(topology: Topology, kind: str, log: str, to_site: str) -> None:
             site=to_site,
         )
     if kind == "seize" and topology.sites[to_site].kind is SiteKind.SHIP:
-        ashore = [name for name in _receivers(topology) if topology.sites[name].kind is not SiteKind.SHIP]
         raise RefusedError(
             f"cannot {doing}: {to_site} is a ship, and other sites reject a ship's seizure of another site's log",
-            hint=f"seize it ashore ({', '.join(sorted(ashore))}), then: fairlead custody grant {log} --to {to_site}",
+            hint=f"seize it ashore ({', '.join(sorted(sites_ashore(topology)))}), "
+            f"then: fairlead custody grant {log} --to {to_site}",
             log=log,
             site=to_site,
         )
@@ -356,6 +356,11 @@ def _seizure_notes(facts: CustodyFacts, newest: TermInterval) -> list[str]:
 def seize_command(log: str, site: str) -> str:
     """Return the command line that seizes a log at a site."""
     return f"fairlead custody seize {log} --site {site} --reason TEXT"
+
+
+def sites_ashore(topology: Topology) -> list[str]:
+    """Return the sites that may seize another site's logs."""
+    return [name for name in _receivers(topology) if topology.sites[name].kind is not SiteKind.SHIP]
 
 
 def _receivers(topology: Topology) -> list[str]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from edge.custody.operator.execute import PAUSE, WAIT, LedgerAccess, describe
-from edge.custody.operator.plan import nobody_answers
+from edge.custody.operator.plan import nobody_answers, sites_ashore
 from fairlead.custody.history import Chain, TermInterval, chains
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers
 from fairlead.custody.view import SEIZING_TERMS
@@ -27,8 +27,8 @@ from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.convention import LAST_TERM
 from fairlead.plan import Plan, PlanLine, PlanStep, Tell, execute, shortened, silent
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
-from topologies.ledger_trust import Rules, sift
-from topologies.model import SiteKind, Topology
+from topologies.ledger_trust import believed
+from topologies.model import Topology
 
 _ORDER_IDS: Final = uuid.UUID("5b3c9d0e-2f0a-4f0e-9a53-7a1f6d1a4c11")  # the namespace of these orders' ids
 
@@ -232,12 +232,6 @@ class AwaitAnswers(PlanStep[TakeoverRun]):
 # -- the facts
 
 
-def sites_ashore(topology: Topology) -> list[str]:
-    """Return the sites that may seize another site's logs."""
-    other = (SiteKind.SHIP, SiteKind.CUSTOMER)
-    return [name for name, site in topology.sites.items() if site.kind not in other]
-
-
 def check_takeover(topology: Topology, request: TakeoverRequest) -> None:
     """Check a request against the topology, without asking any site.
 
@@ -278,8 +272,7 @@ async def look_at_takeover(topology: Topology, access: LedgerAccess, request: Ta
     found = {site: each for site, each in zip(ashore, asked, strict=True) if not isinstance(each, FairleadError)}
     if not found:
         raise nobody_answers(ashore, next(iter(away.items()), None))
-    told = {(each.ledger, each.offset): each for ledgers, _, _ in found.values() for each in ledgers.told}
-    every = tuple(chains(each.entry for each in sift(Rules.of(topology), told.values())[0]))
+    every = tuple(chains(believed(topology, (ledgers for ledgers, _, _ in found.values()))))
     wanted = [each.log for each in every if each.holder == request.holder]
     sites: dict[str, SiteFacts] = {}
     for site, (ledgers, position, orders) in found.items():
@@ -378,7 +371,7 @@ def _best_site(facts: TakeoverFacts, chain: Chain, newest: TermInterval) -> str 
     if facts.request.at is not None:
         return facts.request.at
     able = [site for site in facts.sites if _hindrance(facts, chain, newest, site, None) is None]
-    before = [name for each in reversed(chain.standing) for name in (each.holder, each.from_site)]
+    before = chain.past_sites
 
     def rank(site: str) -> tuple[int, int]:
         return facts.sites[site].copies[chain.log].end, -before.index(site) if site in before else -len(before)

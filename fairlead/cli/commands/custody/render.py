@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -216,8 +216,7 @@ def _splits(chain: Chain) -> list[dict[str, Any]]:
 
 def _last_site(topology: Topology, chain: Chain) -> str | None:
     """Return the last holder that the topology still has, which has a copy of the log."""
-    before: Sequence[str | None] = [site for each in reversed(chain.standing) for site in (each.holder, each.from_site)]
-    for site in before:
+    for site in chain.past_sites:
         if site is not None and site in topology.sites and topology.sites[site].kind is not SiteKind.CUSTOMER:
             return site
     return None
