@@ -81,8 +81,8 @@ async def test_planted_differences_are_found_at_their_offsets(lab: Lab) -> None:
     topics = await planted(lab, logs)
     wanted = {"value": 7, "null": 3, "key": 0, "header": 12, "order": 9, "time": 29, "missing": 22, "extra": 22}
     wanted |= {"longer": 21, "deep": 39 * 30 + 17}
-    quick = await compare(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"))
-    full = await compare_records(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"), chunk=100)
+    quick = await compare(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"), streams=[lab.stream])
+    full = await compare_records(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"), chunk=100, streams=[lab.stream])
     for result in (quick, full):
         assert found(result) == sorted((topics[key], offset) for key, offset in wanted.items())
         assert not result.ok
@@ -157,7 +157,7 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
     topics = await planted(lab, {"long": (own(same, per=250), own(other, per=250))})
     topology, a, b = lab.one_way(), lab.kafka("alpha"), lab.kafka("beta")
     marks = Halting(tmp_path / "marks", at=500)
-    running = asyncio.ensure_future(compare_records(topology, a, b, marks=marks, chunk=100))
+    running = asyncio.ensure_future(compare_records(topology, a, b, marks=marks, chunk=100, streams=[lab.stream]))
     assert await asyncio.to_thread(marks.reached.wait, PATIENCE)
     running.cancel()
     await asyncio.wait([running], timeout=0.1)
@@ -166,7 +166,8 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
     with pytest.raises(asyncio.CancelledError):
         await running
     for resume, most in ((True, 1500), (True, 100), (False, 2000)):
-        again = await compare_records(topology, a, b, marks=Marks(tmp_path / "marks"), chunk=100, resume=resume)
+        kept = Marks(tmp_path / "marks")
+        again = await compare_records(topology, a, b, marks=kept, chunk=100, resume=resume, streams=[lab.stream])
         assert found(again) == [(topics["long"], 1900)]  # a log that differs never counts as done
         assert again.resumed == resume
         assert again.records <= most
@@ -174,12 +175,12 @@ async def test_an_interrupted_audit_goes_on_where_it_was(lab: Lab, tmp_path: Pat
     equal = await planted(lab, {"equal": (own(same[:20]), own(same[:20]))})
     for audit in (compare, compare_records):
         file = tmp_path / audit.__name__
-        assert not (await audit(topology, a, b, marks=Marks(file))).ok
+        assert not (await audit(topology, a, b, marks=Marks(file), streams=[lab.stream])).ok
         more = {TopicPartition(equal["equal"]): [term_batch(records(20, 5), term=1, offset=20, marker=0)]}
         if audit is compare:
             for site in ("alpha", "beta"):
                 await store(lab, site, more)
-        again = await audit(topology, b, a, marks=Marks(file), resume=True)
+        again = await audit(topology, b, a, marks=Marks(file), resume=True, streams=[lab.stream])
         assert again.compared == 2
         assert again.records < 500
 
@@ -208,7 +209,7 @@ async def test_retention_goes_on_while_logs_are_compared(
         return made
 
     monkeypatch.setattr(Inquiries, "plan", planned)
-    result = await audit(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"))
+    result = await audit(lab.one_way(), lab.kafka("alpha"), lab.kafka("beta"), streams=[lab.stream])
     assert result.ok
     assert result.compared == 3
     assert result.records == records_left  # the quick audit counts whole batches
@@ -222,7 +223,7 @@ async def test_reading_keeps_to_a_rate(lab: Lab) -> None:
     async def seconds(audit: Callable[..., Any]) -> tuple[float, float]:
         began = time.monotonic()
         with SteadyClock() as clock:
-            assert (await audit(topology, a, b, rate=400_000)).records == 600
+            assert (await audit(topology, a, b, rate=400_000, streams=[lab.stream])).records == 600
             return time.monotonic() - began, clock.seconds
 
     # 600 kB at 400 kB/s; a burst may have half a second's worth.

@@ -44,11 +44,12 @@ def audit(topology: Path, *options: str) -> int:
     return cli.run(["audit", "alpha", "beta", "--topology", str(topology), *options])
 
 
+# Every audit here is of the lab's stream: replicators of other tests write to the stream "ends" of the shared sites.
 async def test_exit_codes_and_what_is_printed(lab: Lab, topology: Path, capsys: pytest.CaptureFixture[str]) -> None:
     same = records(0, 30)
     topics = await planted(lab, {"same": (own(same), own(same)), "other": (own(same), own(changed(7, value=b"new")))})
     for mode in ([], ["--quick"]):
-        assert await asyncio.to_thread(audit, topology, "--json", *mode) == ExitCode.FAILED
+        assert await asyncio.to_thread(audit, topology, "--json", "--stream", lab.stream, *mode) == ExitCode.FAILED
         found = json.loads(capsys.readouterr().out)
         assert (found["ok"], found["mode"]) == (False, "quick" if mode else "full")
         assert (found["logs_compared"], found["logs_differing"]) == (2, 1)
@@ -57,7 +58,7 @@ async def test_exit_codes_and_what_is_printed(lab: Lab, topology: Path, capsys: 
         assert (difference["a"]["value"], difference["b"]["value"]) == ("value 7 ".ljust(20, "."), "new")
         assert await asyncio.to_thread(audit, topology, "--stream", "other", *mode) == ExitCode.OK
         assert "0 records" in capsys.readouterr().out
-    assert await asyncio.to_thread(audit, topology, "--rate", "8MB/s") == ExitCode.FAILED
+    assert await asyncio.to_thread(audit, topology, "--stream", lab.stream, "--rate", "8MB/s") == ExitCode.FAILED
     out = capsys.readouterr().out
     assert "differs first at offset 7" in out
     assert "value 7 ....." in out
@@ -69,7 +70,8 @@ async def test_ctrl_c_and_going_on(lab: Lab, topology: Path) -> None:
     same = records(0, 1000, size=1000)
     await planted(lab, {"long": (own(same, per=100), own(same, per=100))})
     file = mark_file(topology.parent / "home" / "lab", "full", "alpha", "beta")
-    command = [sys.executable, "-m", "fairlead.cli.app", "audit", "alpha", "beta", "--topology", str(topology)]
+    options = ["--topology", str(topology), "--stream", lab.stream]
+    command = [sys.executable, "-m", "fairlead.cli.app", "audit", "alpha", "beta", *options]
     slow = await asyncio.create_subprocess_exec(*command, "--rate", "40kB/s", stderr=subprocess.PIPE)
 
     async def begun() -> bool:
@@ -86,4 +88,4 @@ async def test_ctrl_c_and_going_on(lab: Lab, topology: Path) -> None:
     assert slow.returncode == ExitCode.INTERRUPTED, told
     assert b"--resume" in told
     assert b"Traceback" not in told
-    assert await asyncio.to_thread(audit, topology, "--resume") == ExitCode.OK
+    assert await asyncio.to_thread(audit, topology, "--stream", lab.stream, "--resume") == ExitCode.OK
