@@ -7,7 +7,6 @@ import contextlib
 import datetime as dt
 import hashlib
 import time
-import uuid
 from collections.abc import AsyncIterator
 from typing import TypeVar
 
@@ -43,18 +42,7 @@ async def open_fixed_logs(maker: TopicMaker, appender: Appender, logs: FixedLogs
 
 
 def _first_marker(topic: str, site: str) -> NewRecord:
-    now = int(time.time() * 1000)
-    marker = Marker(
-        log=topic,
-        term=1,
-        from_site=None,
-        to_site=site,
-        event="HAND",
-        event_id=f"open-{topic}",
-        event_date_time=dt.datetime.fromtimestamp(now / 1000, dt.UTC),
-        nonce=uuid.uuid4().hex,
-    )
-    return records.marker(marker)
+    return records.marker(Marker.opening(topic, site, dt.datetime.now(dt.UTC)))
 
 
 async def recall(

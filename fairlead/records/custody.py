@@ -6,6 +6,8 @@ of the site that must act; that site's bridge answers in its ledger. See docs/cu
 
 from __future__ import annotations
 
+import datetime as dt
+import uuid
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -45,6 +47,24 @@ class Marker(Dated, frozen=True, kw_only=True):
     drained: dict[str, Count] = msgspec.field(default_factory=dict)
     drained_since: Count | None = None
     reason: str = ""
+
+    @classmethod
+    def opening(cls, log: str, site: str, at: dt.datetime, *, term: int = 1, from_site: str | None = None) -> Marker:
+        """Return the marker by which a site opens a log that no event moves.
+
+        Args:
+            from_site: The site that held the log in the term before; None for the first term.
+        """
+        return cls(
+            log=log,
+            term=term,
+            from_site=from_site,
+            to_site=site,
+            event="HAND",
+            event_id=f"open-{log}-{term}",
+            event_date_time=at,
+            nonce=uuid.uuid4().hex,
+        )
 
 
 class CustodyEntry(Dated, frozen=True, kw_only=True, tag_field="entryType", tag="grant"):

@@ -15,7 +15,6 @@ import datetime as dt
 import logging
 import sys
 import time
-import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -236,15 +235,6 @@ class EndsWriter:
             await asyncio.to_thread(create_logs, self._cluster.endpoint, {self._topic: {}})
             await self._cluster.wait_writable([tp])
         now = dt.datetime.now(dt.UTC)
-        marker = Marker(
-            log=self._topic,
-            term=1,
-            from_site=None,
-            to_site=self._site,
-            event="HAND",
-            event_id=f"open-{self._topic}",
-            event_date_time=now,
-            nonce=uuid.uuid4().hex,
-        )
+        marker = Marker.opening(self._topic, self._site, now)
         await self._appender.ensure_open(tp, marker_record(encode(marker), timestamp_ms=int(now.timestamp() * 1000)))
         self._is_open = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -152,16 +151,7 @@ def opening(log: str, site: str, *, key: bytes | None = None, term: int = 1, fro
         from_site: The site where shore ran before; None for the first term.
     """
     now = dt.datetime.now(dt.UTC)
-    marker = Marker(
-        log=log,
-        term=term,
-        from_site=from_site,
-        to_site=site,
-        event="HAND",
-        event_id=str(uuid.uuid4()),
-        event_date_time=now,
-        nonce=uuid.uuid4().hex,
-    )
+    marker = Marker.opening(log, site, now, term=term, from_site=from_site)
     return marker_record(encode(marker), timestamp_ms=_milliseconds(now), key=key)
 
 
