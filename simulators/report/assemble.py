@@ -103,7 +103,7 @@ async def assemble(
     tell("comparing the sites' logs")
     compared, differing = await _audit(topology, resolver, sailed.sunk)
     tell("asking the customers")
-    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, sunk)
+    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, alerts, sunk)
     overboard = {loss.container for loss in truth.losses}
     alerted = {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
     return Report(
@@ -226,10 +226,14 @@ async def _audit(topology: Topology, resolver: EndpointResolver, sunk: Collectio
 
 
 def _ask_all(
-    topology: Topology, resolver: EndpointResolver, sailed: Sailed, sunk: Collection[ReadingId]
+    topology: Topology,
+    resolver: EndpointResolver,
+    sailed: Sailed,
+    alerts: Collection[Alert],
+    sunk: Collection[ReadingId],
 ) -> dict[str, CustomerFigures]:
     names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
-    return {name: read_as_customer(topology, resolver, sailed.truth, name, sunk) for name in names}
+    return {name: read_as_customer(topology, resolver, sailed.truth, name, alerts, sunk) for name in names}
 
 
 def link_figures(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> tuple[LinkFigures, ...]:

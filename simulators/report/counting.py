@@ -1,7 +1,8 @@
 """Count the readings in the logs and those that each customer could read, and compare both with the truth.
 
-Customers read readings; a port's authority reads the movements at its port. The logs are read as the cluster's super
-user, the customers' records with their own passwords. The counting is pure, so that tests need no brokers.
+Customers read readings and alerts; a port's authority reads the movements at its port. The logs are read as the
+cluster's super user, the customers' records with their own passwords. The counting is pure, so that tests need no
+brokers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
+from fairlead.names import owner_code
 from fairlead.records import decoder
+from fairlead.records.alert import Alert
 from fairlead.records.reading import Reading
 from simulators.report.model import CustomerFigures
 from simulators.steps import ReadingId
@@ -89,19 +92,36 @@ class _Movement(msgspec.Struct, frozen=True, tag_field="kind", tag="movement"):
     revision: int
 
 
+AlertIdentity = tuple[str, int]
+"""One state of an alert: the alert's id and the state's revision."""
+
+_alert = decoder(Alert)
+
+
 class CustomerReads:
-    """The readings and movements that one customer got, by site; the probe calls it from several threads."""
+    """What one customer got, by site: readings and movements, and the alerts in its feed (how often each, and about
+    which boxes). The probe calls it from several threads."""
 
     def __init__(self) -> None:
         self.by_site: dict[str, Counter[RecordIdentity]] = {}
+        self.alerts: dict[str, Counter[AlertIdentity]] = {}
+        self.boxes: dict[AlertIdentity, str] = {}
         self._lock = threading.Lock()
 
     def __call__(self, site: str, record: Received) -> None:
-        one = identity_of(record.value or b"")
-        if one is None:
-            return
-        with self._lock:
-            self.by_site.setdefault(site, Counter())[one] += 1
+        value = record.value or b""
+        one = identity_of(value)
+        if one is not None:
+            with self._lock:
+                self.by_site.setdefault(site, Counter())[one] += 1
+        elif record.topic.startswith("feeds."):
+            try:
+                alert = _alert.decode(value)
+            except msgspec.DecodeError:
+                return
+            with self._lock:
+                self.alerts.setdefault(site, Counter())[alert.alert_id, alert.revision] += 1
+                self.boxes[alert.alert_id, alert.revision] = alert.equipment_reference
 
 
 def identity_of(value: bytes) -> RecordIdentity | None:
@@ -136,6 +156,18 @@ def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[Re
     return out
 
 
+def alerts_due(topology: Topology, customer: str, alerts: Iterable[Alert]) -> set[AlertIdentity] | None:
+    """Return the alerts that a feed of alerts must have: all about its owners' containers. None for other feeds."""
+    spec = topology.customers[customer]
+    if spec.feed != "alerts":
+        return None
+    return {
+        (one.alert_id, one.revision)
+        for one in alerts
+        if one.equipment_reference and owner_code(one.equipment_reference) in spec.owners
+    }
+
+
 def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) -> tuple[int, int, int]:
     """Return ``(read, repeated, foreign)`` of one site."""
     mine = set(entitled)
@@ -151,22 +183,29 @@ def read_as_customer(
     resolver: EndpointResolver,
     truth: Truth,
     customer: str,
+    alerts: Collection[Alert],
     sunk: Collection[ReadingId] = (),
 ) -> CustomerFigures:
     """Log in as the customer everywhere, read all it can, and try what it must not. Return its worst site's figures.
 
     Args:
+        alerts: All states of all alerts in the logs where the feeds are written.
         sunk: Readings that are lost for good with a ship; nobody can get them.
     """
     reads = CustomerReads()
     access = probe_customer(topology, resolver, customer, on_record=reads)
     entitled = entitled_to(truth, topology, customer) - set(sunk)
     of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in sites_of(topology, customer)]
+    told = reads.alerts.get(topology.customers[customer].feed_at or "", Counter())
+    due, booked = alerts_due(topology, customer, alerts), truth.booked_by(customer)
+    mine = due if due is not None else {one for one, box in reads.boxes.items() if box in booked}
     return CustomerFigures(
         entitled=len(entitled),
         read=min((read for read, _, _ in of_sites), default=0),
-        repeated=max((repeated for _, repeated, _ in of_sites), default=0),
-        foreign_read=max((foreign for _, _, foreign in of_sites), default=0),
+        repeated=max((repeated for _, repeated, _ in of_sites), default=0) + told.total() - len(told),
+        foreign_read=max((foreign for _, _, foreign in of_sites), default=0) + len(reads.boxes.keys() - mine),
+        alerts=len(told.keys() & mine),
+        alerts_due=None if due is None else len(due),
         refused=access.refused,
         wrongly_allowed=access.wrongly_allowed,
     )

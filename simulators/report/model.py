@@ -112,8 +112,9 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
     ``entitled``: readings that it must get, or movements if it is a port's authority; ``read``: how many of these it
-    got; ``repeated``: how many more than once; ``foreign_read``: readings and movements of others that it got;
-    ``refused``: forbidden attempts that were refused; ``wrongly_allowed``: forbidden attempts that succeeded.
+    got; ``alerts``: states of alerts in its feed about its boxes; ``alerts_due``: how many these must be, for a feed of
+    alerts; ``repeated``: readings, movements and alerts that it got more than once; ``foreign_read``: those of others
+    that it got; ``refused``: forbidden attempts that were refused; ``wrongly_allowed``: those that succeeded.
     """
 
     entitled: int
@@ -122,16 +123,24 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     foreign_read: int
     refused: tuple[str, ...]
     wrongly_allowed: tuple[str, ...] = ()
+    alerts: int = 0
+    alerts_due: int | None = None
 
     @property
     def ok(self) -> bool:
         return (
             self.read == self.entitled
+            and self.alerts_due in (None, self.alerts)
             and not self.repeated
             and not self.foreign_read
             and not self.wrongly_allowed
             and bool(self.refused)
         )
+
+    @property
+    def alerts_text(self) -> str:
+        """How many alerts the customer got, in words."""
+        return f"alerts {self.alerts:,}" + (f" of {self.alerts_due:,}" if self.alerts_due is not None else "")
 
 
 class HeadquartersFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,7 +311,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         out += [
             ReportLine(
                 f"customer {name}",
-                f"entitled {c.entitled:,}, read {c.read:,}, repeated {c.repeated:,}, foreign {c.foreign_read:,}, "
+                f"entitled {c.entitled:,}, read {c.read:,}, {c.alerts_text}, repeated {c.repeated:,}, "
+                f"foreign {c.foreign_read:,}, "
                 f"refused {len(c.refused)}, wrongly allowed {len(c.wrongly_allowed)}",
                 c.ok,
             )

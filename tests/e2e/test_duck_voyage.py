@@ -68,6 +68,8 @@ def test_customers_read_their_own_and_nothing_else(report: Any) -> None:
         assert figures["foreign_read"] == figures["repeated"] == 0
         assert figures["refused"]
         assert not figures["wrongly_allowed"]
+        assert (figures["alerts_due"] is None) == (name not in ("yellow", "red"))
+        assert figures["alerts_due"] in (None, figures["alerts"])
 
 
 def test_the_files_of_the_report(report: Any, cli: Cli) -> None:

@@ -114,6 +114,11 @@ def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
     return due
 
 
+def alerts_about(owner: str, sailed: Sailed) -> Due:
+    """Return what a feed of alerts has: every alert about the owner's boxes, unchanged, whoever has booked them."""
+    return {origin: one.value for origin, one in sailed.alerts.items() if one.box.startswith(owner)}
+
+
 def followed(customer: str, before: Due, after: Due) -> Content:
     """Return everything a feed has had when its content was first this and then that."""
     topic = f"feeds.{customer}"

@@ -1,4 +1,4 @@
-"""What a customer read is judged by: readings, and movements of a port's authority, each once."""
+"""What a customer read is judged by: readings, movements of a port's authority, and alerts, each once."""
 
 from __future__ import annotations
 
@@ -10,17 +10,47 @@ import msgspec
 import pytest
 
 from acl.kafka import Received
-from simulators.report.counting import CustomerReads, RecordIdentity, entitled_to, figures, identity_of
+from fairlead.records import encode
+from fairlead.records.alert import Alert
+from simulators.report.counting import CustomerReads, RecordIdentity, alerts_due, entitled_to, figures, identity_of
 from simulators.steps import MessageKind
 from simulators.voyage.truth import Truth
 from tests.unit.simulators.worlds import published, voyage
 
 AUTHORITY = "singapore-mpa"
+YELLOW, RED = "YELU1234560", "REDU1234566"
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
 
 def movement(event_id: str, revision: int = 0) -> bytes:
     return msgspec.json.encode({"kind": "movement", "eventID": event_id, "line": "Yellow", "revision": revision})
+
+
+def alert(box: str, alert_id: str, revision: int = 0) -> Alert:
+    return Alert(
+        alert_id=alert_id,
+        kind="TEMPERATURE",
+        severity="WARNING",
+        state="UPDATED" if revision else "OPENED",
+        equipment_reference=box,
+        raised_at="tokyo",
+        event_date_time=NOW,
+        raised_date_time=NOW,
+        revision=revision,
+    )
+
+
+def test_an_owner_gets_every_state_of_the_alerts_about_its_boxes() -> None:
+    topology = voyage(7, 40).plan.topology
+    raised = [alert(YELLOW, "a"), alert(YELLOW, "a", 1), alert(RED, "b"), alert("", "c")]  # c is about a whole site
+    assert alerts_due(topology, "yellow", raised) == {("a", 0), ("a", 1)}
+    assert alerts_due(topology, "red", raised) == {("b", 0)}
+    assert alerts_due(topology, "ducks", raised) is None
+    reads = CustomerReads()
+    for topic, one in (("feeds.yellow", raised[0]), ("feeds.yellow", raised[0]), ("alerts.tokyo", raised[2])):
+        reads("los-angeles", Received(topic, 0, 0, b"", encode(one), ()))
+    assert reads.alerts == {"los-angeles": {("a", 0): 2}}
+    assert reads.boxes == {("a", 0): YELLOW}
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,7 @@ ARRIVAL = AheadOfShip(
         {"customers": {"ducks": customer(repeated=1)}},
         {"customers": {"ducks": customer(foreign_read=1)}},
         {"customers": {"ducks": customer(wrongly_allowed=("write",))}},
+        {"customers": {"ducks": customer(alerts=1, alerts_due=2)}},
         {"customers": {"ducks": customer(refused=())}},
     ],
 )
