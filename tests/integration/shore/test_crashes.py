@@ -96,7 +96,7 @@ def test_after_crashes_tables_equal_logs(shore_of: Shore, world: World) -> None:
     assert readings.rows == readings.expected == len(POINTS) * 10
 
 
-PARTS = 6  # parts of the sweep over all writes, so that each ends in minutes
+PARTS = 12  # parts of the sweep over all writes, so that each ends in minutes, also on a busy machine
 
 
 @pytest.mark.chaos
