@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,19 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from edge.custody.operator.takeover import TakeoverRequest
 from fairlead import distrust
 from fairlead.cli.commands.sites import app as command
 from fairlead.custody.ledger import Ledgers, Told
 from fairlead.errors import FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.records.custody import LedgerEntry
+from fairlead.kafka.client.reader import OffsetRange
+from fairlead.records.custody import CustodyOrder, LedgerEntry
 from tests.support.honest_ledgers import grant, log
 from topologies.context import open_topology
 
 ABOARD, ASHORE, NEVER_ASHORE = log(1), log(2), log(3)
 SHIP = "duck-star"
+REQUEST = TakeoverRequest(SHIP, None, "operator", "stolen")
 ENTRIES: dict[str, list[tuple[str, LedgerEntry]]] = {
     "tokyo": [
         ("tokyo", grant("tokyo", ABOARD, 1, "tokyo")),
@@ -30,7 +34,11 @@ ENTRIES: dict[str, list[tuple[str, LedgerEntry]]] = {
         ("blue-marlin", grant("blue-marlin", NEVER_ASHORE, 2, SHIP)),  # only another ship says so
     ],
     # Only Sydney knows that one of them was discharged there.
-    "sydney": [(SHIP, grant(SHIP, ASHORE, 3, "sydney", event="DISC"))],
+    "sydney": [
+        ("tokyo", grant("tokyo", ABOARD, 1, "tokyo")),
+        ("tokyo", grant("tokyo", ABOARD, 2, SHIP)),
+        (SHIP, grant(SHIP, ASHORE, 3, "sydney", event="DISC")),
+    ],
 }
 
 
@@ -42,6 +50,20 @@ class FakeLedgers:
             raise UnavailableError(f"{name} does not answer")
         told = tuple(Told(f"custody.{by}", n, entry) for n, (by, entry) in enumerate(ENTRIES[name]))
         return Ledgers(name, (), tuple(each.entry for each in told), frozenset(), told=told)
+
+    async def orders(self, name: str) -> Sequence[CustodyOrder]:
+        if name not in ENTRIES:
+            raise UnavailableError(f"{name} does not answer")
+        return ()
+
+    async def ledger_end(self, name: str) -> int:
+        return len(ENTRIES[name])
+
+    async def copies(self, name: str, logs: Collection[str]) -> Mapping[str, OffsetRange]:
+        return {log: OffsetRange(0, 70 if name == "tokyo" else 50) for log in logs}
+
+    async def answers(self, name: str) -> bool:
+        return name in ENTRIES
 
 
 @pytest.fixture
@@ -69,7 +91,7 @@ def invoke(*arguments: str) -> Any:
 
 @pytest.mark.usefixtures("carried_out")
 def test_the_plan_names_links_passwords_and_logs() -> None:
-    lines = asyncio.run(distrust.plan_distrust(open_topology("big-blue"), SHIP)).lines()
+    lines = asyncio.run(distrust.plan_distrust(open_topology("big-blue"), REQUEST)).lines()
     assert "los-angeles: fetch nothing more over duck-star->los-angeles" in lines
     assert "sydney: fetch nothing more over duck-star->sydney:berthed" in lines
     assert f"tokyo: give replicator.{SHIP} another password" in lines
@@ -92,7 +114,7 @@ def test_a_named_site_seizes_every_log(carried_out: list[distrust.DistrustPlan])
     answer = invoke(SHIP, "--reason", "stolen", "--yes", "--site", "sydney")
     assert answer.exit_code == 0, answer.output
     (plan,) = carried_out
-    assert [(each.log, each.at) for each in plan.seizures] == [(ABOARD, "sydney")]
+    assert [(each.log, each.at_site) for each in plan.takeover.orders] == [(ABOARD, "sydney")]
 
 
 @pytest.mark.parametrize(

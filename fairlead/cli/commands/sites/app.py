@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from edge.custody.operator.execute import WAIT
+from edge.custody.operator.takeover import TakeoverRequest
 from fairlead.cli.commands.context import (
     DryRunOption,
     JsonOption,
@@ -40,7 +42,7 @@ def distrust(
         typer.Option(
             "--site",
             "-s",
-            help="The site that seizes. Default: for each log, the site ashore that held it last.",
+            help="The site that seizes. Default: for each log, the site ashore with the longest copy.",
             metavar="SITE",
             autocompletion=complete_site,
         ),
@@ -62,12 +64,13 @@ def distrust(
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     context = open_topology(topology)
     check_request(context.topology, ship, at, reason)
-    plan = asyncio.run(plan_distrust(context, ship, at))
+    request = TakeoverRequest(ship, at, getpass.getuser(), reason)
+    plan = asyncio.run(plan_distrust(context, request))
     result = DistrustResult()
     applied = consent.given(lines(plan.lines()))
     if applied:
         with telling(quiet=as_json) as tell:
-            result = carry_out(context, plan, reason, wait=wait, tell=tell, on_progress=site_progress(quiet=as_json))
+            result = carry_out(context, plan, request, wait=wait, tell=tell, on_progress=site_progress(quiet=as_json))
     emit(
         {
             "ship": ship,
@@ -80,7 +83,7 @@ def distrust(
         as_json=as_json,
         render=lambda: _render(plan, result, consent, applied=applied),
     )
-    if result.failed or plan.left_with_ship:
+    if result.failed or plan.takeover.left:
         raise typer.Exit(ExitCode.FAILED)
 
 
