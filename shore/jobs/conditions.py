@@ -40,6 +40,7 @@ DAY: Final = dt.timedelta(days=1)
 MINUTE: Final = dt.timedelta(minutes=1)
 NONE: Final = dt.timedelta()
 
+_MANY: Final = 50  # readings in a batch from which on generated code pays
 _REACH: Final = SLOT + SILENCE  # how far before it a reading may change half hours
 _AFTER: Final = HOUR + SILENCE + SLOT  # how far after the last hour's start readings decide how its half hours end
 
@@ -120,6 +121,8 @@ def query(context: JobContext) -> DataStreamWriter:
 def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     """Recompute all rows that a batch of rows of ``readings`` may change, and commit what differs."""
     batch = computed(batch)
+    if batch.count() >= _MANY:
+        lake = lake.compiled()
     hours = computed(touched_hours(batch))
     spans = computed(spans_of(hours, time="window_start", gap=DAY))
     touched = Touched(hours, spans, extents_of(spans))

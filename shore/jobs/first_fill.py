@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 64 << 20
 """Of all files of a job's inputs: some two million readings."""
+_MANY_BYTES: Final = 1 << 20
+"""From some 30,000 readings on, generated code pays: 190,000 readings take 26 instead of 83 CPU-s (Spark 4.2.0)."""
 
 
 def fill_first(context: JobContext, job: Job) -> None:
@@ -35,6 +37,8 @@ def fill_first(context: JobContext, job: Job) -> None:
     ends = {name: table_end(context.paths, name) for name in job.inputs}
     versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
+    if _bytes_of_inputs(context, job) >= _MANY_BYTES:
+        lake = lake.compiled()
     try:
         for each in DERIVED:
             if each.table.name in job.tables:
@@ -53,5 +57,9 @@ def _is_due(context: JobContext, job: Job) -> bool:
         and derived.issuperset(job.tables)
         and not has_begun(context.paths, job.name)
         and all(map(context.lake.is_empty, job.tables))
-        and 0 < sum(map(context.lake.bytes_of, job.inputs)) <= MOST_BYTES
+        and 0 < _bytes_of_inputs(context, job) <= MOST_BYTES
     )
+
+
+def _bytes_of_inputs(context: JobContext, job: Job) -> int:
+    return sum(map(context.lake.bytes_of, job.inputs))
