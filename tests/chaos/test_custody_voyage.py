@@ -36,7 +36,7 @@ def big_blue(folder: Path) -> Path:
     body: dict[str, Any] = yaml.safe_load((_TOPOLOGIES / "big-blue.yaml").read_text(encoding="utf-8"))
     body["name"] = "duck-chaos"
     del body["sites"]["ducks-hq"], body["users"]
-    body["links"] = [link for link in body["links"] if link["to"] != "ducks-hq"]
+    body["links"] = [link for link in body["links"] if "ducks-hq" not in (link["from"], link["to"])]
     for link in body["links"]:
         link.pop("rate", None)
         link["streams"].pop("feeds", None)
