@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 from math import asin, cos, radians, sin, sqrt
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -132,8 +132,12 @@ class Motion(Base, frozen=True, kw_only=True):
     door_open: bool = False
 
 
-class UnitAlarm(Base, frozen=True, kw_only=True):
-    """One active alarm of a reefer unit, RMO ``alarms[]``. ``alarm_severity`` is CRITICAL, ALARM, WARNING or LOG."""
+AlarmSeverity = Literal["CRITICAL", "ALARM", "WARNING", "LOG"]
+"""RMO alarmSeverity."""
+
+
+class UnitAlarm(Base, frozen=True, kw_only=True, omit_defaults=False):
+    """One active alarm of a reefer unit, RMO ``alarms[]``. ``alarm_severity`` should be an ``AlarmSeverity``."""
 
     alarm_number: int | str
     alarm_severity: str = "WARNING"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fairlead.records.event import EquipmentEventType, TransportEventType
+from fairlead.records.reading import UnitAlarm
 from simulators.fleet.commodities import ReeferUnit
 from simulators.fleet.scenario import Lot, Scenario
 from simulators.fleet.timetable import CallTimes, Span, Timetable
@@ -85,6 +86,7 @@ class PlannedBox:
     failures: list[Span] = field(default_factory=list)  # the machinery does not cool
     doors: list[Span] = field(default_factory=list)  # the doors stand open
     setpoints: list[tuple[Span, float]] = field(default_factory=list)  # the unit is set to another set point
+    alarms: list[tuple[Span, UnitAlarm]] = field(default_factory=list)  # the unit reports alarms of its own
     silences: list[tuple[Span, bool]] = field(default_factory=list)  # no radio; whether the device keeps its readings
 
     @property
@@ -104,7 +106,13 @@ class PlannedBox:
 
     @property
     def troubled(self) -> bool:
-        return bool(self.outages or self.failures or self.doors or self.setpoints or self.silences)
+        return bool(self.outages or self.failures or self.doors or self.setpoints or self.silences or self.alarms)
+
+    def unit_alarms(self, time: dt.datetime) -> tuple[UnitAlarm, ...] | None:
+        """Return the alarms that its unit reports at ``time``; None for a unit that never reports any."""
+        if not self.alarms:
+            return None
+        return tuple(alarm for (starts, ends), alarm in self.alarms if starts <= time < ends)
 
     @property
     def first_load(self) -> PlannedMove:
@@ -116,9 +124,12 @@ class PlannedBox:
         return newest is not None and newest.to is not None and newest.code in ("GTIN", "DISC")
 
     def entitled(self, time: dt.datetime) -> str | None:
-        """Return the customer whose booking covers this device time: from the first LOAD (inclusive) to the release."""
-        covered = self.first_load.time <= time and (self.released is None or time < self.released)
-        return self.lot.customer if covered else None
+        """Return the customer whose booking covers this device time."""
+        return self.lot.customer if self.booked(time) else None
+
+    def booked(self, time: dt.datetime) -> bool:
+        """Return whether a booking of the box covers this time: from the first LOAD (inclusive) to the release."""
+        return self.first_load.time <= time and (self.released is None or time < self.released)
 
     def holder(self, time: dt.datetime) -> str | None:
         """Return the box's holder at ``time``; None before its gate-in and after its gate-out."""

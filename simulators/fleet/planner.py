@@ -18,6 +18,7 @@ from operator import attrgetter
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit
 from fairlead.records.event import EquipmentEventType
+from fairlead.records.reading import UnitAlarm
 from simulators.fleet.commodities import ReeferUnit, commodity
 from simulators.fleet.plan import (
     CRANE_CYCLE,
@@ -45,10 +46,12 @@ from simulators.fleet.scenario import (
     SetpointFault,
     ShipLoss,
     SilenceFault,
+    UnitAlarmFault,
     YardDropFault,
     YardFault,
     YardPowerLossFault,
     YardSetpointFault,
+    YardUnitAlarmFault,
 )
 from simulators.fleet.stowage import stow
 from simulators.fleet.timetable import CallTimes, Span, Timetable, timetable, worked
@@ -110,6 +113,14 @@ def _apply_ashore(fault: Ashore, boxes: Iterable[PlannedBox]) -> None:
                 )
             case YardDropFault():
                 _fall(box, starts)
+            case YardUnitAlarmFault():
+                span = starts, min(starts + fault.lasts, leaves) if fault.lasts else leaves
+                box.alarms.append((span, _unit_alarm(fault, starts)))
+
+
+def _unit_alarm(fault: UnitAlarmFault | YardUnitAlarmFault, since: dt.datetime) -> UnitAlarm:
+    date = since.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return UnitAlarm(alarm_number=fault.number, alarm_severity=fault.severity, alarm_date=date)
 
 
 def _fall(box: PlannedBox, time: dt.datetime) -> None:
@@ -191,6 +202,9 @@ def _strike(fault: AtSea, box: PlannedBox, nth: int, time: dt.datetime, arrival:
             box.setpoints.append(((time, time + fault.lasts if fault.lasts else journey), fault.setpoint))
         case SilenceFault():
             box.silences.append(((time, min(time + fault.lasts, arrival.comes)), fault.keeps))
+        case UnitAlarmFault():
+            span = time, time + fault.lasts if fault.lasts else journey
+            box.alarms.append((span, _unit_alarm(fault, time)))
 
 
 def _while_at(box: PlannedBox, site: str, span: Span) -> Iterator[Span]:

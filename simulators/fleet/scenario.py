@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, AwareDatetime, Field, model_validator
 
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.records.reading import AlarmSeverity
 from simulators.fleet.commodities import COMMODITIES, commodity
 from simulators.network.weather import LinkTrouble
 from topologies.model import Imo, Model, OwnerCode, SiteName
@@ -73,6 +74,20 @@ class SilenceFault(BoxFault):
     keeps: bool = True
 
 
+class UnitAlarmFault(BoxFault):
+    """The reefer unit reports an alarm of its own for ``lasts``; without it, to the end of the journey.
+
+    Args:
+        number: The manufacturer's number of the alarm.
+        severity: As in DCSA RMO. ``LOG`` is an entry of the unit's log, about which nobody is alerted.
+    """
+
+    kind: Literal["unit-alarm"]
+    number: int = Field(default=59, ge=0)
+    severity: AlarmSeverity = "ALARM"
+    lasts: PositiveDuration | None = None
+
+
 class YardFault(Model):
     """A fault of ``containers`` boxes of one lot in the yard of a port, each ``after`` its discharge there, or after
     its gate-in if it begins its journey there."""
@@ -104,8 +119,20 @@ class YardDropFault(YardFault):
     kind: Literal["yard-drop"]
 
 
-AtSea = OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault
-Ashore = YardPowerLossFault | YardSetpointFault | YardDropFault
+class YardUnitAlarmFault(YardFault):
+    """The reefer unit reports an alarm of its own for ``lasts``; without it, until the box leaves the port.
+
+    Args: as of ``UnitAlarmFault``.
+    """
+
+    kind: Literal["yard-unit-alarm"]
+    number: int = Field(default=59, ge=0)
+    severity: AlarmSeverity = "ALARM"
+    lasts: PositiveDuration | None = None
+
+
+AtSea = OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault | UnitAlarmFault
+Ashore = YardPowerLossFault | YardSetpointFault | YardDropFault | YardUnitAlarmFault
 AnyFault = Annotated[AtSea | Ashore, Field(discriminator="kind")]
 FAULTS: dict[str, type[Model]] = {
     "overboard": OverboardFault,
@@ -114,9 +141,11 @@ FAULTS: dict[str, type[Model]] = {
     "door-open": DoorOpenFault,
     "wrong-setpoint": SetpointFault,
     "silence": SilenceFault,
+    "unit-alarm": UnitAlarmFault,
     "yard-power-loss": YardPowerLossFault,
     "yard-setpoint": YardSetpointFault,
     "yard-drop": YardDropFault,
+    "yard-unit-alarm": YardUnitAlarmFault,
 }
 
 
@@ -229,6 +258,7 @@ FIGURES = {
     "failed": "boxes whose machinery stops cooling",
     "doors_open": "boxes whose doors stand open at sea",
     "wrong_setpoint": "boxes with another set point than booked",
+    "unit_alarms": "boxes whose reefer unit reports an alarm",
     "sunk": "boxes that are aboard a ship when it sinks",
     "landed": "of these, boxes that are found and landed",
     "days_after_loss": "days from the loss of the headquarters to the end",

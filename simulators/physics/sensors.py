@@ -343,6 +343,7 @@ class Sensors:
                 geo_location=geo,
                 motion=motion,
                 stowage_position=self._stowage[rank],
+                alarms=box.unit_alarms(time) if box.alarms else None,
             )
         )
         return Publish(

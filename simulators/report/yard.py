@@ -13,7 +13,7 @@ from fairlead.records.alert import Alert
 from simulators.fleet.plan import MINUTE, SPREAD, PlannedBox, VoyagePlan
 from simulators.fleet.timetable import Span
 
-KINDS: Final = ("POWER_LOST", "SETPOINT", "OVERBOARD")
+KINDS: Final = ("POWER_LOST", "SETPOINT", "OVERBOARD", "UNIT_ALARM")
 """Kinds of alerts whose cause the plan of a voyage knows; others may follow from these, or from the weather."""
 
 
@@ -30,13 +30,17 @@ class YardFigures(msgspec.Struct, frozen=True):
 
 
 class FaultAshore(NamedTuple):
-    """A fault that the alert ``kind`` of ``port`` must show, with a device time up to ``latest``."""
+    """A fault that the alert ``kind`` of ``port`` must show, with a device time up to ``latest``.
+
+    ``severity``: the severity that it must have, if the reefer unit says it.
+    """
 
     container: str
     port: str
     kind: str
     starts: dt.datetime
     latest: dt.datetime
+    severity: str | None = None
 
 
 def faults_ashore(plan: VoyagePlan) -> Iterator[FaultAshore]:
@@ -51,6 +55,10 @@ def faults_ashore(plan: VoyagePlan) -> Iterator[FaultAshore]:
             port, latest = box.holder(starts), starts + dt.timedelta(milliseconds=dwell_ms) + slack
             if port is not None and box.ashore(starts) and latest <= ends:
                 yield FaultAshore(box.number, port, kind, starts, latest)
+        for (starts, ends), alarm in box.alarms:
+            port = box.holder(starts)
+            if port is not None and box.ashore(starts) and starts + slack <= ends and alarm.alarm_severity != "LOG":
+                yield FaultAshore(box.number, port, "UNIT_ALARM", starts, starts + slack, alarm.alarm_severity)
         if box.falls is not None and box.ashore(box.falls):
             yield FaultAshore(box.number, box.holder(box.falls) or "", "OVERBOARD", box.falls, box.falls + MINUTE)
 
@@ -67,6 +75,7 @@ def judge_yards(plan: VoyagePlan, alerts: Iterable[Alert]) -> YardFigures:
         if any(
             (alert.equipment_reference, alert.raised_at, alert.kind) == fault[:3]
             and fault.starts <= alert.event_date_time <= fault.latest
+            and fault.severity in (None, alert.severity)
             for alert in raised
         )
     ]
@@ -93,4 +102,6 @@ def _causes(box: PlannedBox | None, kind: str) -> list[Span]:
         return box.outages
     if kind == "SETPOINT":
         return [span for span, _ in box.setpoints]
+    if kind == "UNIT_ALARM":
+        return [span for span, alarm in box.alarms if alarm.alarm_severity != "LOG"]
     return [(box.falls, box.falls + MINUTE)] if box.falls is not None else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cache
 
 import msgspec
 import pytest
@@ -20,6 +21,7 @@ from topologies.loader.load import load
 from topologies.model import SiteKind
 
 
+@cache
 def sailed(name: str) -> tuple[list[Alert], set[str], int]:
     """Return the alerts of all sites, the containers that were lost, and how many containers have a fault in the
     scenario."""
@@ -70,7 +72,7 @@ def test_a_voyage_raises_what_happens_on_it_and_nothing_else() -> None:
     assert set(opened.values()) == {1}
 
 
-@pytest.mark.parametrize(("name", "faults"), [("yard-trouble", 4), ("port-strike", 0)])
+@pytest.mark.parametrize(("name", "faults"), [("yard-trouble", 7), ("port-strike", 0)])
 def test_ports_find_what_goes_wrong_in_their_yards_and_nothing_else(name: str, faults: int) -> None:
     """Every fault in a yard that lasts long enough is found in time; plugs changed at gate and crane raise nothing."""
     scenario = scenario_file.load(name)
@@ -82,3 +84,20 @@ def test_ports_find_what_goes_wrong_in_their_yards_and_nothing_else(name: str, f
         assert judge_yards(plan, []).found == 0
         elsewhere = msgspec.structs.replace(some, equipment_reference="BIGU1000005", kind="POWER_LOST")
         assert judge_yards(plan, [*alerts, elsewhere]).false_alerts == (some.alert_id,)
+
+
+def test_a_reefers_own_alarms_keep_their_severity_and_those_for_its_log_alert_nobody() -> None:
+    scenario = scenario_file.load("yard-trouble")
+    plan = Voyage(scenario, load(scenario.topology), seed=7).plan
+    alerts, _, _ = sailed("yard-trouble")
+    planned = {box.number: alarm.alarm_severity for box in plan.boxes for _, alarm in box.alarms}
+    assert sorted(planned.values()) == ["ALARM", "CRITICAL", "LOG", "WARNING"]
+    own = [alert for alert in alerts if alert.kind == "UNIT_ALARM"]
+    opened = {alert.equipment_reference: alert.severity for alert in own if alert.state == "OPENED"}
+    assert opened == {number: severity for number, severity in planned.items() if severity != "LOG"}
+    assert {alert.equipment_reference for alert in own if alert.state == "CLEARED"} == opened.keys()
+    milder = [msgspec.structs.replace(alert, severity="WARNING") for alert in alerts]
+    assert judge_yards(plan, milder).found == judge_yards(plan, alerts).found - 2
+    silent = next(number for number, severity in planned.items() if severity == "LOG")
+    false = msgspec.structs.replace(own[0], equipment_reference=silent, state="OPENED")
+    assert judge_yards(plan, [*alerts, false]).false_alerts == (false.alert_id,)
