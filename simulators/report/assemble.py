@@ -7,7 +7,7 @@ import importlib.metadata
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +23,7 @@ from replication.audit import compare
 from shore.read import table
 from simulators.report.counting import (
     count_readings,
+    entitled_alerts,
     entitled_to,
     identity_of,
     ids_of,
@@ -89,12 +90,14 @@ async def assemble(
         for of_log in logs.values():
             stored.update(ids_of(of_log))
             records += len(of_log)
-        alerts = await _alerts(cluster)
+        states = await _alerts(cluster)
+        alerts = [*states.values()]
         roll_calls = roll_call_figures(
             truth.departures,
             truth.losses,
             await _roll_calls(cluster),
-            {"": alerts} | {code: await _alerts(await clusters.at(port)) for code, port in _ports(topology).items()},
+            {"": alerts}
+            | {code: [*(await _alerts(await clusters.at(port))).values()] for code, port in _ports(topology).items()},
             sailed.sunk,
         )
         add_readings(told, logs)
@@ -103,7 +106,7 @@ async def assemble(
     tell("comparing the sites' logs")
     compared, differing = await _audit(topology, resolver, sailed.sunk)
     tell("asking the customers")
-    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, alerts, sunk)
+    customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, sunk, states)
     overboard = {loss.container for loss in truth.losses}
     alerted = {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
     return Report(
@@ -192,11 +195,12 @@ def _hours(folder: Path) -> int:
     return int(table(folder, "conditions").count_rows(filter=pc.field("window_hours") == 1))
 
 
-async def _alerts(cluster: Cluster) -> list[Alert]:
-    """Return every state of every alert in this cluster."""
+async def _alerts(cluster: Cluster) -> dict[str, Alert]:
+    """Return every state of every alert in this cluster, by its place in its log (``alerts.tokyo@3``)."""
     alert = decoder(Alert)
     logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
-    return [alert.decode(r.value or b"") for of_log in (await records_of(cluster, logs)).values() for r in of_log]
+    found = await records_of(cluster, logs)
+    return {f"{log}@{r.offset}": alert.decode(r.value or b"") for log, of_log in found.items() for r in of_log}
 
 
 async def _roll_calls(cluster: Cluster) -> list[RollCall]:
@@ -229,11 +233,16 @@ def _ask_all(
     topology: Topology,
     resolver: EndpointResolver,
     sailed: Sailed,
-    alerts: Collection[Alert],
     sunk: Collection[ReadingId],
+    states: Mapping[str, Alert],
 ) -> dict[str, CustomerFigures]:
     names = [name for name, one in topology.customers.items() if one.feed_at or one.reads_at]
-    return {name: read_as_customer(topology, resolver, sailed.truth, name, alerts, sunk) for name in names}
+    return {
+        name: read_as_customer(
+            topology, resolver, sailed.truth, name, sunk, alerts=entitled_alerts(sailed.plan, topology, name, states)
+        )
+        for name in names
+    }
 
 
 def link_figures(topology: Topology, folder: Path, sunk: Collection[str] = ()) -> tuple[LinkFigures, ...]:

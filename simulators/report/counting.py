@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
 
+from acl.compile import log_exists_at
 from acl.kafka import Received
 from acl.probe import entitlement, entitles, probe_customer, sites_of
 from fairlead.kafka.client.cluster import Cluster
@@ -21,11 +22,11 @@ from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
-from fairlead.names import owner_code
-from fairlead.records import decoder
+from fairlead.records import decoder, headers
 from fairlead.records.alert import Alert
 from fairlead.records.reading import Reading
-from simulators.report.model import CustomerFigures
+from simulators.fleet.plan import VoyagePlan
+from simulators.report.model import CustomerAlertFigures, CustomerFigures
 from simulators.steps import ReadingId
 from simulators.voyage.truth import Truth
 from topologies.endpoints import EndpointResolver
@@ -92,36 +93,29 @@ class _Movement(msgspec.Struct, frozen=True, tag_field="kind", tag="movement"):
     revision: int
 
 
-AlertIdentity = tuple[str, int]
-"""One state of an alert: the alert's id and the state's revision."""
-
-_alert = decoder(Alert)
-
-
 class CustomerReads:
-    """What one customer got, by site: readings and movements, and the alerts in its feed (how often each, and about
-    which boxes). The probe calls it from several threads."""
+    """The readings and movements that one customer got, by site; the probe calls it from several threads.
+
+    ``alerts``: how often its feed has each record of logs of alerts, by the record's origin, less those taken back.
+    """
 
     def __init__(self) -> None:
         self.by_site: dict[str, Counter[RecordIdentity]] = {}
-        self.alerts: dict[str, Counter[AlertIdentity]] = {}
-        self.boxes: dict[AlertIdentity, str] = {}
+        self.alerts: dict[str, Counter[str]] = {}
         self._lock = threading.Lock()
 
     def __call__(self, site: str, record: Received) -> None:
-        value = record.value or b""
-        one = identity_of(value)
-        if one is not None:
-            with self._lock:
-                self.by_site.setdefault(site, Counter())[one] += 1
-        elif record.topic.startswith("feeds."):
-            try:
-                alert = _alert.decode(value)
-            except msgspec.DecodeError:
+        for name, value in record.headers:
+            if name in (headers.ORIGIN, headers.RETRACTS) and value is not None and value.startswith(b"alerts."):
+                with self._lock:
+                    given = self.alerts.setdefault(site, Counter())
+                    given[value.decode("utf-8", "replace")] += 1 if name == headers.ORIGIN else -1
                 return
-            with self._lock:
-                self.alerts.setdefault(site, Counter())[alert.alert_id, alert.revision] += 1
-                self.boxes[alert.alert_id, alert.revision] = alert.equipment_reference
+        one = identity_of(record.value or b"")
+        if one is None:
+            return
+        with self._lock:
+            self.by_site.setdefault(site, Counter())[one] += 1
 
 
 def identity_of(value: bytes) -> RecordIdentity | None:
@@ -156,16 +150,34 @@ def entitled_readings(truth: Truth, topology: Topology, customer: str) -> set[Re
     return out
 
 
-def alerts_due(topology: Topology, customer: str, alerts: Iterable[Alert]) -> set[AlertIdentity] | None:
-    """Return the alerts that a feed of alerts must have: all about its owners' containers. None for other feeds."""
+def entitled_alerts(
+    plan: VoyagePlan, topology: Topology, customer: str, alerts: Mapping[str, Alert]
+) -> dict[str, Alert] | None:
+    """Return those of these states of alerts that a customer must get: about boxes of its owner codes, or about boxes
+    of its bookings while these hold. None if its feed has no alerts."""
     spec = topology.customers[customer]
-    if spec.feed != "alerts":
+    if spec.feed_at is None or spec.feed == "movements":
         return None
+    if spec.feed == "alerts":
+        return {origin: alert for origin, alert in alerts.items() if alert.equipment_reference[:4] in spec.owners}
+    boxes = {box.number: box for box in plan.boxes if customer in (box.lot.customer, box.lot.consignee)}
     return {
-        (one.alert_id, one.revision)
-        for one in alerts
-        if one.equipment_reference and owner_code(one.equipment_reference) in spec.owners
+        origin: alert
+        for origin, alert in alerts.items()
+        if alert.equipment_reference in boxes and boxes[alert.equipment_reference].booked(alert.event_date_time)
     }
+
+
+def alert_figures(due: Mapping[str, Alert], of_sites: Iterable[Counter[str]]) -> CustomerAlertFigures:
+    """Compare the states of alerts that a customer must get with those in its feed at each site that has it."""
+    given = [{origin: times for origin, times in got.items() if times > 0} for got in of_sites]
+    return CustomerAlertFigures(
+        raised=len({alert.alert_id for alert in due.values()}),
+        due=len(due),
+        read=min((len(due.keys() & got.keys()) for got in given), default=0),
+        repeated=max((sum(times - 1 for times in got.values()) for got in given), default=0),
+        foreign=max((len(got.keys() - due.keys()) for got in given), default=0),
+    )
 
 
 def figures(entitled: Collection[RecordIdentity], got: Counter[RecordIdentity]) -> tuple[int, int, int]:
@@ -183,29 +195,30 @@ def read_as_customer(
     resolver: EndpointResolver,
     truth: Truth,
     customer: str,
-    alerts: Collection[Alert],
     sunk: Collection[ReadingId] = (),
+    *,
+    alerts: Mapping[str, Alert] | None = None,
 ) -> CustomerFigures:
     """Log in as the customer everywhere, read all it can, and try what it must not. Return its worst site's figures.
 
     Args:
-        alerts: All states of all alerts in the logs where the feeds are written.
+        alerts: The states of alerts that it must get, by their place in their log; None if its feed has no alerts.
         sunk: Readings that are lost for good with a ship; nobody can get them.
     """
     reads = CustomerReads()
     access = probe_customer(topology, resolver, customer, on_record=reads)
     entitled = entitled_to(truth, topology, customer) - set(sunk)
-    of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in sites_of(topology, customer)]
-    told = reads.alerts.get(topology.customers[customer].feed_at or "", Counter())
-    due, booked = alerts_due(topology, customer, alerts), truth.booked_by(customer)
-    mine = due if due is not None else {one for one, box in reads.boxes.items() if box in booked}
+    home = sites_of(topology, customer)
+    has_feed = [
+        s for s in home if s == topology.customers[customer].feed_at or log_exists_at(topology, "feeds", customer, s)
+    ]
+    of_sites = [figures(entitled, reads.by_site.get(site, Counter())) for site in home]
     return CustomerFigures(
         entitled=len(entitled),
         read=min((read for read, _, _ in of_sites), default=0),
-        repeated=max((repeated for _, repeated, _ in of_sites), default=0) + told.total() - len(told),
-        foreign_read=max((foreign for _, _, foreign in of_sites), default=0) + len(reads.boxes.keys() - mine),
-        alerts=len(told.keys() & mine),
-        alerts_due=None if due is None else len(due),
+        repeated=max((repeated for _, repeated, _ in of_sites), default=0),
+        foreign_read=max((foreign for _, _, foreign in of_sites), default=0),
         refused=access.refused,
         wrongly_allowed=access.wrongly_allowed,
+        alerts=None if alerts is None else alert_figures(alerts, [reads.alerts.get(s, Counter()) for s in has_feed]),
     )

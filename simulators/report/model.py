@@ -108,13 +108,35 @@ class ShipLossFigures(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.lost.values())
 
 
+class CustomerAlertFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """The alerts of one customer's boxes, and what its feed has of them; all but ``raised`` count states of alerts.
+
+    Args:
+        raised: Alerts that the customer must get: of its own boxes, or of those of its bookings while these hold.
+        due: Their states in the logs.
+        read: How many of these are in its feed, where it has the fewest.
+        repeated: How many more than once.
+        foreign: States of other alerts in its feed.
+    """
+
+    raised: int
+    due: int
+    read: int
+    repeated: int = 0
+    foreign: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return self.read == self.due and not self.repeated and not self.foreign
+
+
 class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What one customer could read with its own password.
 
     ``entitled``: readings that it must get, or movements if it is a port's authority; ``read``: how many of these it
-    got; ``alerts``: states of alerts in its feed about its boxes; ``alerts_due``: how many these must be, for a feed of
-    alerts; ``repeated``: readings, movements and alerts that it got more than once; ``foreign_read``: those of others
-    that it got; ``refused``: forbidden attempts that were refused; ``wrongly_allowed``: those that succeeded.
+    got; ``repeated``: how many more than once; ``foreign_read``: readings and movements of others that it got;
+    ``refused``: forbidden attempts that were refused; ``wrongly_allowed``: forbidden attempts that succeeded;
+    ``alerts``: None if its feed has none.
     """
 
     entitled: int
@@ -123,24 +145,17 @@ class CustomerFigures(msgspec.Struct, frozen=True, kw_only=True):
     foreign_read: int
     refused: tuple[str, ...]
     wrongly_allowed: tuple[str, ...] = ()
-    alerts: int = 0
-    alerts_due: int | None = None
+    alerts: CustomerAlertFigures | None = None
 
     @property
     def ok(self) -> bool:
         return (
             self.read == self.entitled
-            and self.alerts_due in (None, self.alerts)
             and not self.repeated
             and not self.foreign_read
             and not self.wrongly_allowed
             and bool(self.refused)
         )
-
-    @property
-    def alerts_text(self) -> str:
-        """How many alerts the customer got, in words."""
-        return f"alerts {self.alerts:,}" + (f" of {self.alerts_due:,}" if self.alerts_due is not None else "")
 
 
 class HeadquartersFigures(msgspec.Struct, frozen=True, kw_only=True):
@@ -311,12 +326,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         out += [
             ReportLine(
                 f"customer {name}",
-                f"entitled {c.entitled:,}, read {c.read:,}, {c.alerts_text}, repeated {c.repeated:,}, "
-                f"foreign {c.foreign_read:,}, "
+                f"entitled {c.entitled:,}, read {c.read:,}, repeated {c.repeated:,}, foreign {c.foreign_read:,}, "
                 f"refused {len(c.refused)}, wrongly allowed {len(c.wrongly_allowed)}",
                 c.ok,
             )
             for name, c in self.customers.items()
+        ]
+        out += [
+            ReportLine(
+                f"alerts of customer {name}",
+                f"{c.alerts.raised:,} of its boxes in {c.alerts.due:,} states; in its feed {c.alerts.read:,}, "
+                f"repeated {c.alerts.repeated:,}, of others {c.alerts.foreign:,}",
+                c.alerts.ok,
+            )
+            for name, c in self.customers.items()
+            if c.alerts is not None
         ]
         return tuple(out)
 

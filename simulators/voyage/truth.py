@@ -162,10 +162,6 @@ class Truth:
         """Distinct readings published."""
         return sum(self.owners.values())
 
-    def booked_by(self, customer: str) -> set[str]:
-        """Return the boxes that a customer books on this voyage."""
-        return {box.number for box in self._plan.boxes if box.lot.customer == customer}
-
     def record(self, message: Publish, published_at: dt.datetime) -> None:
         """Count one message that is being published at ``published_at`` (wall clock, UTC)."""
         match message.kind:

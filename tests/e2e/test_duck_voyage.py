@@ -68,8 +68,14 @@ def test_customers_read_their_own_and_nothing_else(report: Any) -> None:
         assert figures["foreign_read"] == figures["repeated"] == 0
         assert figures["refused"]
         assert not figures["wrongly_allowed"]
-        assert (figures["alerts_due"] is None) == (name not in ("yellow", "red"))
-        assert figures["alerts_due"] in (None, figures["alerts"])
+
+
+def test_customers_get_the_alerts_of_their_boxes(report: Any) -> None:
+    alerts = {name: figures["alerts"] for name, figures in report["customers"].items()}
+    assert alerts.pop("singapore-mpa") is None
+    for name in ("ducks", "yellow", "red"):
+        assert alerts[name]["read"] == alerts[name]["due"] >= alerts[name]["raised"] > 0, name
+    assert all(each["foreign"] == each["repeated"] == 0 for each in alerts.values())
 
 
 def test_the_files_of_the_report(report: Any, cli: Cli) -> None:

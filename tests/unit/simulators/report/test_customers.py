@@ -1,4 +1,4 @@
-"""What a customer read is judged by: readings, movements of a port's authority, and alerts, each once."""
+"""What a customer read is judged by: readings, alerts of its boxes, and movements of a port's authority, each once."""
 
 from __future__ import annotations
 
@@ -10,47 +10,28 @@ import msgspec
 import pytest
 
 from acl.kafka import Received
-from fairlead.records import encode
+from fairlead.records import encode, headers
 from fairlead.records.alert import Alert
-from simulators.report.counting import CustomerReads, RecordIdentity, alerts_due, entitled_to, figures, identity_of
+from simulators.report.counting import (
+    CustomerReads,
+    RecordIdentity,
+    alert_figures,
+    entitled_alerts,
+    entitled_to,
+    figures,
+    identity_of,
+)
+from simulators.report.model import CustomerAlertFigures
 from simulators.steps import MessageKind
 from simulators.voyage.truth import Truth
 from tests.unit.simulators.worlds import published, voyage
 
 AUTHORITY = "singapore-mpa"
-YELLOW, RED = "YELU1234560", "REDU1234566"
 NOW = dt.datetime(2026, 11, 1, tzinfo=dt.UTC)
 
 
 def movement(event_id: str, revision: int = 0) -> bytes:
     return msgspec.json.encode({"kind": "movement", "eventID": event_id, "line": "Yellow", "revision": revision})
-
-
-def alert(box: str, alert_id: str, revision: int = 0) -> Alert:
-    return Alert(
-        alert_id=alert_id,
-        kind="TEMPERATURE",
-        severity="WARNING",
-        state="UPDATED" if revision else "OPENED",
-        equipment_reference=box,
-        raised_at="tokyo",
-        event_date_time=NOW,
-        raised_date_time=NOW,
-        revision=revision,
-    )
-
-
-def test_an_owner_gets_every_state_of_the_alerts_about_its_boxes() -> None:
-    topology = voyage(7, 40).plan.topology
-    raised = [alert(YELLOW, "a"), alert(YELLOW, "a", 1), alert(RED, "b"), alert("", "c")]  # c is about a whole site
-    assert alerts_due(topology, "yellow", raised) == {("a", 0), ("a", 1)}
-    assert alerts_due(topology, "red", raised) == {("b", 0)}
-    assert alerts_due(topology, "ducks", raised) is None
-    reads = CustomerReads()
-    for topic, one in (("feeds.yellow", raised[0]), ("feeds.yellow", raised[0]), ("alerts.tokyo", raised[2])):
-        reads("los-angeles", Received(topic, 0, 0, b"", encode(one), ()))
-    assert reads.alerts == {"los-angeles": {("a", 0): 2}}
-    assert reads.boxes == {("a", 0): YELLOW}
 
 
 @pytest.mark.parametrize(
@@ -88,3 +69,60 @@ def test_an_authority_gets_the_movements_of_its_port_only() -> None:
     told = reads.by_site["los-angeles"]
     assert figures(happened, told) == (len(happened), 0, len(elsewhere))
     assert figures(happened, told + Counter[RecordIdentity](happened)) == (len(happened), len(happened), len(elsewhere))
+
+
+def alert(box: str, at: dt.datetime) -> Alert:
+    return Alert(
+        alert_id=f"POWER_LOST.{box}", kind="POWER_LOST", severity="ALARM", state="OPENED", equipment_reference=box,
+        raised_at="tokyo", event_date_time=at, raised_date_time=at,
+    )  # fmt: skip
+
+
+def test_customers_get_alerts_of_boxes_that_they_own_or_have_booked_then() -> None:
+    plan = voyage(7, 40).plan
+    big_blue = plan.topology
+    of_lot = {box.lot_name: box for box in plan.boxes if box.released}
+    local, yellow = of_lot["ducks-for-local-shops"], next(box for box in plan.boxes if box.number.startswith("YELU"))
+    starts, ends = local.first_load.time, local.released
+    assert ends is not None
+    states = {
+        "alerts.tokyo@1": alert(local.number, starts - dt.timedelta(milliseconds=1)),
+        "alerts.tokyo@2": alert(local.number, starts),
+        "alerts.singapore@3": alert(local.number, ends),
+        "alerts.singapore@4": alert(yellow.number, plan.starts),
+        "alerts.duck-star@5": alert("", starts),  # about all boxes of a site
+    }
+
+    def due(customer: str) -> set[str] | None:
+        found = entitled_alerts(plan, big_blue, customer, states)
+        return None if found is None else set(found)
+
+    assert due("ducks") == due("toyshop") == {"alerts.tokyo@2"}
+    assert due("yellow") == {"alerts.singapore@4"}
+    assert due("red") == set()
+    assert due("singapore-mpa") is None
+    assert big_blue.customers["yellow"].feed_at == "los-angeles"
+
+
+def test_a_feeds_alerts_are_counted_by_origin_less_those_taken_back() -> None:
+    states = {f"alerts.tokyo@{n}": alert("YELU1000002", NOW) for n in range(3)}
+    reads = CustomerReads()
+
+    def give(origin: str, header: str = headers.ORIGIN) -> None:
+        record = Received("feeds.yellow", 0, 0, b"", encode(states["alerts.tokyo@0"]), ((header, origin.encode()),))
+        reads("los-angeles", record)
+
+    def found() -> CustomerAlertFigures:
+        return alert_figures(states, [reads.alerts["los-angeles"]])
+
+    for origin in states:
+        give(origin)
+    assert found() == CustomerAlertFigures(raised=1, due=3, read=3) and found().ok
+    give("alerts.tokyo@0", headers.RETRACTS)
+    assert (found().read, found().ok) == (2, False)
+    give("alerts.tokyo@0")
+    give("alerts.tokyo@0")
+    give("alerts.tokyo@9")
+    assert (found().read, found().repeated, found().foreign, found().ok) == (3, 1, 1, False)
+    assert alert_figures(states, []).read == 0
+    assert reads.by_site == {}

@@ -15,7 +15,14 @@ from fairlead.records.alert import NOT_HEARD, Alert
 from fairlead.records.ship import RollCall, pack_numbers
 from simulators.report.counting import LogCount, count_readings
 from simulators.report.digests import DigestFigures
-from simulators.report.model import CustomerFigures, LinkFigures, Report, RollCallFigures, as_table
+from simulators.report.model import (
+    CustomerAlertFigures,
+    CustomerFigures,
+    LinkFigures,
+    Report,
+    RollCallFigures,
+    as_table,
+)
 from simulators.report.page import MapPlace, PageData, TemperaturePoint, TrackPoint, render
 from simulators.report.roll_calls import roll_call_figures
 from simulators.steps import ReadingId
@@ -36,6 +43,10 @@ def roll_call(**changes: object) -> RollCallFigures:
 def customer(**changes: object) -> CustomerFigures:
     good = CustomerFigures(entitled=5, read=5, repeated=0, foreign_read=0, refused=("read containers.*",))
     return msgspec.structs.replace(good, **changes)
+
+
+def alerts(**changes: int) -> CustomerAlertFigures:
+    return msgspec.structs.replace(CustomerAlertFigures(raised=2, due=3, read=3), **changes)
 
 
 def digests(**changes: object) -> DigestFigures:
@@ -121,8 +132,10 @@ ARRIVAL = AheadOfShip(
         {"customers": {"ducks": customer(repeated=1)}},
         {"customers": {"ducks": customer(foreign_read=1)}},
         {"customers": {"ducks": customer(wrongly_allowed=("write",))}},
-        {"customers": {"ducks": customer(alerts=1, alerts_due=2)}},
         {"customers": {"ducks": customer(refused=())}},
+        {"customers": {"ducks": customer(alerts=alerts(read=2))}},
+        {"customers": {"ducks": customer(alerts=alerts(repeated=1))}},
+        {"customers": {"ducks": customer(alerts=alerts(foreign=1))}},
     ],
 )
 def test_each_false_figure_fails_the_report(changes: dict[str, object]) -> None:
@@ -211,6 +224,20 @@ def test_without_shore_no_tables_are_expected() -> None:
     assert not report(**changes).ok
     assert report(shore=False, **changes).ok
     assert not report(shore=False, readings_lost=1, **changes).ok
+
+
+def test_text_page_and_json_hold_each_customers_alerts_against_its_feed() -> None:
+    shown = report(customers={"ducks": customer(), "yellow": customer(alerts=alerts())})
+    [line] = [line for line in shown.lines() if line.what.startswith("alerts of customer")]
+    assert (line.what, line.ok) == ("alerts of customer yellow", True)
+    assert line.value == "2 of its boxes in 3 states; in its feed 3, repeated 0, of others 0"
+    page = render(shown, PageData())
+    assert "<h2>Alerts of customers</h2>" in page
+    assert '<td class="t">true</td><td>yellow</td><td>2</td><td>3</td><td>3</td><td>0</td><td>0</td>' in page
+    assert "Alerts of customers" not in render(report(), PageData())
+    of_customers = json.loads(shown.to_json())["customers"]
+    assert of_customers["yellow"]["alerts"] == {"raised": 2, "due": 3, "read": 3, "repeated": 0, "foreign": 0}
+    assert of_customers["ducks"]["alerts"] is None
 
 
 def test_text_and_page_show_each_roll_call() -> None:
