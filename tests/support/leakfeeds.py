@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -100,6 +100,11 @@ def coarse(customer: str, held: Holds, sailed: Sailed) -> Due:
     return due
 
 
+def alerts_about(owners: Collection[str], sailed: Sailed) -> Due:
+    """Return what a feed of alerts has: every alert about boxes of these owner codes, and nothing by a booking."""
+    return {origin: one.value for origin, one in sailed.alerts.items() if one.box[:4] in owners}
+
+
 def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
     """Return the movements of all ships and boxes at a port, whoever owns them."""
     due: Due = {}
@@ -112,11 +117,6 @@ def movements(port: str, sailed: Sailed, lines: Mapping[str, str]) -> Due:
             body |= {"equipmentReference": box} | ({"line": lines[box[:4]]} if box[:4] in lines else {})
         due[f"movements/{said['eventID']}@0"] = canonical(body)
     return due
-
-
-def alerts_about(owner: str, sailed: Sailed) -> Due:
-    """Return what a feed of alerts has: every alert about the owner's boxes, unchanged, whoever has booked them."""
-    return {origin: one.value for origin, one in sailed.alerts.items() if one.box.startswith(owner)}
 
 
 def followed(customer: str, before: Due, after: Due) -> Content:

@@ -1,7 +1,7 @@
 """A voyage with twenty customers on two real sites, to test who can read which bytes there and who should.
 
-Some customers have detailed feeds, some coarse ones, one has movements, one alerts about the boxes that it owns; half
-of the bookings are corrected, ended early or cancelled after shore has delivered their records.
+Some customers have detailed feeds, some coarse ones, two own boxes and have alerts, one has movements; half of the
+bookings are corrected, ended early or cancelled after shore has delivered their records.
 
 Every log is at both sites, even those that no link would carry, so that only ACLs keep a customer out.
 ``tests.support.leaks`` computes who is entitled to what.
@@ -75,8 +75,8 @@ RECIPIENTS = ("shop-1", "shop-2")
 """Recipients of goods, with coarse feeds."""
 AUTHORITY, AUTHORITYS_PORT = "authority", "SGSIN"
 """A port authority, which has a feed of movements."""
-OWNER, OWNERS_CODE = "yellow", "YELU"
-"""A lessor of boxes, which has a feed of alerts about them and no bookings."""
+OWNERS = ("yellow", "red")
+"""Owners of boxes, with feeds of alerts. Red has bookings as well, which give it nothing."""
 AT_BOTH, NOT_BROUGHT = (*SHIPPERS[:2], RECIPIENTS[0]), SHIPPERS[2]
 """Customers with a user at the port as well. A link carries the feeds of the first ones there, not that of the last."""
 LINES = {"BIGU": "Big Blue", "YELU": "yellow", "REDU": "Red Leasing"}
@@ -100,8 +100,8 @@ links:
   - {from: los-angeles, to: singapore, streams: {
       containers: all, yellow: all, red: all, alerts: all, bookings: all, feeds: [BROUGHT]}}
 customers:
-  yellow: {feed_at: los-angeles, feed: alerts, owners: [YELU], reads_at: [singapore]}
-  red: {title: Red Leasing, feed_at: los-angeles, reads_at: [singapore]}
+  yellow: {feed_at: los-angeles, feed: alerts, owners: [YELU], reads_at: [los-angeles, singapore]}
+  red: {title: Red Leasing, feed_at: los-angeles, feed: alerts, owners: [REDU], reads_at: [singapore]}
   lessor: {feed_at: los-angeles, reads_at: [singapore]}
   auditor: {reads_at: [singapore], groups: [auditors]}
   retired: {reads_at: [los-angeles, singapore], groups: [auditors, retired]}
@@ -164,7 +164,7 @@ def sailed(
     red = sorted({told.box for told in readings if told.log.startswith("red.")})
     whole, beginning = red[0], red[-1][:6]
     topology = topology_for(whole, beginning)
-    without = ("unbooked", AUTHORITY, OWNER)
+    without = ("unbooked", AUTHORITY, "yellow")
     feeders = [name for name, customer in topology.customers.items() if customer.feed_at and name not in without]
     booked = bookings_of(rng, feeders, (*(4 * RECIPIENTS), *feeders), readings, bookings)
     corrected = corrections_of(rng, booked, feeders, readings)
@@ -221,8 +221,8 @@ def feeds_of(topology: Topology, everything: Sailed, before: Holds, after: Holds
     def due(name: str, held: Holds) -> Due:
         if name == AUTHORITY:
             return movements(AUTHORITYS_PORT, everything, LINES)
-        if name == OWNER:
-            return alerts_about(OWNERS_CODE, everything)
+        if owners := topology.customers[name].owners:
+            return alerts_about(owners, everything)
         return (coarse if name in RECIPIENTS else detailed)(name, held, everything)
 
     return {name: followed(name, due(name, before), due(name, after)) for name in topology.customers}
@@ -291,7 +291,7 @@ def check_there_is_something_to_leak(world: World) -> None:
     are."""
     assert len(world.topology.customers) == 20
     entitled = {key: content.total() for key, content in world.expected.items()}
-    some = {"red", "lessor", AUTHORITY, OWNER, *RECIPIENTS, *SHIPPERS}
+    some = {*OWNERS, "lessor", AUTHORITY, *RECIPIENTS, *SHIPPERS}
     assert all(entitled[name, HQ] > 10 for name in some)
     assert entitled["lessor", PORT] < entitled["red", PORT] + entitled["lessor", HQ]
     assert entitled[NOT_BROUGHT, PORT] == entitled["unbooked", HQ] == entitled["retired", HQ] == 0
@@ -300,7 +300,10 @@ def check_there_is_something_to_leak(world: World) -> None:
     for name in (*RECIPIENTS, *SHIPPERS):
         assert any(value.startswith(b"takes back ") for _, value in world.expected[name, HQ]), name
     assert sum(b'"entryType"' in value for name in SHIPPERS for _, value in world.expected[name, HQ]) > len(SHIPPERS)
-    assert any(topic == f"feeds.{OWNER}" for topic, _ in world.expected[OWNER, HQ])
+    for name in OWNERS:
+        own = [value for topic, value in world.expected[name, HQ] if topic == f"feeds.{name}"]
+        assert own and all(b'"alertID"' in value for value in own), name
+        assert not {topic for topic, _ in world.expected[name, PORT]} & {f"feeds.{name}"}, name
     for name in RECIPIENTS:
         values = b" ".join(value for _, value in world.expected[name, HQ])
         assert all(b'"kind": "%s"' % kind in values for kind in (b"milestone", b"conditions"))
