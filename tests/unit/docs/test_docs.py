@@ -23,8 +23,12 @@ from edge.messages import RejectReason
 from edge.status import ALARMS
 from fairlead.cli.commands.sites.status import OVERTAKEN
 from replication.states import LinkState, LogState
+from shore.tables.catalogue import TABLES
+from simulators.fleet.scenario_file import shipped as shipped_scenarios
 from tests.support.commands import commands, options
 from topologies import model
+from topologies.loader.load import load
+from topologies.loader.load import shipped as shipped_topologies
 
 ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
@@ -88,6 +92,43 @@ def test_commands_of_a_page_are_commands(name: str) -> None:
         assert command is not None, line
         used = {word.strip("[](),.;").partition("=")[0] for word in words if word.startswith("--")}
         assert used <= known[command], line
+
+
+def test_every_row_of_the_book_is_shown_by_a_command_or_a_test_that_exists() -> None:
+    """The last cell of each row has one; tests, topologies, scenarios, links, customers and tables in it are real."""
+    lines = [line for line in PAGES["docs/book.md"].splitlines() if line.startswith("|")]
+    rows = [
+        re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
+        for line in lines
+        if not line.startswith(("| the book |", "|---|"))
+    ]
+    assert len(rows) > 30
+    big_blue = load("big-blue")
+    known: dict[str, set[str]] = {
+        r"topology show ([\w-]+)": set(shipped_topologies()),
+        r"--topology ([\w-]+)": set(shipped_topologies()),
+        r"--scenario ([\w-]+)": set(shipped_scenarios()),
+        r"--site ([a-z][\w-]*)": set(big_blue.sites),
+        r"link describe '([^']+)'": {link.name for link in big_blue.directed_links()},
+        r"feed ([\w-]+)": set(big_blue.customers),
+        r"acl explain ([\w-]+)": {*big_blue.customers, *big_blue.users},
+        r"\bfrom (\w+)": set(TABLES),
+    }
+    used: set[str] = set()
+    for row in rows:
+        assert len(row) == 3, row
+        shown = re.findall(r"`((?:fairlead|pytest) [^`]+)`", row[2])
+        assert shown, f"no command shows: {row[0]}"
+        for line in shown:
+            if line.startswith("pytest "):
+                file, _, test = line.removeprefix("pytest ").partition("::")
+                assert f"def {test or 'test_'}" in (ROOT / file).read_text(encoding="utf-8"), line
+                continue
+            for pattern, names in known.items():
+                for name in re.findall(pattern, line):
+                    used.add(pattern)
+                    assert name in names, f"{line}: {name} is none of {sorted(names)}"
+    assert used == known.keys()
 
 
 def test_the_runbook_names_everything_that_an_operator_may_see() -> None:
