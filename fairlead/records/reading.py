@@ -65,12 +65,14 @@ class Device(Base, frozen=True, kw_only=True):
 
 
 class Measurements(Base, frozen=True, kw_only=True):
-    """RMO measurements; None where the unit has no such sensor."""
+    """RMO measurements; None where the unit has no such sensor. Cargo probes 1 to 3 are the USDA probes."""
 
     supply_temperature: float | None = None
     return_temperature: float | None = None
     ambient_temperature: float | None = None
     cargo_probe1_temperature: float | None = None
+    cargo_probe2_temperature: float | None = None
+    cargo_probe3_temperature: float | None = None
     relative_humidity: float | None = None
     o2: float | None = None
     co2: float | None = None
@@ -151,6 +153,9 @@ class Reading(Base, frozen=True, kw_only=True):
     in the notation of ISO 9711, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
     ``alarms`` is what the reefer unit itself reports, read by ``unit_alarms``. It is not checked here: a reading is
     worth keeping whatever form its alarms have.
+
+    Plugged and powered are two facts (TIC 4.0 ``ContainerConnected`` and ``ContainerPowered``). Absent means true; null
+    means that the unit does not know. ``power_state`` joins them.
     """
 
     equipment_reference: str
@@ -158,12 +163,25 @@ class Reading(Base, frozen=True, kw_only=True):
     measurements: Measurements = Measurements()
     setpoints: Setpoints = Setpoints()
     reefer_settings: ReeferSettings = ReeferSettings()
-    is_connected_to_power_source: bool = True  # TIC 4.0 "plugged"
-    is_powered: bool = True  # TIC 4.0 "powered": plugged and switched on
+    is_connected_to_power_source: bool | None = True  # TIC 4.0 "plugged"
+    is_powered: bool | None = True  # TIC 4.0 "powered": plugged and switched on
     geo_location: GeoLocation | None = None
     motion: Motion | None = None
     stowage_position: str | None = None
     alarms: Any = None
+
+
+PowerState = Literal["POWERED", "NO_POWER", "UNPLUGGED"]
+"""``NO_POWER``: plugged in, but switched off or at a dead socket."""
+
+
+def power_state(plugged: bool | None, powered: bool | None) -> PowerState | None:
+    """Join plugged and powered. What is not known does not count; None where neither is."""
+    if plugged is False:
+        return "UNPLUGGED"
+    if powered is False:
+        return "NO_POWER"
+    return None if plugged is None and powered is None else "POWERED"
 
 
 def unit_alarms(reading: Reading) -> tuple[UnitAlarm, ...] | None:

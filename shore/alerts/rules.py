@@ -22,6 +22,7 @@ import msgspec
 
 from fairlead.detection import Deviation, Good, usual_interval
 from fairlead.records.alert import AlertKind, Severity
+from fairlead.records.reading import power_state
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -259,14 +260,17 @@ class PowerLost:
     kind: ClassVar[AlertKind] = "POWER_LOST"
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
-        if reading.is_powered and reading.is_connected_to_power_source:
+        power = power_state(reading.is_connected_to_power_source, reading.is_powered)
+        if power == "POWERED":
             return Good()
+        if power is None:
+            return None
         if reading.setpoint_temperature is None or reading.is_pre_trip_inspection:
             return None
         return Deviation("ALARM", 0.0, POWER_DWELL_MS)
 
     def describe(self, reading: AlertReading) -> str:
-        return "switched off" if reading.is_connected_to_power_source else "not plugged in"
+        return "not plugged in" if reading.is_connected_to_power_source is False else "plugged in, without power"
 
 
 class Humidity:
@@ -276,7 +280,7 @@ class Humidity:
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         value, setpoint = reading.relative_humidity, reading.setpoint_relative_humidity
-        if value is None or setpoint is None or box.disturbed or not reading.is_powered:
+        if value is None or setpoint is None or box.disturbed or reading.is_powered is False:
             return None
         beyond = abs(value - setpoint) - HUMIDITY_TOLERANCE
         return Good(HUMIDITY_RECOVERY_MS) if beyond <= 0 else Deviation("WARNING", beyond, HUMIDITY_DWELL_MS)

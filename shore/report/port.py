@@ -17,9 +17,10 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError, nearest
 from fairlead.records.alert import LEFT_PORT, NOT_HEARD
+from fairlead.records.reading import PowerState, power_state
 from shore.paths import TablePaths
 from shore.report import drawing
-from shore.report.drawing import PageMark, duration, number, render
+from shore.report.drawing import STATES, PageMark, duration, number, render
 from shore.report.slices import Row, Slices, open_slices
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
@@ -199,6 +200,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     agreed_temperature: float | None
     supply_temperature: float | None
     return_temperature: float | None
+    is_connected_to_power_source: bool | None
     is_powered: bool | None
     open_alerts: int
     worst_severity: str | None
@@ -210,6 +212,10 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     by_digest: bool = False
     cargo: Cargo | None = None
 
+    @property
+    def power(self) -> PowerState | None:
+        return power_state(self.is_connected_to_power_source, self.is_powered)
+
 
 def box_of(row: Row, audience: Audience) -> PortBox:
     """Return the box of a row of ``BOXES``."""
@@ -217,7 +223,6 @@ def box_of(row: Row, audience: Audience) -> PortBox:
     fields["alert_kinds"] = tuple(row["alert_kinds"])
     fields["acknowledged_by"] = tuple(row["acknowledged_by"])
     fields["open_alerts"] = row["open_alerts"] or 0
-    fields["is_powered"] = _both(row["is_powered"], row["is_connected_to_power_source"])
     cargo = Cargo(**{name: row[name] for name in Cargo.__struct_fields__}) if audience == "operator" else None
     return PortBox(**fields, concerns=concerns(row), by_digest=row["reading_source"] == "DIGEST", cargo=cargo)
 
@@ -238,8 +243,9 @@ def concerns(row: Row) -> tuple[str, ...]:
     if row["in_band"] is False:
         found.append("out of band, says the ship's digest")
     if row["setpoint_temperature"] is not None:
-        if _both(row["is_powered"], row["is_connected_to_power_source"]) is False:
-            found.append("no power")
+        power = power_state(row["is_connected_to_power_source"], row["is_powered"])
+        if power in ("NO_POWER", "UNPLUGGED"):
+            found.append(STATES[power])
         agreed = row["agreed_temperature"]
         if agreed is not None and abs(row["setpoint_temperature"] - agreed) > _SETPOINT_KELVIN:
             found.append(f"set to {number(row['setpoint_temperature'])}, agreed {number(agreed)}")
@@ -248,13 +254,6 @@ def concerns(row: Row) -> tuple[str, ...]:
     if row["immersed"]:
         found.append("in water")
     return tuple(found)
-
-
-def _both(one: bool | None, other: bool | None) -> bool | None:
-    """Whether both are true. A value that is unknown does not count; None where both are."""
-    if one is None or other is None:
-        return one if other is None else other
-    return one and other
 
 
 _MOVEMENTS_SHOWN: Final = 100

@@ -59,7 +59,13 @@ _VALUES = (
     Column("door_open", _BOOL, "Door open", path="motion.doorOpen"),
 )
 
-PAYLOAD_COLUMNS = tuple(column for column in _VALUES if column.path)
+_ADDED = (
+    Column("cargo_probe2_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe2Temperature"),
+    Column("cargo_probe3_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe3Temperature"),
+)
+"""Columns that a later release added: they stand at the table's end."""
+
+PAYLOAD_COLUMNS = tuple(column for column in (*_VALUES, *_ADDED) if column.path)
 
 READINGS = Table(
     name="readings",
@@ -72,6 +78,7 @@ READINGS = Table(
         Column("late", _BOOL, "Appended after newer readings of the same device (a drained stray)"),
         Column("origin", _TEXT, "Where a copied record came from: <log>@<offset>"),
         Column("payload", pa.binary(), "The reading as published, JSON"),
+        *_ADDED,
     ),
     key=("log", "log_offset"),
     grain="One row per data record of a container log; markers and fillers are no rows.",

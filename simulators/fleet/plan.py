@@ -83,6 +83,7 @@ class PlannedBox:
     sinks: dt.datetime | None = None  # its ship is lost
     landed: PlannedLanding | None = None  # it was found afterwards
     outages: list[Span] = field(default_factory=list)  # the plug is out, or the yard has no power
+    blackouts: list[Span] = field(default_factory=list)  # those of them in which the plug stays in a dead socket
     failures: list[Span] = field(default_factory=list)  # the machinery does not cool
     doors: list[Span] = field(default_factory=list)  # the doors stand open
     setpoints: list[tuple[Span, float]] = field(default_factory=list)  # the unit is set to another set point
@@ -196,7 +197,10 @@ class VoyagePlan:
 
 
 class PowerChange(NamedTuple):
-    """The state of box number ``box`` from ``time`` on; ``setpoint`` is None for the unit's own set point."""
+    """The state of box number ``box`` from ``time`` on; ``setpoint`` is None for the unit's own set point.
+
+    ``plugged``: the unit has power. ``dead_socket``: it has none, but its plug is in.
+    """
 
     time: dt.datetime
     box: int
@@ -204,6 +208,7 @@ class PowerChange(NamedTuple):
     cooling_works: bool = True
     door_open: bool = False
     setpoint: float | None = None
+    dead_socket: bool = False
 
 
 def power_changes(plan: VoyagePlan) -> Iterator[PowerChange]:
@@ -214,7 +219,7 @@ def power_changes(plan: VoyagePlan) -> Iterator[PowerChange]:
 
 def _changes(box: PlannedBox) -> Iterator[PowerChange]:
     """Fold handling, outages, failures, doors and set points of one box into its changes."""
-    unplugged: list[Span] = list(box.outages)
+    unplugged: list[Span] = [span for span in box.outages if span not in box.blackouts]
     for move in box.moves:
         before, after = {  # minutes without a plug around each move
             "GTIN": (0, 40),  # from the lorry's generator to the yard's rack
@@ -228,14 +233,16 @@ def _changes(box: PlannedBox) -> Iterator[PowerChange]:
     if box.sinks:
         unplugged.append((box.sinks, box.landed.time + HOUR if box.landed else NEVER))
     set_wrong = [span for span, _ in box.setpoints]
-    for time in sorted({time for span in (*unplugged, *box.failures, *box.doors, *set_wrong) for time in span}):
+    spans = (*unplugged, *box.blackouts, *box.failures, *box.doors, *set_wrong)
+    for time in sorted({time for span in spans for time in span}):
         yield PowerChange(
             time,
             box.index,
-            plugged=not _within(time, unplugged),
+            plugged=not _within(time, (*unplugged, *box.blackouts)),
             cooling_works=not _within(time, box.failures),
             door_open=_within(time, box.doors),
             setpoint=next((value for span, value in box.setpoints if _within(time, [span])), None),
+            dead_socket=_within(time, box.blackouts) and not _within(time, unplugged),
         )
 
 

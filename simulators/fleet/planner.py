@@ -74,7 +74,9 @@ def make_plan(scenario: Scenario, topology: Topology, seed: int) -> VoyagePlan:
     for blackout in scenario.blackouts:
         starts = plan.starts + blackout.starts
         for box in plan.boxes:
-            box.outages.extend(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
+            dark = list(_while_at(box, blackout.port, (starts, starts + blackout.lasts)))
+            box.outages.extend(dark)
+            box.blackouts.extend(dark)
     losses = tuple(_sink(loss, plan, rng) for loss in scenario.lost_ships)
     sunk = {loss.ship: loss.time for loss in losses}
     works = tuple(work for work in plan.works if work.ship not in sunk or work.call.arrives < sunk[work.ship])

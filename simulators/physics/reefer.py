@@ -121,7 +121,8 @@ class ReeferFleet:
         self.cargo: Floats = self.setpoint.copy()
         self.supply: Floats = self.setpoint.copy()
         self.humidity: Floats = self._moisture.copy()
-        self.plugged: Flags = np.ones(n, dtype=np.bool_)
+        self.plugged: Flags = np.ones(n, dtype=np.bool_)  # has power
+        self.dead_socket: Flags = np.zeros(n, dtype=np.bool_)  # the plug is in, and there is no power
         self.works: Flags = np.ones(n, dtype=np.bool_)
         self.door: Flags = np.zeros(n, dtype=np.bool_)
         self.o2: Floats = self._kept_o2.copy()
@@ -158,6 +159,7 @@ class ReeferFleet:
         while self._next_change < len(self._changes) and self._changes[self._next_change].time <= self.time:
             change = self._changes[self._next_change]
             self.plugged[change.box] = change.plugged
+            self.dead_socket[change.box] = change.dead_socket
             self.works[change.box] = change.cooling_works
             self.door[change.box] = change.door_open
             wanted = self._booked[change.box] if change.setpoint is None else change.setpoint

@@ -131,7 +131,7 @@ SensorSample = tuple[
     float,  # O2
     float,  # CO2
     float,  # set point
-    bool,  # plugged
+    bool,  # powered
     bool,  # defrosting
     bool,  # the door is open
     bool,  # its GPS sees the sky
@@ -141,6 +141,7 @@ SensorSample = tuple[
     float,  # tilt
     float,  # peak g
     bool,  # boots again
+    bool,  # plugged into a dead socket
     bool,  # its pre-trip inspection runs
 ]
 """What one sensor sees at one interval. A plain tuple, because a named one takes twice the time to make."""
@@ -231,6 +232,7 @@ class Sensors:
             np.round(tilt, 1),
             np.round(1.0 + tilt / 40, 2),
             chance[1] < self._chance.reboot,
+            fleet.dead_socket,
             inspected,
         )
         self._columns = [range(n), self._identities, *(column[self._order].tolist() for column in columns)]
@@ -259,7 +261,7 @@ class Sensors:
             _,
             _,
             _,
-            plugged,
+            powered,
             _,
             door,
             located,
@@ -269,6 +271,7 @@ class Sensors:
             tilt,
             peak,
             boots,
+            dead_socket,
             _,
         ) = seen
         geo = GeoLocation(latitude=latitude, longitude=longitude) if located else None
@@ -281,7 +284,7 @@ class Sensors:
             rank = seen[0]
             self._boot[rank] += 1
             self._sequence[rank] = 0
-        return self._publish(seen, time, site, geo, motion, plugged)
+        return self._publish(seen, time, site, geo, motion, powered, plugged=powered or dead_socket)
 
     def falling(self, box: PlannedBox, time: dt.datetime, site: str, place: Point, stage: FallStage) -> Publish:
         """Return one reading of a box that goes overboard. ``measure`` must have been called before."""
@@ -290,7 +293,7 @@ class Sensors:
             raise AssertionError("measure() comes before the first reading")
         rank = self._rank[box.index]
         seen: Any = tuple(column[rank] for column in self._columns)
-        return self._publish(seen, time, site, geo, stage.motion, plugged=False, decides=stage.decides)
+        return self._publish(seen, time, site, geo, stage.motion, powered=False, plugged=False, decides=stage.decides)
 
     def repeat_after(self, seen: SensorSample) -> dt.timedelta:
         """Return how long after a reading its repeat is published."""
@@ -307,6 +310,7 @@ class Sensors:
         site: str,
         geo: GeoLocation | None,
         motion: Motion | None,
+        powered: bool,
         plugged: bool,
         decides: bool = False,
     ) -> Publish:
@@ -322,7 +326,7 @@ class Sensors:
         if inspected:
             settings = _INSPECTED_MELTING if melts else _INSPECTED
         else:
-            settings = _DEFROSTING if melts and plugged else _COOLING
+            settings = _DEFROSTING if melts and powered else _COOLING
         payload = encode(
             Reading(
                 equipment_reference=number,
@@ -339,7 +343,7 @@ class Sensors:
                 setpoints=self._setpoints.get(key) or self._wanted(key),
                 reefer_settings=settings,
                 is_connected_to_power_source=plugged,
-                is_powered=plugged,
+                is_powered=powered,
                 geo_location=geo,
                 motion=motion,
                 stowage_position=self._stowage[rank],
@@ -357,7 +361,7 @@ class Sensors:
             ReadingId(number, device_id, boot, sequence),
             box.lot.customer if entitled_from <= time < entitled_until else None,
             "",
-            Probes(supply, return_, ambient, setpoint, plugged),
+            Probes(supply, return_, ambient, setpoint, powered),
             (geo.latitude, geo.longitude) if geo else None,
             decides,
         )

@@ -26,7 +26,7 @@ from edge.alerts.thresholds import BandThresholds
 from edge.messages import ReadingMessage
 from fairlead.detection import Deviation, Good
 from fairlead.records.alert import SEVERITIES, Alert, Cause, Evidence, Severity
-from fairlead.records.reading import unit_alarms
+from fairlead.records.reading import power_state, unit_alarms
 
 
 class TemperatureRule(DwellRule):
@@ -69,14 +69,18 @@ class PowerLostRule(DwellRule):
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         reading = message.reading
-        if reading.is_powered and reading.is_connected_to_power_source:
+        power = power_state(reading.is_connected_to_power_source, reading.is_powered)
+        if power == "POWERED":
             return GOOD
+        if power is None:
+            return None
         if reading.setpoints.temperature is None or reading.reefer_settings.is_pre_trip_inspection:
             return None  # a container without a set point needs no power
         return Deviation("ALARM", 0.0, box.limits.power.dwell)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
-        return "switched off" if message.reading.is_connected_to_power_source else "not plugged in"
+        unplugged = message.reading.is_connected_to_power_source is False
+        return "not plugged in" if unplugged else "plugged in, without power"
 
 
 # -- set point
@@ -123,7 +127,7 @@ class _InRange(DwellRule):
         low, high = limits.minimum, limits.maximum
         if setpoint is None and low is None and high is None:
             return None
-        if box.disturbed or not message.reading.is_powered:
+        if box.disturbed or message.reading.is_powered is False:
             return None
         beyond = max(
             abs(value - setpoint) - limits.tolerance if setpoint is not None else 0.0,

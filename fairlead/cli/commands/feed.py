@@ -31,7 +31,7 @@ from fairlead.local.passwords import secret_variable
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
 from fairlead.records.headers import ORIGIN
-from fairlead.records.reading import Reading
+from fairlead.records.reading import PowerState, Reading, power_state
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import Topology
 
@@ -291,8 +291,14 @@ finally:
 
 _readings = decoder(Reading)
 _alerts = decoder(Alert)
+_POWER: Final[dict[PowerState | None, str]] = {
+    "POWERED": "on",
+    "NO_POWER": "OFF",
+    "UNPLUGGED": "UNPLUGGED",
+    None: "-",
+}
 _HEADING = (
-    f"{'offset':>8}  {'device time (UTC)':<19}  {'container':<11}  {'supply':>7}  {'set':>6}  {'power':<5}  position"
+    f"{'offset':>8}  {'device time (UTC)':<19}  {'container':<11}  {'supply':>7}  {'set':>6}  {'power':<9}  position"
 )
 
 
@@ -488,7 +494,7 @@ def as_line(record: Received) -> str:
             f"{reading.equipment_reference:<11}",
             f"{supply:7.1f}" if supply is not None else f"{'-':>7}",
             f"{wanted:6.1f}" if wanted is not None else f"{'-':>6}",
-            f"{'on' if reading.is_powered else 'OFF':<5}",
+            f"{_POWER[power_state(reading.is_connected_to_power_source, reading.is_powered)]:<9}",
             f"{place.latitude:.3f} {place.longitude:.3f}" if place else "-",
         )
     )

@@ -174,6 +174,28 @@ def test_power_is_lost_after_the_dwell_and_comes_back() -> None:
     assert (cleared.state, cleared.alert_id) == ("CLEARED", opened.alert_id)
 
 
+@pytest.mark.parametrize(
+    ("power", "told"),
+    [
+        ({"isPowered": False}, "plugged in, without power"),
+        ({"isPowered": False, "isConnectedToPowerSource": False}, "not plugged in"),
+        ({"isPowered": None, "isConnectedToPowerSource": False}, "not plugged in"),
+        ({"isPowered": False, "isConnectedToPowerSource": None}, "plugged in, without power"),
+    ],
+)
+def test_an_alert_tells_a_box_without_a_plug_from_one_without_power(power: dict[str, Any], told: str) -> None:
+    voyage = Voyage()
+    assert voyage.see(0, **REEFER, **power) == []
+    [opened] = voyage.see(30 * MINUTE, **REEFER, **power)
+    assert opened.evidence[0].detail.startswith(told)
+
+
+def test_a_unit_that_does_not_know_its_power_raises_nothing() -> None:
+    voyage = Voyage()
+    for minute in (0, 30, 60, 120):
+        assert voyage.see(minute * MINUTE, **REEFER, isPowered=None, isConnectedToPowerSource=None) == []
+
+
 def test_a_short_loss_and_a_dry_box_raise_nothing() -> None:
     """A short loss of power, and a dry box without power, raise no alert."""
     voyage = Voyage()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 
+import pytest
+
 from acl.kafka import Received
 from fairlead.cli.commands.feed import as_line
 from fairlead.records import encode
@@ -29,6 +31,16 @@ def test_a_reading_in_columns() -> None:
     )
     line = as_line(received(encode(reading)))
     assert line.split() == ["7", "2026-09-21", "16:51:12", BOX, "5.0", "5.0", "OFF", "-"]
+
+
+@pytest.mark.parametrize(
+    ("plugged", "powered", "shown"),
+    [(True, True, "on"), (True, False, "OFF"), (False, False, "UNPLUGGED"), (None, False, "OFF"), (None, None, "-")],
+)
+def test_plugged_and_powered_are_told_apart(plugged: bool | None, powered: bool | None, shown: str) -> None:
+    device = Device(device_id="d", boot_id=0, sequence=1, device_date_time=WHEN)
+    reading = Reading(equipment_reference=BOX, device=device, is_connected_to_power_source=plugged, is_powered=powered)
+    assert as_line(received(encode(reading))).split()[-2] == shown
 
 
 def test_an_alert_in_words() -> None:

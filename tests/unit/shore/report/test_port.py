@@ -200,3 +200,22 @@ def test_what_a_digest_says_is_marked(tmp_path: Path) -> None:
     assert not boxes[WARM].by_digest
     page = port_page(report)
     assert page.count("(digest)</td>") == 1
+
+
+@pytest.mark.parametrize(
+    ("plugged", "powered", "shown"),
+    [(True, True, "on"), (True, False, "plugged in, off"), (False, False, "not plugged in")],
+)
+def test_plugged_and_powered_are_told_apart(
+    story: TablePaths, tmp_path: Path, plugged: bool, powered: bool, shown: str
+) -> None:
+    kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
+            ("sites", "containers_now", "positions", "bookings")}  # fmt: skip
+    power = {"is_connected_to_power_source": plugged, "is_powered": powered}
+    now = [each | (power if each["equipment_reference"] == WRONG else {}) for each in kept["containers_now"]]
+    fill(tmp_path, {**kept, "containers_now": now})
+    found = port_report(TablePaths.of(tmp_path), "JPTYO", distance=straight)
+    (box,) = [each for each in found.arriving[0].boxes if each.equipment_reference == WRONG]
+    assert (box.is_connected_to_power_source, box.is_powered) == (plugged, powered)
+    assert (shown in box.concerns) == (not powered)
+    assert f"<td>{shown}</td><td><span" in port_page(found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -12,7 +13,7 @@ from edge.ingest.classifier import Classifier
 from edge.messages import Rejected
 from fairlead.records import decoder
 from fairlead.records.reading import Reading
-from simulators.fleet.plan import VoyagePlan
+from simulators.fleet.plan import VoyagePlan, power_changes
 from simulators.fleet.planner import check_fit, make_plan
 from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped, topology_source
 from simulators.fleet.timetable import AT_ANCHOR, worked
@@ -152,7 +153,12 @@ def test_a_blackout_cuts_the_power_of_boxes_in_the_yard() -> None:
     for box in made.boxes:
         yard = box.holder(starts) == "tokyo" and box.holder(starts + dark.lasts - HOUR) == "tokyo"
         assert bool(box.outages) >= yard
+        for change in power_changes(replace(made, boxes=(box,))):
+            dead = change.dead_socket
+            assert not (dead and change.plugged)
+            assert dead <= (starts <= change.time < starts + dark.lasts)
     assert sum(bool(box.outages) for box in made.boxes) >= 24
+    assert any(change.dead_socket for change in power_changes(made))
 
 
 def test_a_typhoon_switches_every_link_of_tokyo() -> None:
