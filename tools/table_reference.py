@@ -30,7 +30,10 @@ class Page(NamedTuple):
 
 PAGES: Final = {
     "readings": Page("Readings and devices", ("readings", "readings_rejected", "quality")),
-    "conditions": Page("Conditions and excursions", ("conditions", "excursions", "excursion_parts", "mkt", "outlook")),
+    "conditions": Page(
+        "Conditions and excursions",
+        ("conditions", "excursions", "excursion_parts", "mkt", "outlook", "cold_treatments"),
+    ),
     "alerts": Page("Alerts", ("alerts", "alerts_ashore", "alerts_now")),
     "containers": Page("Containers and custody", ("containers_now", "custody", "custody_entries")),
     "ships": Page(

@@ -17,6 +17,9 @@ class Booking(Dated, frozen=True, kw_only=True):
     The customer may see the container from its LOAD to its release: from ``valid_from`` (inclusive) until ``valid_to``
     (exclusive, null while the booking runs), both in device time. The same applies to the ``consignee``, the recipient
     of the goods (DCSA: document party CN), if the booking names one.
+
+    A booking that asks for a cold treatment says for how many days without a break (``cold_treatment_days``) the cargo
+    must be at or below ``cold_treatment_temperature``, in degrees Celsius.
     """
 
     booking_reference: str
@@ -30,6 +33,8 @@ class Booking(Dated, frozen=True, kw_only=True):
     valid_from: Time
     valid_to: Time | None = None
     consignee: str = ""
+    cold_treatment_temperature: float | None = None
+    cold_treatment_days: float | None = None
 
 
 class Retraction(Base, frozen=True, kw_only=True):

@@ -1,10 +1,13 @@
-"""Job ``containers_now``: computes table ``containers_now``, one row for each container, from its ``INPUTS``.
+"""Job ``containers_now``: computes ``containers_now``, one row for each container, and ``cold_treatments``.
 
 A batch touches the containers with new readings or in new digests, those with changes of custody, alerts or bookings,
 and those aboard a ship that has moved. The job recomputes their rows and replaces them in one commit. The newest
 reading is the newer of the stored row's and the batch's, so table ``readings`` is never read back. Custody and alerts
 are read again only for containers where these changed. A change of ``sites`` or ``owners`` touches all containers. No
 state but the tables.
+
+For touched containers whose booking asks for a cold treatment, and only for these, the job reads all their readings and
+computes their rows of ``cold_treatments`` anew.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from shore.delta.commit import replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
+from shore.tables.cold_treatments import COLD_TREATMENTS, USED_BY_COLD_TREATMENTS, cold_treatments
 from shore.tables.containers_now import (
     CONTAINERS_NOW,
     READING_NAMES,
@@ -107,14 +111,30 @@ def update(lake: Lake, batch: DataFrame) -> int:
     if not touched.boxes:
         return 0
     stored = computed(touched.boxes.gather(lake.read(CONTAINERS_NOW.name)))
+    bookings = computed(touched.boxes.gather(lake.read("bookings")))
+    treated = _update_treatments(lake, bookings)
     fresh = with_places_and_bookings(
         _newest(touched, stored, batch),
         _held(lake, touched, stored),
         _alerted(lake, touched, stored),
-        bookings=computed(touched.boxes.gather(lake.read("bookings"))),
+        bookings=bookings,
         **lake.inputs(("ships_now", "sites", "owners")),
     )
-    return replace_rows(lake, CONTAINERS_NOW, fresh, stored=stored, bounds=touched.boxes.bounds)
+    return treated + replace_rows(lake, CONTAINERS_NOW, fresh, stored=stored, bounds=touched.boxes.bounds)
+
+
+def _update_treatments(lake: Lake, bookings: DataFrame) -> int:
+    """Recompute the cold treatments of the containers of these bookings. Return how many rows were written or deleted.
+
+    A booking that asked for one once and does so no longer still counts here: its row goes.
+    """
+    asked = bookings.where("cold_treatment_temperature is not null").select(BOX).toArrow()
+    boxes = Boxes.of(asked[BOX].to_pylist())
+    if not boxes:
+        return 0
+    readings = boxes.rows_of(lake.read("readings").select(*USED_BY_COLD_TREATMENTS))
+    fresh = cold_treatments(readings, boxes.rows_of(bookings))
+    return replace_rows(lake, COLD_TREATMENTS, fresh, within=boxes.rows_of, bounds=boxes.bounds)
 
 
 def touched_by(lake: Lake, batch: DataFrame) -> Touched:

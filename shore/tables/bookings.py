@@ -41,6 +41,8 @@ BOOKINGS = Table(
         Column("log", _TEXT, "Log of the change that began this state"),
         Column("log_offset", pa.int64(), "Its offset there"),
         Column("consignee", _TEXT, "Recipient of the goods, who may see it too; null: none"),
+        Column("cold_treatment_temperature", pa.float64(), "Cold treatment: the warmest that cargo may be", "Cel"),
+        Column("cold_treatment_days", pa.float64(), "Cold treatment: days without a break; null: none asked for", "d"),
     ),
     key=("booking_reference", "equipment_reference", "log", "log_offset"),
     grain="One row per state of a booking for one container.",
@@ -71,7 +73,9 @@ told as (
         and port_of_discharge is not distinct from lag(port_of_discharge) over booking
         and valid_from is not distinct from lag(valid_from) over booking
         and valid_to is not distinct from lag(valid_to) over booking
-        and recipient is not distinct from lag(recipient) over booking as repeated
+        and recipient is not distinct from lag(recipient) over booking
+        and cold_treatment_temperature is not distinct from lag(cold_treatment_temperature) over booking
+        and cold_treatment_days is not distinct from lag(cold_treatment_days) over booking as repeated
     from changes
     window booking as (
         partition by booking_reference, equipment_reference order by recorded nulls first, log, log_offset
@@ -82,7 +86,7 @@ select
     lead(recorded) over booking as recorded_to,
     lead(log_offset) over booking is null as is_current,
     customer, status, commodity, setpoint_temperature, port_of_loading, port_of_discharge, valid_from, valid_to,
-    log, log_offset, recipient as consignee
+    log, log_offset, recipient as consignee, cold_treatment_temperature, cold_treatment_days
 from told
 where not repeated
 window booking as (

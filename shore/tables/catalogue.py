@@ -5,6 +5,7 @@ from __future__ import annotations
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.bookings import BOOKINGS
+from shore.tables.cold_treatments import COLD_TREATMENTS
 from shore.tables.conditions import CONDITIONS
 from shore.tables.containers_now import CONTAINERS_NOW
 from shore.tables.custody import CUSTODY
@@ -32,6 +33,7 @@ TABLES: dict[str, Table] = {
         EXCURSION_PARTS,
         MKT,
         OUTLOOK,
+        COLD_TREATMENTS,
         ALERTS,
         ALERTS_ASHORE,
         ALERTS_NOW,
@@ -72,7 +74,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
     "feeds": ("feeds",),
-    "containers_now": ("containers_now",),
+    "containers_now": ("containers_now", "cold_treatments"),
     "quality": ("quality",),
 }
 """The tables that each job keeps. ``sites`` and ``owners`` are not here: every run writes them from the topology."""

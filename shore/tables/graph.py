@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
 from shore.tables.alerts_now import ALERTS_NOW, alerts_now
 from shore.tables.bookings import BOOKINGS, bookings
+from shore.tables.cold_treatments import COLD_TREATMENTS, cold_treatments
 from shore.tables.conditions import CONDITIONS, conditions
 from shore.tables.containers_now import CONTAINERS_NOW, containers_now
 from shore.tables.custody import CUSTODY, custody
@@ -104,5 +105,6 @@ DERIVED: tuple[Derived, ...] = (
         lambda i, _: alerts_now(**i),
     ),
     Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"])),
+    Derived(COLD_TREATMENTS, ("readings", "bookings"), lambda i, _: cold_treatments(i["readings"], i["bookings"])),
 )
 """Each table comes after its inputs."""

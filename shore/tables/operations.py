@@ -213,7 +213,17 @@ BOOKING_CHANGES = _table(
         Column("valid_from", TIME, "First device time the customer may see, inclusive", path="validFrom"),
         Column("valid_to", TIME, "First device time after it; null while it runs", path="validTo"),
     ),
-    added=(Column("consignee", _TEXT, "Recipient of the goods; may see it, too", path="consignee"),),
+    added=(
+        Column("consignee", _TEXT, "Recipient of the goods; may see it, too", path="consignee"),
+        Column(
+            "cold_treatment_temperature",
+            _DOUBLE,
+            "Cold treatment: the warmest that the cargo may be",
+            "Cel",
+            "coldTreatmentTemperature",
+        ),
+        Column("cold_treatment_days", _DOUBLE, "Cold treatment: days without a break", "d", "coldTreatmentDays"),
+    ),
 )
 CUSTODY_ENTRIES = _table(
     "custody_entries",

@@ -63,8 +63,8 @@ readings = st.builds(
     ),
     setpoints=st.builds(Setpoints, temperature=numbers),
     reefer_settings=st.builds(ReeferSettings, is_defrosting=st.booleans(), is_pre_trip_inspection=st.booleans()),
-    is_connected_to_power_source=st.booleans(),
-    is_powered=st.booleans(),
+    is_connected_to_power_source=st.none() | st.booleans(),
+    is_powered=st.none() | st.booleans(),
     geo_location=st.none() | st.builds(GeoLocation, latitude=st.floats(-90, 90), longitude=st.floats(-180, 180)),
     motion=st.none() | st.builds(Motion, tilt_degrees=st.floats(0, 180), immersed=st.booleans()),
 )
