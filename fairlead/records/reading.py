@@ -155,7 +155,8 @@ class Reading(Base, frozen=True, kw_only=True):
     worth keeping whatever form its alarms have.
 
     Plugged and powered are two facts (TIC 4.0 ``ContainerConnected`` and ``ContainerPowered``). Absent means true; null
-    means that the unit does not know. ``power_state`` joins them.
+    means that the unit does not know, which no rule judges; tables keep it as they keep an absent one.
+    ``power_state`` joins them.
     """
 
     equipment_reference: str

@@ -187,7 +187,13 @@ JOBS: dict[str, Job] = {
             inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
         ),
         Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
-        Job("containers_now", ("containers_now",), "30 seconds", containers_now.query, inputs=containers_now.INPUTS),
+        Job(
+            "containers_now",
+            ("containers_now", "cold_treatments"),
+            "30 seconds",
+            containers_now.query,
+            inputs=containers_now.INPUTS,
+        ),
         Job("alerts_now", ("alerts_now",), "30 seconds", alerts_now.query, inputs=alerts_now.INPUTS),
     )
 }

@@ -183,7 +183,7 @@ _PYTHON = {"string": str, "int64": int, "double": float, "bool": bool}
 
 
 class TolerantReader:
-    """Decodes values one by one. Optional fields that it cannot read become null.
+    """Decodes values one by one. Optional fields that it cannot read become null; null itself means the default.
 
     Args:
         columns: The columns to read; ``Column.path`` has one or two parts.
@@ -234,13 +234,21 @@ class TolerantReader:
             self._needed.decode(value)  # raises where a required field cannot be read
             loose = msgspec.json.decode(value)
             return [self._loose(loose, column) for column in self._columns]
-        return [value_at(record, column.path) for column in self._columns]
+        return [self._strict(record, column.path) for column in self._columns]
+
+    def _strict(self, record: Any, path: str) -> Any:
+        value = value_at(record, path)
+        return self._defaults.get(path) if value is None and "." not in path else value
 
     def _loose(self, record: dict[str, Any], column: Column) -> Any:
         head, dot, tail = column.path.partition(".")
-        value = record.get(head, self._defaults.get(head))
+        value = record.get(head)
+        if value is None:  # null is as absent, as for the fast reader
+            value = self._defaults.get(head)
         if dot and isinstance(value, dict):
-            value = value.get(tail, self._defaults.get(column.path))
+            value = value.get(tail)
+            if value is None:
+                value = self._defaults.get(column.path)
         elif dot:
             return None  # absent, or not an object
         kind = dt.datetime if pa.types.is_timestamp(column.type) else _PYTHON[str(column.type)]

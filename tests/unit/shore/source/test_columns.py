@@ -6,6 +6,7 @@ import datetime as dt
 import struct
 from collections.abc import Sequence
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -84,7 +85,16 @@ def test_all_ways_to_read_agree(given_readings: list[Reading]) -> None:
     fast = collector._fast.read(pa.py_buffer(b"".join(v + b"\n" for v in values)), len(values))  # noqa: SLF001
     assert fast is not None
     found = [a.to_pylist() for a in fast.arrays]
-    strict = read_strict(values, readings_rows._COLUMNS, decoder(Reading))  # noqa: SLF001
+    # A null is as absent: both mean the default.
+    plain = [
+        msgspec.structs.replace(
+            r,
+            is_powered=r.is_powered is not False,
+            is_connected_to_power_source=r.is_connected_to_power_source is not False,
+        )
+        for r in given_readings
+    ]
+    strict = read_strict([encode(r) for r in plain], readings_rows._COLUMNS, decoder(Reading))  # noqa: SLF001
     assert found == [a.to_pylist() for a in strict.arrays]
     tolerant = collector._tolerant  # noqa: SLF001
     assert found == [a.to_pylist() for a in tolerant.read(values).arrays]
@@ -202,6 +212,8 @@ NEEDED = b'{"equipmentReference":"BIGU0000016","device":{"deviceId":"d","bootId"
         (b',"motion":{"tiltDegrees":{},"peakG":2}', {"tilt_degrees": None, "peak_g": 2.0, "immersed": False}),
         (b',"motion":null,"geoLocation":{"latitude":1}', {"immersed": None, "latitude": 1.0, "longitude": None}),
         (b',"reeferSettings":"DEFROST"', {"is_defrosting": None, "is_powered": True}),
+        (b',"reeferSettings":null,"isPowered":null', {"is_defrosting": False, "is_powered": True}),
+        (b',"reeferSettings":null,"isPowered":null,"setpoints":1', {"is_defrosting": False, "is_powered": True}),
     ],
 )
 def test_what_a_newer_writer_changed_of_optional_fields_rejects_nothing(
