@@ -73,8 +73,8 @@ def derive(folder: Path, *names: str) -> None:
     fill(folder, {name: () for each in wanted for name in (*each.inputs, each.table.name)})
     for each in wanted:
         name = each.table.name
-        if name == "outlook":
-            continue  # no report shows it; it stays empty
+        if name in ("outlook", "cold_treatments"):
+            continue  # no report shows them; they stay empty
         made = _alerts_ashore(paths) if name == "alerts_ashore" else ORACLES[name](paths)
         write_deltalake(DeltaTable(paths.table(name)), made, mode="overwrite")
 
