@@ -51,7 +51,9 @@ PAGES: Final = {
             "owners",
         ),
     ),
-    "bookings": Page("Bookings and feeds", ("bookings", "booking_changes", "feeds", CUSTOMER)),
+    "bookings": Page(
+        "Bookings and feeds", ("shipments", "milestones", "bookings", "booking_changes", "feeds", CUSTOMER)
+    ),
 }
 
 

@@ -255,6 +255,9 @@ class Classifier:
             return Rejected(RejectReason.UNKNOWN_OWNER, f"nobody in this topology owns containers of {number[:4]}")
         if (wrong := _misnamed("bookingReference", booking.booking_reference)) is not None:
             return wrong
+        document = booking.transport_document_reference
+        if document and (wrong := _misnamed("transportDocumentReference", document)) is not None:
+            return wrong
         if booking.customer not in self._topology.customers:
             return Rejected(
                 RejectReason.UNKNOWN_CUSTOMER, f"no customer of this topology is named {booking.customer!r}"

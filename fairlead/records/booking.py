@@ -20,6 +20,9 @@ class Booking(Dated, frozen=True, kw_only=True):
 
     A booking that asks for a cold treatment says for how many days without a break (``cold_treatment_days``) the cargo
     must be at or below ``cold_treatment_temperature``, in degrees Celsius.
+
+    ``transport_document_reference`` is the number of the bill of lading or sea waybill (DCSA); empty until it is
+    issued. Bookings and containers of one transport document share it.
     """
 
     booking_reference: str
@@ -35,6 +38,7 @@ class Booking(Dated, frozen=True, kw_only=True):
     consignee: str = ""
     cold_treatment_temperature: float | None = None
     cold_treatment_days: float | None = None
+    transport_document_reference: str = ""
 
 
 class Retraction(Base, frozen=True, kw_only=True):

@@ -1,8 +1,11 @@
-"""Job ``histories``: keeps ``bookings`` and ``custody``, the histories that others join with.
+"""Job ``histories``: keeps ``bookings`` and ``custody``, the histories that others join with, and what follows from
+bookings and events: ``milestones`` and ``shipments``.
 
 Changes of bookings recompute the states of those bookings, and ledger entries the custody intervals of their logs, each
-from all rows of the input table. A change of the topology recomputes all of ``custody``, because sites and owner codes
-decide which entries count. The tables are the only state.
+from all rows of the input table. Then the milestones and shipments of the containers that events and changes of
+bookings are about are computed again, from all events and bookings of these containers. A change of the topology
+recomputes all of ``custody``, because sites and owner codes decide which entries count, and all milestones and
+shipments, which name ships and ports. The tables are the only state.
 """
 
 from __future__ import annotations
@@ -16,11 +19,14 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from shore.delta.commit import OneOf, replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
+from shore.jobs.scope import BOX, Boxes
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.custody import CUSTODY, custody
+from shore.tables.milestones import MILESTONES, milestones
+from shore.tables.shipments import SHIPMENTS, shipments
 
-INPUTS: Final = ("booking_changes", "custody_entries", "sites", "owners")
-BOOKING, LOG, TOPOLOGY = "booking", "log", "topology"
+INPUTS: Final = ("booking_changes", "custody_entries", "sites", "owners", "events")
+BOOKING, LOG, TOPOLOGY, EVENT = "booking", "log", "topology", "event"
 """The values of column ``kind`` in a batch: what a row is about."""
 _MOST: Final = "64m"  # bytes of a table in one batch
 _NAMED: Final = 100  # keys: up to so many are literals in a condition, by which Delta skips files
@@ -34,23 +40,34 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.new_rows("custody_entries", maxBytesPerTrigger=_MOST),
         lake.changed_rows("sites"),
         lake.changed_rows("owners"),
+        lake.new_rows("events", maxBytesPerTrigger=_MOST),
     )
     writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
     return writer
 
 
-def changes(booking_changes: DataFrame, custody_entries: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
-    """Return what new rows of the inputs are about: ``kind``, and ``key`` (a booking or a log; null: the topology)."""
+def changes(
+    booking_changes: DataFrame, custody_entries: DataFrame, sites: DataFrame, owners: DataFrame, events: DataFrame
+) -> DataFrame:
+    """Return what new rows of the inputs are about: ``kind``; ``key``, a booking or a log; and for bookings and events
+    the container, ``equipment_reference``."""
 
-    def about(rows: DataFrame, kind: str, key: str) -> DataFrame:
-        return rows.where(F.col(key).isNotNull()).select(F.lit(kind).alias("kind"), F.col(key).alias("key"))
+    def about(rows: DataFrame, kind: str, key: str | None = None, box: str | None = None) -> DataFrame:
+        nothing = F.lit(None).cast("string")
+        return rows.select(
+            F.lit(kind).alias("kind"),
+            (F.col(key) if key else nothing).alias("key"),
+            (F.col(box) if box else nothing).alias(BOX),
+        )
 
-    topology = F.lit(TOPOLOGY).alias("kind"), F.lit(None).cast("string").alias("key")
+    booked = booking_changes.where("booking_reference is not null")
+    moved = events.where(f"equipment_event_type_code is not null and {BOX} is not null")
     return (
-        about(booking_changes, BOOKING, "booking_reference")
-        .union(about(custody_entries, LOG, "entry_log"))
-        .union(sites.select(*topology))
-        .union(owners.select(*topology))
+        about(booked, BOOKING, "booking_reference", BOX)
+        .union(about(custody_entries.where("entry_log is not null"), LOG, "entry_log"))
+        .union(about(sites, TOPOLOGY))
+        .union(about(owners, TOPOLOGY))
+        .union(about(moved, EVENT, box=BOX))
     )
 
 
@@ -64,6 +81,21 @@ def update(lake: Lake, batch: DataFrame) -> None:
         replace_rows(lake, CUSTODY, _custody(lake, lake.read("custody_entries")))
     elif LOG in counts:
         _update_custody(lake, keys, counts[LOG])
+    if TOPOLOGY in counts:
+        _update_milestones(lake, Boxes(None))
+    elif BOOKING in counts or EVENT in counts:
+        boxes = keys.where(F.col("kind").isin(BOOKING, EVENT)).select(BOX).distinct().toArrow()
+        _update_milestones(lake, Boxes.of(boxes[BOX].to_pylist()))
+
+
+def _update_milestones(lake: Lake, boxes: Boxes) -> None:
+    """Recompute the milestones and shipments of these containers. The bookings must be up to date."""
+    if not boxes:
+        return
+    booked = computed(boxes.gather(lake.read("bookings")))
+    made = computed(milestones(boxes.gather(lake.read("events")), booked, lake.read("sites")))
+    replace_rows(lake, MILESTONES, made, within=boxes.rows_of, bounds=boxes.bounds)
+    replace_rows(lake, SHIPMENTS, shipments(made, booked), within=boxes.rows_of, bounds=boxes.bounds)
 
 
 def _update_bookings(lake: Lake, keys: DataFrame, count: int) -> None:

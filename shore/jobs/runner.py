@@ -158,7 +158,7 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "histories",
-            ("bookings", "custody"),
+            ("bookings", "custody", "milestones", "shipments"),
             "30 seconds",
             histories.query,
             inputs=histories.INPUTS,

@@ -32,7 +32,8 @@ def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
         checkpoint = read_checkpoint(paths, job.name)
         for name in job.tables:
             table = open_table(paths, name)
-            if checkpoint is not None and table is None and job.name not in REBUILT:
+            gone = checkpoint is not None and table is None and not _reads_other_inputs(paths, job, checkpoint)
+            if gone and job.name not in REBUILT:
                 raise SplitStateError(
                     f"job {job.name} has a checkpoint but table {name} is gone: its rows would be missing for ever",
                     hint=f"put the table back, or run 'fairlead shore rebuild {job.name}': it makes the table again "
@@ -65,16 +66,23 @@ def renew_checkpoint(paths: TablePaths, job: Job) -> None:
     checkpoint = read_checkpoint(paths, job.name) if job.inputs else None
     if checkpoint is None:
         return
+    if _reads_other_inputs(paths, job, checkpoint):
+        aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+        logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
+
+
+def _reads_other_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint) -> bool:
+    """Return whether the checkpoint is of a version of the job with other inputs, or another order of them. Such a
+    version may not have kept all tables of the job; ``renew_checkpoint`` makes the job fill them."""
+    if not job.inputs:
+        return False
     names = table_ids(paths, job.inputs)
     known = [
         names.get(source["reservoirId"]) if source and "reservoirId" in source else None for source in checkpoint.ahead
     ]
-    alike = len(known) == len(job.inputs) and all(
-        name in (None, wanted) for name, wanted in zip(known, job.inputs, strict=True)
+    return len(known) != len(job.inputs) or any(
+        name not in (None, wanted) for name, wanted in zip(known, job.inputs, strict=True)
     )
-    if not alike:
-        aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
-        logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
 
 
 def has_read_all(paths: TablePaths, job: Job) -> bool:

@@ -43,6 +43,7 @@ BOOKINGS = Table(
         Column("consignee", _TEXT, "Recipient of the goods, who may see it too; null: none"),
         Column("cold_treatment_temperature", pa.float64(), "Cold treatment: the warmest that cargo may be", "Cel"),
         Column("cold_treatment_days", pa.float64(), "Cold treatment: days without a break; null: none asked for", "d"),
+        Column("transport_document_reference", _TEXT, "Number of the transport document (B/L); null: none yet"),
     ),
     key=("booking_reference", "equipment_reference", "log", "log_offset"),
     grain="One row per state of a booking for one container.",
@@ -55,10 +56,11 @@ BOOKINGS = Table(
 
 STATES = """
 with changes as (
-    select *, nullif(consignee, '') as recipient, max(record_date_time) over (
-        partition by booking_reference, equipment_reference, log order by log_offset
-        rows between unbounded preceding and current row
-    ) as recorded
+    select *, nullif(consignee, '') as recipient, nullif(transport_document_reference, '') as document,
+        max(record_date_time) over (
+            partition by booking_reference, equipment_reference, log order by log_offset
+            rows between unbounded preceding and current row
+        ) as recorded
     from {booking_changes}
     where problem is null
 ),
@@ -75,7 +77,8 @@ told as (
         and valid_to is not distinct from lag(valid_to) over booking
         and recipient is not distinct from lag(recipient) over booking
         and cold_treatment_temperature is not distinct from lag(cold_treatment_temperature) over booking
-        and cold_treatment_days is not distinct from lag(cold_treatment_days) over booking as repeated
+        and cold_treatment_days is not distinct from lag(cold_treatment_days) over booking
+        and document is not distinct from lag(document) over booking as repeated
     from changes
     window booking as (
         partition by booking_reference, equipment_reference order by recorded nulls first, log, log_offset
@@ -86,7 +89,8 @@ select
     lead(recorded) over booking as recorded_to,
     lead(log_offset) over booking is null as is_current,
     customer, status, commodity, setpoint_temperature, port_of_loading, port_of_discharge, valid_from, valid_to,
-    log, log_offset, recipient as consignee, cold_treatment_temperature, cold_treatment_days
+    log, log_offset, recipient as consignee, cold_treatment_temperature, cold_treatment_days,
+    document as transport_document_reference
 from told
 where not repeated
 window booking as (

@@ -12,6 +12,7 @@ from shore.tables.custody import CUSTODY
 from shore.tables.dock_movements import DOCK_MOVEMENTS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
 from shore.tables.feeds import FEEDS
+from shore.tables.milestones import MILESTONES
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
 from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, DIGESTS, ENVIRONMENT, EVENTS, POSITIONS
@@ -20,6 +21,7 @@ from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import OWNERS, SITES
+from shore.tables.shipments import SHIPMENTS
 from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
@@ -43,6 +45,8 @@ TABLES: dict[str, Table] = {
         DIGESTS,
         BOOKING_CHANGES,
         BOOKINGS,
+        MILESTONES,
+        SHIPMENTS,
         CUSTODY,
         CUSTODY_ENTRIES,
         CONTAINERS_NOW,
@@ -68,7 +72,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "booking_changes",
         "custody_entries",
     ),
-    "histories": ("bookings", "custody"),
+    "histories": ("bookings", "custody", "milestones", "shipments"),
     "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
     "conditions": ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
     "alerts": ("alerts_ashore",),

@@ -21,11 +21,13 @@ from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.itineraries import port_calls, voyages
+from shore.tables.milestones import MILESTONES, milestones
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
 from shore.tables.outlook import OUTLOOK, outlook
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY, quality
+from shore.tables.shipments import SHIPMENTS, shipments
 from shore.tables.ships_now import SHIPS_NOW, ships_now
 from shore.tables.voyages import VOYAGES
 
@@ -84,6 +86,8 @@ DERIVED: tuple[Derived, ...] = (
         ("custody_entries", "sites", "owners"),
         lambda i, _: custody(i["custody_entries"], i["sites"], i["owners"]),
     ),
+    Derived(MILESTONES, ("events", "bookings", "sites"), lambda i, _: milestones(**i)),
+    Derived(SHIPMENTS, ("milestones", "bookings"), lambda i, _: shipments(**i)),
     Derived(
         DOCK_MOVEMENTS,
         ("events", "sites", "owners"),

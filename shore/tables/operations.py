@@ -223,6 +223,12 @@ BOOKING_CHANGES = _table(
             "coldTreatmentTemperature",
         ),
         Column("cold_treatment_days", _DOUBLE, "Cold treatment: days without a break", "d", "coldTreatmentDays"),
+        Column(
+            "transport_document_reference",
+            _TEXT,
+            "Number of the transport document (B/L); empty: none yet",
+            path="transportDocumentReference",
+        ),
     ),
 )
 CUSTODY_ENTRIES = _table(

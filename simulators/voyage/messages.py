@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import uuid
+import zlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
@@ -109,8 +110,17 @@ def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes
             valid_from=loaded.time,
             valid_to=box.released if status == "COMPLETED" else None,
             consignee=box.lot.consignee or "",
+            transport_document_reference=transport_document(box),
         )
     )
+
+
+def transport_document(box: PlannedBox) -> str:
+    """Return the number of the bill of lading: the boxes of one customer and recipient that a ship takes on one voyage
+    from one port to another share it."""
+    loaded = box.first_load
+    facts = (box.lot.customer, box.lot.consignee, loaded.imo, loaded.voyage, loaded.unlocode, box.destination)
+    return f"BL{zlib.crc32('/'.join(map(str, facts)).encode()):010d}"
 
 
 def position(imo: str, sequence: int, time: dt.datetime, fix: Fix, status: int, noise: Sequence[float]) -> bytes:

@@ -1,4 +1,5 @@
-"""Job ``histories``: what ``bookings`` and ``custody`` contain, however the input is batched. No broker."""
+"""Job ``histories``: what its tables of bookings, custody and milestones contain, however the input is batched. No
+broker."""
 
 from __future__ import annotations
 
@@ -19,19 +20,25 @@ from tests.integration.shore.readings import undo_commit
 from tests.support.ledgers import LOG, came_back, claimed, entry, refused
 from tests.support.oracle import bookings as bookings_duckdb
 from tests.support.oracle import custody as custody_duckdb
-from tests.unit.shore.fleet import BOX, OTHER, at, change, ledger, merged, topology
-from topologies.model import InsertPoint, Stream
+from tests.support.oracle import milestones as milestones_duckdb
+from tests.unit.shore.fleet import BOX, MARLIN, OTHER, STAR, at, change, event, ledger, merged, topology
+from topologies.model import InsertPoint, Site, SiteKind, Stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
-TABLES = ("bookings", "custody")
-ORACLES = {"bookings": bookings_duckdb.everything, "custody": custody_duckdb.everything}
+ORACLES = {
+    "bookings": bookings_duckdb.everything,
+    "custody": custody_duckdb.everything,
+    "milestones": milestones_duckdb.everything,
+    "shipments": milestones_duckdb.shipments,
+}
+TABLES = tuple(ORACLES)
 
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("histories")
-    create_lake(folder, ("booking_changes", "custody_entries", *TABLES))
+    create_lake(folder, ("booking_changes", "custody_entries", "events", *TABLES))
     return folder
 
 
@@ -131,7 +138,43 @@ def test_the_topology_decides_who_is_believed(fleet: FleetLake) -> None:
     check(fleet)
 
 
+# -- milestones
+
+
+def test_events_and_bookings_move_shipments_on_whichever_comes_first(fleet: FleetLake) -> None:
+    columns = ("booking_reference", "state", "milestone", "vessel", "transport_document_reference")
+    unnamed = event(1, 2, "LOAD", booking_reference=None, vessel_imo_number=STAR)
+    fleet.add(events=[unnamed, event(2, 2, "LOAD", OTHER, booking_reference="B2")])
+    assert fleet.rows("milestones", "equipment_reference", "booking_reference") == [(OTHER, "B2")]
+    fleet.add(booking_changes=[change(1, 3)])
+    assert fleet.rows("shipments", *columns) == [("B1", "IN_TRANSIT", "LOAD", "MV Duck Star", None)]
+    version = fleet.version("shipments")
+    fleet.add(events=[unnamed | {"log_offset": 9}, {"log": "events.tokyo", "log_offset": 7, "problem": "broken"}])
+    assert fleet.version("shipments") == version
+    fleet.add(booking_changes=[change(2, 4, transport_document_reference="BL7")])
+    assert fleet.rows("shipments", *columns) == [("B1", "IN_TRANSIT", "LOAD", "MV Duck Star", "BL7")]
+    red = Site(kind=SiteKind.SHIP, title="MV Red Herring", imo=STAR)
+    fleet.follow(topology().model_copy(update={"sites": topology().sites | {"star": red}}))
+    assert fleet.rows("shipments", "vessel") == ["MV Red Herring"]
+    check(fleet)
+
+
 # -- any order, any batches, any repeats
+
+
+def journeys() -> list[tuple[str, dict[str, Any]]]:
+    """Return two boxes' events under named bookings and under none: told twice, missing, with a transhipment."""
+    told: list[tuple[str, dict[str, Any]]] = []
+    for number, box in enumerate((BOX, OTHER)):
+        for index, (code, ship) in enumerate(
+            (("GTIN", None), ("LOAD", STAR), ("DISC", STAR), ("LOAD", MARLIN), ("DISC", None), ("GTOT", None))
+        ):
+            about = {"vessel_imo_number": ship, "booking_reference": None if index == 4 else "B1"}
+            offset = 10 * number + index
+            told.append(("events", event(offset, index + number, code, box, **about)))
+            if index in (1, 3):
+                told.append(("events", event(offset, index + number, code, box, **about) | {"log": "events.star"}))
+    return told
 
 
 def story() -> list[tuple[str, dict[str, Any]]]:
@@ -167,7 +210,7 @@ def story() -> list[tuple[str, dict[str, Any]]]:
             offset += 1
             told.append(("custody_entries", ledger(offset, msgspec.structs.replace(each, log=f"{stream}.{box}"))))
     told.append(("custody_entries", {"log": "custody.tokyo", "log_offset": 999, "problem": "broken", "payload": b"{"}))
-    return told
+    return told + journeys()
 
 
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos)])
@@ -186,6 +229,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     assert [fleet.version(table) for table in TABLES] == before
     check(fleet, by_function=True)
     assert fleet.stored("bookings").num_rows == 24
+    assert {"TRANSHIPMENT", "CHANGE_OF_VESSEL", "GTOT"} <= {*fleet.rows("milestones", "milestone")}
     assert len(set(fleet.rows("custody", "log"))) == 4  # the topology has no stream for the fifth
     terms = [row for row in fleet.rows("custody") if row["log"] == LOG]
     assert [(row["term"], row["holder"], row["lost"]) for row in terms] == [

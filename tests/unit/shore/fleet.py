@@ -21,7 +21,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import create, refresh
 from tests.support.ledgers import entry
-from tests.support.oracle import bookings, dock_movements, now, ships
+from tests.support.oracle import bookings, dock_movements, milestones, now, ships
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -45,6 +45,8 @@ INPUTS = (
 )
 DERIVED = {
     "bookings": bookings.everything,
+    "milestones": milestones.everything,
+    "shipments": milestones.shipments,
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,

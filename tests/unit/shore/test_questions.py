@@ -51,7 +51,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("positions", position(40, 40, SINGAPORE, 0.0)),
         *(("readings", reading(i, 14 + i)) for i in range(5)),
         ("readings", reading(9, 40)),
-        ("booking_changes", change(1, 0)),
+        ("booking_changes", change(1, 0, transport_document_reference="BL2786031463")),
         ("alerts", alert(1, 15)),
         *(("custody_entries", ledger(i, each)) for i, each in enumerate(entries)),
     ]

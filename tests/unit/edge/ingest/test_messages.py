@@ -202,10 +202,17 @@ def test_a_booking_may_begin_in_the_future() -> None:
         ({"equipmentReference": OTHERS_BOX}, RejectReason.UNKNOWN_OWNER),  # no customer gets another line's events
         ({"validFrom": "2026-04-01T00:00:00"}, RejectReason.INVALID_FIELDS),
         ({"validFrom": "soon"}, RejectReason.INVALID_FIELDS),
+        ({"transportDocumentReference": "B/L\n7"}, RejectReason.INVALID_FIELDS),
     ],
 )
 def test_a_bad_booking_is_rejected(changes: dict[str, str], expected: RejectReason) -> None:
     assert reason(PORT.classify("fairlead/v1/bookings", booking(**changes), NOW_MS)) is expected
+
+
+def test_a_booking_may_name_its_transport_document() -> None:
+    found = PORT.classify("fairlead/v1/bookings", booking(transportDocumentReference="B/L 7"), NOW_MS)
+    assert isinstance(found, BookingMessage)
+    assert found.booking.transport_document_reference == "B/L 7"
 
 
 def test_a_ship_takes_no_bookings() -> None:

@@ -165,6 +165,18 @@ def test_a_box_leaves_the_port_only_after_the_port_took_it() -> None:
     assert left > 10
 
 
+def test_bookings_share_the_transport_document_of_their_shipment() -> None:
+    steps = (step for step in small_steps() if isinstance(step, Publish) and step.kind is MessageKind.BOOKING)
+    facts: dict[str, set[tuple[str, ...]]] = {}
+    boxes: dict[str, set[str]] = {}
+    for state in (booking.decode(step.payload) for step in steps):
+        of = (state.customer, state.consignee, state.port_of_loading, state.port_of_discharge)
+        facts.setdefault(state.transport_document_reference, set()).add(of)
+        boxes.setdefault(state.equipment_reference, set()).add(state.transport_document_reference)
+    assert all(len(found) == 1 for found in (*facts.values(), *boxes.values()))
+    assert 1 < len(facts) < len(boxes)
+
+
 def test_bookings_are_known_before_load_and_before_release() -> None:
     steps = list(small_steps())
     known: dict[str, Booking] = {}
