@@ -127,11 +127,11 @@ class Berths:
         return min((calls.arrival_offset for calls in self._ships.values() if calls.arrival), default=None)
 
     def apply(self, event: Event, offset: int = 0) -> None:
-        """Apply one event, at this offset of its log. Events that are no port call of a known ship and port change
-        nothing."""
+        """Apply one event, at this offset of its log. Events that are no port call of a known ship and port, or are
+        only planned or estimated, change nothing."""
         what = event.payload.transport_event_type_code
         imo, code = event.payload.vessel_imo_number, event.payload.un_location_code
-        if what is None or imo is None or code is None:
+        if not event.happened or what is None or imo is None or code is None:
             return
         ship, port = self._topology.ship_with(imo), self._topology.port_at(code)
         if ship is None or port is None:

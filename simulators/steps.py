@@ -18,6 +18,7 @@ class MessageKind(StrEnum):
     READING = "reading"
     REPEAT = "repeat"
     EVENT = "event"
+    SCHEDULE = "schedule"
     BOOKING = "booking"
     POSITION = "position"
     ENVIRONMENT = "environment"

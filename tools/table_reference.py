@@ -40,6 +40,7 @@ PAGES: Final = {
         "Ships and ports",
         (
             "port_calls",
+            "schedules",
             "voyages",
             "ships_now",
             "dock_movements",

@@ -139,7 +139,9 @@ class RollCallService:
 
     def _apply(self, event: Event, aboard: BoxesAboard) -> RollCallResult | None:
         body = event.payload
-        if event.metadata.event_type != "TRANSPORT" or body.vessel_imo_number not in (None, self._imo):
+        if event.metadata.event_type != "TRANSPORT" or not event.happened:
+            return None
+        if body.vessel_imo_number not in (None, self._imo):
             return None
         at_ms, now_ms = milliseconds(body.event_date_time), self._ship.at_ms
         if body.transport_event_type_code == "ARRI":

@@ -189,11 +189,13 @@ class Classifier:
     def _classify_event(self, payload: bytes, received_ms: int) -> Message | Rejected:
         event = self._event.decode(payload)
         body = event.payload
+        if (wrong := _misnamed("eventID", event.metadata.event_id)) is not None:
+            return wrong
+        if not event.happened:
+            return self._schedule(event, received_ms)
         device_ms = _clock(body.event_date_time, received_ms)
         if isinstance(device_ms, Rejected):
             return device_ms
-        if (wrong := _misnamed("eventID", event.metadata.event_id)) is not None:
-            return wrong
         if event.metadata.event_type == "TRANSPORT":
             return self._transport(event, device_ms)
         if body.equipment_event_type_code is None or body.equipment_reference is None:
@@ -210,6 +212,22 @@ class Classifier:
         if isinstance(to_site, Rejected):
             return to_site
         return EventMessage(event, device_ms, log, to_site)
+
+    def _schedule(self, event: Event, received_ms: int) -> Message | Rejected:
+        """Return a planned or estimated event of a ship. Its time may lie ahead, so it is stored under the time at
+        which it was written down."""
+        body = event.payload
+        if event.metadata.event_type != "TRANSPORT":
+            return Rejected(
+                RejectReason.INVALID_FIELDS, "only a TRANSPORT event may be planned (PLN) or estimated (EST)"
+            )
+        if body.vessel_imo_number is None or body.un_location_code is None or not body.voyage_reference:
+            what = "a schedule needs vesselIMONumber, UNLocationCode and voyageReference"
+            return Rejected(RejectReason.INVALID_FIELDS, what)
+        if body.event_date_time.tzinfo is None:
+            return Rejected(RejectReason.INVALID_FIELDS, "eventDateTime has no time zone; RFC 3339 in UTC is expected")
+        created_ms = _clock(event.metadata.event_created_date_time, received_ms)
+        return created_ms if isinstance(created_ms, Rejected) else self._transport(event, created_ms)
 
     def _transport(self, event: Event, device_ms: int) -> Message | Rejected:
         if event.payload.transport_event_type_code is None:

@@ -5,6 +5,9 @@ site's log ``events.<site>``. An equipment event moves the insert point of the b
 that **holds** the box and gives it away publishes it: GTIN opens the log there (a gate-in at a port), LOAD is published
 at the port, DISC on board, GTOT at the port. A transport event (ARRI, DEPA) is published at both the port and the ship,
 so that both know which berth links may be used.
+
+An event happened (classifier ACT) unless it is part of a schedule: a transport event may be planned (PLN) or estimated
+(EST), with an id of its own. Whatever acts on events asks ``Event.happened`` first.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from fairlead.records.reading import Base, Dated, Time
 
 EquipmentEventType = Literal["GTIN", "GTOT", "LOAD", "DISC"]
 TransportEventType = Literal["ARRI", "DEPA"]
+EventClassifier = Literal["ACT", "PLN", "EST"]
 
 
 class EventMetadata(Dated, frozen=True, kw_only=True):
@@ -31,7 +35,7 @@ class EventMetadata(Dated, frozen=True, kw_only=True):
 class EventPayload(Dated, frozen=True, kw_only=True):
     """The event itself. ``un_location_code`` is the port; ``vessel_imo_number`` the ship, where one is involved."""
 
-    event_classifier_code: Literal["ACT"] = "ACT"
+    event_classifier_code: EventClassifier = "ACT"
     event_date_time: Time
     equipment_event_type_code: EquipmentEventType | None = None
     transport_event_type_code: TransportEventType | None = None
@@ -47,3 +51,8 @@ class Event(Base, frozen=True, kw_only=True):
 
     metadata: EventMetadata
     payload: EventPayload
+
+    @property
+    def happened(self) -> bool:
+        """Whether the event tells what happened, not what is planned or expected."""
+        return self.payload.event_classifier_code == "ACT"

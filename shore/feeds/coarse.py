@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shore.feeds.periods import covered
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
+from shore.tables.operations import HAPPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -103,7 +104,7 @@ with numbered as (
         partition by event_id order by event_created_date_time nulls last, log, log_offset
     ) as copy
     from {{events}}
-    where problem is null and event_date_time is not null
+    where problem is null and event_date_time is not null and {HAPPENED}
 ),
 told as (select * from numbered where copy = 1),
 aboard as (

@@ -1,11 +1,12 @@
 """Job ``histories``: keeps ``bookings`` and ``custody``, the histories that others join with, and what follows from
-bookings and events: ``milestones`` and ``shipments``.
+bookings and events: ``milestones``, ``shipments`` and ``schedules``.
 
 Changes of bookings recompute the states of those bookings, and ledger entries the custody intervals of their logs, each
 from all rows of the input table. Then the milestones and shipments of the containers that events and changes of
-bookings are about are computed again, from all events and bookings of these containers. A change of the topology
-recomputes all of ``custody``, because sites and owner codes decide which entries count, and all milestones and
-shipments, which name ships and ports. The tables are the only state.
+bookings are about are computed again, from all events and bookings of these containers, and the
+schedules of the ships that events are about from all of their events. A change of the topology
+recomputes all of ``custody``, because sites and owner codes decide which entries count, and what names ships and ports:
+milestones, shipments and schedules. The tables are the only state.
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from shore.jobs.scope import BOX, Boxes
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.custody import CUSTODY, custody
 from shore.tables.milestones import MILESTONES, milestones
+from shore.tables.schedules import SCHEDULES, schedules
 from shore.tables.shipments import SHIPMENTS, shipments
 
 INPUTS: Final = ("booking_changes", "custody_entries", "sites", "owners", "events")
-BOOKING, LOG, TOPOLOGY, EVENT = "booking", "log", "topology", "event"
-"""The values of column ``kind`` in a batch: what a row is about."""
+BOOKING, LOG, TOPOLOGY, MOVE, CALL = "booking", "log", "topology", "move", "call"
+"""The values of column ``kind`` in a batch: what a row is about. A move is a container's event, a call a ship's."""
+_SHIP: Final = "vessel_imo_number"
 _MOST: Final = "64m"  # bytes of a table in one batch
 _NAMED: Final = 100  # keys: up to so many are literals in a condition, by which Delta skips files
 
@@ -49,8 +52,8 @@ def query(context: JobContext) -> DataStreamWriter:
 def changes(
     booking_changes: DataFrame, custody_entries: DataFrame, sites: DataFrame, owners: DataFrame, events: DataFrame
 ) -> DataFrame:
-    """Return what new rows of the inputs are about: ``kind``; ``key``, a booking or a log; and for bookings and events
-    the container, ``equipment_reference``."""
+    """Return what new rows of the inputs are about: ``kind``; ``key``, a booking, a log or a ship; and for bookings and
+    moves the container, ``equipment_reference``."""
 
     def about(rows: DataFrame, kind: str, key: str | None = None, box: str | None = None) -> DataFrame:
         nothing = F.lit(None).cast("string")
@@ -61,13 +64,18 @@ def changes(
         )
 
     booked = booking_changes.where("booking_reference is not null")
-    moved = events.where(f"equipment_event_type_code is not null and {BOX} is not null")
+    sailed = F.col("transport_event_type_code").isNotNull()
+    told = events.select(
+        F.when(sailed, CALL).otherwise(MOVE).alias("kind"),
+        F.when(sailed, F.col(_SHIP)).alias("key"),
+        F.when(~sailed, F.col(BOX)).alias(BOX),
+    )
     return (
         about(booked, BOOKING, "booking_reference", BOX)
         .union(about(custody_entries.where("entry_log is not null"), LOG, "entry_log"))
         .union(about(sites, TOPOLOGY))
         .union(about(owners, TOPOLOGY))
-        .union(about(moved, EVENT, box=BOX))
+        .union(told.where(f"key is not null or {BOX} is not null"))
     )
 
 
@@ -83,8 +91,12 @@ def update(lake: Lake, batch: DataFrame) -> None:
         _update_custody(lake, keys, counts[LOG])
     if TOPOLOGY in counts:
         _update_milestones(lake, Boxes(None))
-    elif BOOKING in counts or EVENT in counts:
-        boxes = keys.where(F.col("kind").isin(BOOKING, EVENT)).select(BOX).distinct().toArrow()
+        replace_rows(lake, SCHEDULES, schedules(lake.read("events"), lake.read("sites")))
+        return
+    if CALL in counts:
+        _update_schedules(lake, keys, counts[CALL])
+    if BOOKING in counts or MOVE in counts:
+        boxes = keys.where(F.col("kind").isin(BOOKING, MOVE)).select(BOX).distinct().toArrow()
         _update_milestones(lake, Boxes.of(boxes[BOX].to_pylist()))
 
 
@@ -96,6 +108,18 @@ def _update_milestones(lake: Lake, boxes: Boxes) -> None:
     made = computed(milestones(boxes.gather(lake.read("events")), booked, lake.read("sites")))
     replace_rows(lake, MILESTONES, made, within=boxes.rows_of, bounds=boxes.bounds)
     replace_rows(lake, SHIPMENTS, shipments(made, booked), within=boxes.rows_of, bounds=boxes.bounds)
+
+
+def _update_schedules(lake: Lake, keys: DataFrame, count: int) -> None:
+    touched, bounds = _touched(keys, CALL, _SHIP, count)
+    told = lake.read("events").join(touched, _SHIP, "left_semi")
+    replace_rows(
+        lake,
+        SCHEDULES,
+        schedules(told, lake.read("sites")),
+        within=lambda rows: rows.join(touched, _SHIP, "left_semi"),
+        bounds=bounds,
+    )
 
 
 def _update_bookings(lake: Lake, keys: DataFrame, count: int) -> None:

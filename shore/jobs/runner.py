@@ -158,7 +158,7 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "histories",
-            ("bookings", "custody", "milestones", "shipments"),
+            ("bookings", "custody", "milestones", "shipments", "schedules"),
             "30 seconds",
             histories.query,
             inputs=histories.INPUTS,

@@ -25,6 +25,7 @@ from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.itineraries import CALL, LEG, events_of, instant, itineraries, named, ship_events
 from shore.tables.model import Table
+from shore.tables.operations import HAPPENED
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 from shore.tables.voyages import VOYAGES
@@ -66,7 +67,7 @@ def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: D
     def kind(name: str) -> Column:
         return F.lit(name).alias("kind")
 
-    found = events.where("event_id is not null").select(kind(EVENT), "event_id")
+    found = events.where(f"event_id is not null and {HAPPENED}").select(kind(EVENT), "event_id")
     located = positions.where(f"device_date_time is not null and {_SHIP} is not null")
     for other in (
         located.select(kind(POSITION), *USED),
@@ -110,7 +111,7 @@ def update_everything(lake: Lake) -> None:
 def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
     """Recompute the movements of these events. Return the times of ship events among them, by IMO number."""
     touched = F.broadcast(event_ids)
-    copies = computed(lake.read("events").join(touched, "event_id", "left_semi"))
+    copies = computed(lake.read("events").where(HAPPENED).join(touched, "event_id", "left_semi"))
     sailed = F.col("transport_event_type_code").isNotNull()
     told = copies.groupBy(_SHIP, sailed.alias("sailed")).agg(*_ends("event_date_time")).collect()
     if not told:

@@ -21,6 +21,7 @@ from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import OWNERS, SITES
+from shore.tables.schedules import SCHEDULES
 from shore.tables.shipments import SHIPMENTS
 from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.voyages import VOYAGES
@@ -52,6 +53,7 @@ TABLES: dict[str, Table] = {
         CONTAINERS_NOW,
         PORT_CALLS,
         VOYAGES,
+        SCHEDULES,
         SHIPS_NOW,
         DOCK_MOVEMENTS,
         QUALITY,
@@ -72,7 +74,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "booking_changes",
         "custody_entries",
     ),
-    "histories": ("bookings", "custody", "milestones", "shipments"),
+    "histories": ("bookings", "custody", "milestones", "shipments", "schedules"),
     "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
     "conditions": ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
     "alerts": ("alerts_ashore",),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+from shore.tables.operations import HAPPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,13 +49,13 @@ DOCK_MOVEMENTS = Table(
     cluster_by=("un_location_code", "event_date_time"),
 )
 
-MOVEMENTS = """
+MOVEMENTS = f"""
 with told as (
     select *,
         row_number() over copies as copy,
         count(*) over (partition by event_id) as copies
-    from {events}
-    where problem is null
+    from {{events}}
+    where problem is null and {HAPPENED}
     window copies as (partition by event_id order by event_created_date_time nulls last, log, log_offset)
 )
 select
@@ -74,11 +75,11 @@ select
     e.log,
     e.log_offset
 from told e
-left join {sites} p on e.log = 'events.' || p.site
-left join {sites} v on v.vessel_imo_number = e.vessel_imo_number and v.kind = 'ship'
-left join {owners} o on o.owner_code = substr(e.equipment_reference, 1, 4)
+left join {{sites}} p on e.log = 'events.' || p.site
+left join {{sites}} v on v.vessel_imo_number = e.vessel_imo_number and v.kind = 'ship'
+left join {{owners}} o on o.owner_code = substr(e.equipment_reference, 1, 4)
 where e.copy = 1
-"""
+"""  # noqa: S608  # constants of this package
 
 
 def dock_movements(events: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:

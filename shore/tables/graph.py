@@ -27,6 +27,7 @@ from shore.tables.model import Table
 from shore.tables.outlook import OUTLOOK, outlook
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY, quality
+from shore.tables.schedules import SCHEDULES, schedules
 from shore.tables.shipments import SHIPMENTS, shipments
 from shore.tables.ships_now import SHIPS_NOW, ships_now
 from shore.tables.voyages import VOYAGES
@@ -88,6 +89,7 @@ DERIVED: tuple[Derived, ...] = (
     ),
     Derived(MILESTONES, ("events", "bookings", "sites"), lambda i, _: milestones(**i)),
     Derived(SHIPMENTS, ("milestones", "bookings"), lambda i, _: shipments(**i)),
+    Derived(SCHEDULES, ("events", "sites"), lambda i, _: schedules(**i)),
     Derived(
         DOCK_MOVEMENTS,
         ("events", "sites", "owners"),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
+from shore.tables.operations import HAPPENED
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ copies as (
         partition by equipment_reference, event_id order by event_created_date_time nulls last, log, log_offset
     ) as copy
     from {{events}}
-    where problem is null and equipment_event_type_code is not null and equipment_reference is not null
+    where problem is null and {HAPPENED}
+        and equipment_event_type_code is not null and equipment_reference is not null
 ),
 moves as (
     select

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 
@@ -129,7 +129,17 @@ EVENTS = _table(
         Column("voyage_reference", _TEXT, "Voyage", path="payload.voyageReference"),
         Column("booking_reference", _TEXT, "Booking", path="payload.bookingReference"),
     ),
+    added=(
+        Column(
+            "event_classifier_code",
+            _TEXT,
+            "ACT: it happened; PLN: planned, EST: estimated, of ships only; null: ACT",
+            path="payload.eventClassifierCode",
+        ),
+    ),
 )
+HAPPENED: Final = "coalesce(event_classifier_code, 'ACT') = 'ACT'"
+"""SQL condition over ``events``: the event happened. Rows of earlier releases have no classifier."""
 POSITIONS = _table(
     "positions",
     "Positions of the ships",

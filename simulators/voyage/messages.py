@@ -17,7 +17,14 @@ import msgspec
 
 from fairlead.records import encode
 from fairlead.records.booking import Booking
-from fairlead.records.event import EquipmentEventType, Event, EventMetadata, EventPayload, TransportEventType
+from fairlead.records.event import (
+    EquipmentEventType,
+    Event,
+    EventClassifier,
+    EventMetadata,
+    EventPayload,
+    TransportEventType,
+)
 from fairlead.records.reading import Device, GeoLocation, Measurements, Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.plan import OtherMove, PlannedBox, PlannedMove
@@ -66,14 +73,18 @@ def transport_event(
     unlocode: str,
     imo: str,
     voyage: str | None = None,
+    *,
+    classifier: EventClassifier = "ACT",
+    created: dt.datetime | None = None,
 ) -> bytes:
-    """Return an ARRI or DEPA, published by ``site``."""
+    """Return an ARRI or DEPA, published by ``site``. One that is planned or estimated says when it was ``created``."""
     return encode(
         Event(
             metadata=EventMetadata(
-                event_id=identity, event_created_date_time=time, event_type="TRANSPORT", publisher=site
+                event_id=identity, event_created_date_time=created or time, event_type="TRANSPORT", publisher=site
             ),
             payload=EventPayload(
+                event_classifier_code=classifier,
                 event_date_time=time,
                 transport_event_type_code=code,
                 un_location_code=unlocode,

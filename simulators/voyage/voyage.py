@@ -23,7 +23,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from fairlead.records.event import TransportEventType
+from fairlead.records.event import EventClassifier, TransportEventType
 from simulators.fleet import routes
 from simulators.fleet.plan import (
     BOOKED_BEFORE,
@@ -41,7 +41,7 @@ from simulators.fleet.plan import (
 from simulators.fleet.planner import make_plan
 from simulators.fleet.routes import Point
 from simulators.fleet.scenario import PowerLossFault, Scenario
-from simulators.fleet.timetable import UNDER_WAY
+from simulators.fleet.timetable import UNDER_WAY, CallTimes
 from simulators.physics import climate
 from simulators.physics.climate import link_weather, storms_of
 from simulators.physics.sensors import DROP_STAGES, STAGES, FallStage, Sensors, Surroundings, drifted, surroundings
@@ -227,6 +227,12 @@ class Unfolding:
         if not call.last:
             self._wait_at(call.departs, self._ready_to_sail(work))
             self._at(call.departs, _MOVE, partial(self._transport, work, "DEPA"))
+            following = self.plan.timetables[work.ship].calls[call.number + 1]
+            planned = following.comes, following.comes + following.stay
+            self._at(call.departs, _MOVE, partial(self._expect, work.ship, following, call.port, "PLN", planned))
+        if call.arrives > call.comes:  # the port is closed: its terminal says when the ship may come
+            estimated = call.arrives, call.departs
+            self._at(call.comes, _MOVE, partial(self._expect, work.ship, call, call.port, "EST", estimated))
 
     def _wait_at(self, time: dt.datetime, barrier: BarrierMaker) -> None:
         """Schedule a barrier before everything else at ``time``; ``barrier`` makes it from the logs' ends then."""
@@ -424,6 +430,34 @@ class Unfolding:
                 key=identity,
                 log=f"events.{site}",
                 detail=code,
+            )
+
+    def _expect(
+        self,
+        ship: str,
+        call: CallTimes,
+        site: str,
+        classifier: EventClassifier,
+        expected: tuple[dt.datetime, dt.datetime],
+        time: dt.datetime,
+    ) -> Iterator[Step]:
+        """Publish at a port when a ship is expected to arrive at a call and to depart from it."""
+        codes: tuple[TransportEventType, ...] = ("ARRI", "DEPA")
+        for code, when in zip(codes[: 1 if call.last else 2], expected, strict=False):
+            identity = messages.event_id(self.name, f"{ship}/{call.number}/{code}/{site}/{classifier}")
+            payload = messages.transport_event(
+                identity, site, code, when, call.unlocode, self.plan.timetables[ship].imo, f"{call.number + 1:03d}",
+                classifier=classifier, created=time,
+            )  # fmt: skip
+            yield self._message(
+                time,
+                site,
+                EVENTS_TOPIC,
+                payload,
+                MessageKind.SCHEDULE,
+                key=identity,
+                log=f"events.{site}",
+                detail=classifier,
             )
 
     def _seen_of_others(self, move: OtherMove, time: dt.datetime) -> Iterator[Step]:

@@ -242,6 +242,8 @@ def _events() -> list[Row]:
         _call("DEPA", "tokyo", "JPTYO", OTHER_SHIP, dt.datetime(2026, 2, 15, tzinfo=dt.UTC)),
         _call("ARRI", "sydney", "AUSYD", OTHER_SHIP, at(1, 3)),
         _move("GTIN", "tokyo", "JPTYO", ON_DOCK, at(4)),
+        _call("ARRI", "singapore", "JPTYO", SHIP, at(9))
+        | {"event_classifier_code": "PLN", "event_created_date_time": SAILED, "voyage_reference": "002"},
     ]
     for box, _ in _ABOARD:
         found.append(_move("GTIN", "singapore", "SGSIN", box, at(1, 8)))

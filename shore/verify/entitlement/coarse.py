@@ -16,6 +16,7 @@ import duckdb
 
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
+from shore.tables.operations import HAPPENED
 from shore.tables.valid_bookings import covers
 
 NEEDED: Final = """
@@ -122,7 +123,7 @@ _MILESTONES: Final = f"""
 insert into derived
 with told as (
     select * from events
-    where problem is null and event_date_time is not null
+    where problem is null and event_date_time is not null and {HAPPENED}
     qualify row_number() over (partition by event_id order by event_created_date_time, log, log_offset) = 1
 ),
 aboard as (

@@ -21,7 +21,21 @@ from tests.support.ledgers import LOG, came_back, claimed, entry, refused
 from tests.support.oracle import bookings as bookings_duckdb
 from tests.support.oracle import custody as custody_duckdb
 from tests.support.oracle import milestones as milestones_duckdb
-from tests.unit.shore.fleet import BOX, MARLIN, OTHER, STAR, at, change, event, ledger, merged, topology
+from tests.support.oracle import schedules as schedules_duckdb
+from tests.unit.shore.fleet import (
+    BOX,
+    MARLIN,
+    OTHER,
+    STAR,
+    at,
+    change,
+    docked,
+    event,
+    ledger,
+    merged,
+    scheduled,
+    topology,
+)
 from topologies.model import InsertPoint, Site, SiteKind, Stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
@@ -31,6 +45,7 @@ ORACLES = {
     "custody": custody_duckdb.everything,
     "milestones": milestones_duckdb.everything,
     "shipments": milestones_duckdb.shipments,
+    "schedules": schedules_duckdb.everything,
 }
 TABLES = tuple(ORACLES)
 
@@ -169,11 +184,16 @@ def journeys() -> list[tuple[str, dict[str, Any]]]:
         for index, (code, ship) in enumerate(
             (("GTIN", None), ("LOAD", STAR), ("DISC", STAR), ("LOAD", MARLIN), ("DISC", None), ("GTOT", None))
         ):
-            about = {"vessel_imo_number": ship, "booking_reference": None if index == 4 else "B1"}
+            about: dict[str, Any] = {"vessel_imo_number": ship, "booking_reference": None if index == 4 else "B1"}
             offset = 10 * number + index
             told.append(("events", event(offset, index + number, code, box, **about)))
             if index in (1, 3):
                 told.append(("events", event(offset, index + number, code, box, **about) | {"log": "events.star"}))
+    for number, ship in enumerate((STAR, MARLIN, "9000001")):
+        for index, (written, expected, code) in enumerate(((0, 50, "ARRI"), (2, 70, "ARRI"), (1, 60, "DEPA"))):
+            call: dict[str, Any] = {"vessel_imo_number": ship, "event_id": f"S{number}{index}"}
+            told.append(("events", scheduled(40 + 10 * number + index, written, expected, code, **call)))
+        told.append(("events", docked(48 + 10 * number, 66, "ARRI", "singapore", ship)))
     return told
 
 
@@ -229,6 +249,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     assert [fleet.version(table) for table in TABLES] == before
     check(fleet, by_function=True)
     assert fleet.stored("bookings").num_rows == 24
+    assert fleet.rows("schedules", "contradictory", "eta_changed") == [(True, True), (True, False)] * 3
     assert {"TRANSHIPMENT", "CHANGE_OF_VESSEL", "GTOT"} <= {*fleet.rows("milestones", "milestone")}
     assert len(set(fleet.rows("custody", "log"))) == 4  # the topology has no stream for the fifth
     terms = [row for row in fleet.rows("custody") if row["log"] == LOG]

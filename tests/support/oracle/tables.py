@@ -8,13 +8,14 @@ from typing import Final
 import pyarrow as pa
 
 from shore.paths import TablePaths
-from tests.support.oracle import bookings, conditions, custody, dock_movements, milestones, now, ships
+from tests.support.oracle import bookings, conditions, custody, dock_movements, milestones, now, schedules, ships
 
 ORACLES: Final[Mapping[str, Callable[[TablePaths], pa.Table]]] = {
     "bookings": bookings.everything,
     "custody": custody.everything,
     "milestones": milestones.everything,
     "shipments": milestones.shipments,
+    "schedules": schedules.everything,
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError
-from fairlead.records.event import Event, EventMetadata, EventPayload, TransportEventType
+from fairlead.records.event import Event, EventClassifier, EventMetadata, EventPayload, TransportEventType
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import AT_ANCHOR, MOORED, PORT_NMI, Position
 from replication.berths import FRESH_MS, LEAVE_NMI, Berths, ShipFix, fix_of, needs_berths, port_places, position_logs
@@ -30,11 +30,18 @@ PLACES = port_places(BIG_BLUE)
 UNDER_WAY = 0
 
 
-def event(what: TransportEventType | None, ship: str = "duck-star", port: str = "tokyo", at_ms: int = T0) -> Event:
+def event(
+    what: TransportEventType | None,
+    ship: str = "duck-star",
+    port: str = "tokyo",
+    at_ms: int = T0,
+    classifier: EventClassifier = "ACT",
+) -> Event:
     when = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
     return Event(
         metadata=EventMetadata(event_id="e", event_created_date_time=when, event_type="TRANSPORT", publisher="p"),
         payload=EventPayload(
+            event_classifier_code=classifier,
             event_date_time=when,
             transport_event_type_code=what,
             vessel_imo_number=SHIPS.get(ship, ship),
@@ -147,6 +154,19 @@ def test_a_ship_is_at_one_port_at_most_and_where_it_last_arrived(
                 at[ship] = None
         for ship in SHIPS:
             assert open_ports(berths, ship) == [port for port in (at.get(ship),) if port]
+
+
+@pytest.mark.parametrize("classifier", ["PLN", "EST"])
+def test_a_schedule_opens_and_closes_nothing(classifier: EventClassifier) -> None:
+    assert open_ports(state([event("ARRI", classifier=classifier)])) == []
+    berthed = [
+        event("ARRI"),
+        event("DEPA", classifier=classifier),
+        event("ARRI", port="singapore", classifier=classifier),
+    ]
+    berths = state(berthed)
+    assert open_ports(berths) == ["tokyo"]
+    assert berths.needed_from == 0
 
 
 # ---- positions

@@ -21,7 +21,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import create, refresh
 from tests.support.ledgers import entry
-from tests.support.oracle import bookings, dock_movements, milestones, now, ships
+from tests.support.oracle import bookings, dock_movements, milestones, now, schedules, ships
 from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -47,6 +47,7 @@ DERIVED = {
     "bookings": bookings.everything,
     "milestones": milestones.everything,
     "shipments": milestones.shipments,
+    "schedules": schedules.everything,
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,
@@ -172,6 +173,14 @@ def docked(offset: int, hours: float, code: str, site: str = "tokyo", ship: str 
     event_id = f"{code}-{hours}-{ship}"
     found = event(offset, hours, code, None, site, event_id=event_id, vessel_imo_number=ship, voyage_reference="V1")
     return found | more
+
+
+def scheduled(
+    offset: int, written: float, expected: float, code: str = "ARRI", site: str = "singapore", **more: Any
+) -> dict[str, Any]:
+    """Return an estimate of a ship's ARRI or DEPA at hour ``expected``, written down at hour ``written``."""
+    found = docked(offset, expected, code, site, event_id=f"EST-{code}-{site}-{written}")
+    return found | {"event_classifier_code": "EST", "event_created_date_time": at(written)} | more
 
 
 def position(

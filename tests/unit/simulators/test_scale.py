@@ -68,7 +68,7 @@ def test_records_are_counted_as_they_are_published() -> None:
     moves = sum(step.moves_log is not None for step in published(small().steps()))
     assert sized(20).factor == 1
     assert sized(20).records == {
-        **{kind: counted[kind] for kind in ("booking", "environment", "event", "position", "reading")},
+        **{kind: counted[kind] for kind in ("booking", "environment", "event", "position", "reading", "schedule")},
         "custody entry": moves,
         "marker": moves,
     }

@@ -267,6 +267,17 @@ def test_events_of_other_ships_and_of_boxes_change_nothing() -> None:
     assert ship.records == []
 
 
+@pytest.mark.parametrize("classifier", ["PLN", "EST"])
+def test_a_schedule_calls_no_roll(classifier: Any) -> None:
+    planned = transport("DEPA", 0)
+    payload = msgspec.structs.replace(planned.payload, event_classifier_code=classifier)
+    ship = Ship()
+    ship.sail(-3 * HOUR, -HOUR)
+    ship.publish(msgspec.structs.replace(planned, payload=payload))
+    ship.sail(0, 12 * HOUR)
+    assert ship.records == []
+
+
 def test_an_arrival_before_the_call_is_recorded_without_alerts() -> None:
     ship = Ship()
     ship.depart()

@@ -179,6 +179,49 @@ def test_an_event_of_another_lines_box_is_checked() -> None:
     assert reason(PORT.classify("fairlead/v1/events", nowhere, NOW_MS)) is RejectReason.UNKNOWN_SHIP
 
 
+# -- schedules
+
+
+def schedule(code: str = "ARRI", days: float = 9, **changes: Any) -> bytes:
+    """Return an estimate that is written down now of a call in some days."""
+    body: dict[str, Any] = {"vesselIMONumber": IMO, "UNLocationCode": "SGSIN", "voyageReference": "V7"}
+    body["eventDateTime"] = (NOW + dt.timedelta(days=days)).isoformat()
+    body |= {"eventClassifierCode": "EST"} | changes
+    return event(code, **body)
+
+
+@pytest.mark.parametrize("classifier", ["PLN", "EST"])
+@pytest.mark.parametrize("days", [-30, 0, 9, 200])
+def test_a_schedule_is_stored_under_the_time_at_which_it_was_written(classifier: str, days: float) -> None:
+    for bridge in (PORT, SHIP):
+        found = bridge.classify("fairlead/v1/events", schedule(days=days, eventClassifierCode=classifier), NOW_MS)
+        assert isinstance(found, EventMessage)
+        assert (found.log, found.to_site, found.device_ms, found.event.happened) == (None, None, NOW_MS, False)
+
+
+@pytest.mark.parametrize("code", ["GTIN", "LOAD", "DISC", "GTOT"])
+@pytest.mark.parametrize("classifier", ["PLN", "EST"])
+def test_a_planned_event_of_a_box_moves_no_custody(code: str, classifier: str) -> None:
+    planned = event(code, eventClassifierCode=classifier, vesselIMONumber=IMO, UNLocationCode="SGSIN")
+    assert reason(PORT.classify("fairlead/v1/events", planned, NOW_MS)) is RejectReason.INVALID_FIELDS
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"voyageReference": ""}, RejectReason.INVALID_FIELDS),
+        ({"voyageReference": None}, RejectReason.INVALID_FIELDS),
+        ({"UNLocationCode": None}, RejectReason.INVALID_FIELDS),
+        ({"vesselIMONumber": None}, RejectReason.INVALID_FIELDS),
+        ({"vesselIMONumber": "1111111"}, RejectReason.UNKNOWN_SHIP),
+        ({"eventDateTime": "2026-04-01T00:00:00"}, RejectReason.INVALID_FIELDS),
+        ({"eventClassifierCode": "REQ"}, RejectReason.INVALID_FIELDS),
+    ],
+)
+def test_a_bad_schedule_is_rejected(changes: dict[str, Any], expected: RejectReason) -> None:
+    assert reason(PORT.classify("fairlead/v1/events", schedule(**changes), NOW_MS)) is expected
+
+
 def booking(**changes: str) -> bytes:
     whole = {
         "bookingReference": "B1",

@@ -65,7 +65,8 @@ def test_the_truth_counts_the_published_messages(seed: int) -> None:
     assert {port: {key for key in at if at[key] == port} for port in at.values()} == truth.events
     assert truth.bad.total() == sum(message.kind is MessageKind.BAD for message in messages)
     assert truth.fixed.total() == sum(
-        message.kind in (MessageKind.EVENT, MessageKind.BOOKING, MessageKind.POSITION, MessageKind.ENVIRONMENT)
+        message.kind
+        in (MessageKind.EVENT, MessageKind.SCHEDULE, MessageKind.BOOKING, MessageKind.POSITION, MessageKind.ENVIRONMENT)
         for message in messages
     )
     assert len(truth.losses) == sum(box.falls is not None for box in planned.plan.boxes)

@@ -173,7 +173,8 @@ def test_bookings_share_the_transport_document_of_their_shipment() -> None:
         of = (state.customer, state.consignee, state.port_of_loading, state.port_of_discharge)
         facts.setdefault(state.transport_document_reference, set()).add(of)
         boxes.setdefault(state.equipment_reference, set()).add(state.transport_document_reference)
-    assert all(len(found) == 1 for found in (*facts.values(), *boxes.values()))
+    assert all(len(found) == 1 for found in facts.values())
+    assert all(len(found) == 1 for found in boxes.values())
     assert 1 < len(facts) < len(boxes)
 
 
@@ -361,6 +362,29 @@ def test_a_port_sees_the_boxes_of_other_lines_and_hears_none() -> None:
     assert ships == {"9811012": ["ARRI", "DEPA"], "9811024": ["ARRI", "DEPA"]}
     plain = Voyage(parse(worlds.TRANSHIPMENT, "plain.yaml"), big_blue(), seed=1)
     assert [box.number for box in plain.plan.boxes] == [box.number for box in seen.plan.boxes]
+
+
+def test_each_leg_has_a_schedule_and_a_closed_port_another() -> None:
+    closure = "closures:\n  - { port: singapore, starts: 5d, lasts: 10d }\n"
+    world = worlds.TRANSHIPMENT.replace("11d", "20d") + closure
+    closed = Voyage(parse(world, "closed.yaml"), big_blue(), seed=1)
+    tables = closed.plan.timetables
+    star, marlin = tables["duck-star"], tables["blue-marlin"]
+    told: dict[str | None, list[tuple[object, ...]]] = defaultdict(list)
+    for message in published(closed.steps()):
+        if message.kind is MessageKind.SCHEDULE:
+            said = event.decode(message.payload).payload
+            what = said.event_classifier_code, said.transport_event_type_code, said.voyage_reference
+            told[said.vessel_imo_number].append((message.site, message.sim_time, *what, said.event_date_time))
+    planned, arrives = star.calls[1].comes, star.calls[1].arrives
+    assert planned < arrives == closed.starts + dt.timedelta(days=15)
+    assert told == {  # both ships stay at their last port: no departure is planned
+        star.imo: [
+            ("tokyo", star.calls[0].departs, "PLN", "ARRI", "002", planned),
+            ("singapore", planned, "EST", "ARRI", "002", arrives),
+        ],
+        marlin.imo: [("singapore", marlin.calls[0].departs, "PLN", "ARRI", "002", marlin.calls[1].comes)],
+    }
 
 
 def test_link_outages_become_switches() -> None:
