@@ -203,6 +203,7 @@ def milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard(world: Wo
     begin(world)
     for code, at in (("ARRI", 0), ("LOAD", 1), ("DEPA", 2), ("ARRI", 3), ("DISC", 4), ("DEPA", 5)):
         world.moved(f"e{at}", code, at, copies=2)
+    world.event("planned", 3.5, transport_event_type_code="DEPA", event_classifier_code="PLN")  # did not happen
     values = [value_of(record) for record in (yield from delivered(world, SHOP))]
     codes = [value.get("equipmentEventTypeCode") or value["transportEventTypeCode"] for value in values]
     assert codes == ["LOAD", "DEPA", "ARRI", "DISC"]
@@ -278,6 +279,7 @@ def ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else(world: World) -> P
     }
     world.event("d", 4, **gate, **port)
     world.event("e", 5, transport_event_type_code="ARRI", **port | {"vessel_imo_number": None})
+    world.event("f", 6, transport_event_type_code="ARRI", event_classifier_code="EST", **port)  # did not happen
     first, second, third, nameless = yield from delivered(world, PORT)
     assert (nameless.key, value_of(nameless)["eventID"]) == (b"", f"e.{world.number}")
     assert first.key == world.ship.encode()
