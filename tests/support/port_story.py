@@ -204,7 +204,9 @@ def _bookings() -> list[Row]:
     names = ("equipment_reference", "booking_reference", "customer", "commodity", "setpoint_temperature",
              "port_of_loading", "port_of_discharge")  # fmt: skip
     common = {"status": "CONFIRMED", "record_date_time": at(1), "valid_from": at(1), "log": "bookings.los-angeles"}
-    return [dict(zip(names, fact, strict=True)) | common | {"log_offset": i} for i, fact in enumerate(facts)]
+    found = [dict(zip(names, fact, strict=True)) | common | {"log_offset": i} for i, fact in enumerate(facts)]
+    found[2] |= {"cold_treatment_temperature": 1.1, "cold_treatment_days": 14.0}
+    return found
 
 
 _ABOARD: Final = ((WARM, "containers"), (FROZEN, "containers"), (WRONG, "yellow"))
