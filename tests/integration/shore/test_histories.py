@@ -242,8 +242,8 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     told = story()
     choose.shuffle(told)
     fleet = FleetLake(spark, histories, tmp_path, empty)
-    for first in range(0, len(told), 30):
-        fleet.add(**merged(told[first : first + 30]))
+    for first in range(0, len(told), 60):
+        fleet.add(**merged(told[first : first + 60]))
     before = [fleet.version(table) for table in TABLES]
     fleet.update(merged(told[-30:]))  # the driver was killed before Spark's commit
     assert [fleet.version(table) for table in TABLES] == before
