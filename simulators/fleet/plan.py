@@ -199,12 +199,12 @@ class VoyagePlan:
 class PowerChange(NamedTuple):
     """The state of box number ``box`` from ``time`` on; ``setpoint`` is None for the unit's own set point.
 
-    ``plugged``: the unit has power. ``dead_socket``: it has none, but its plug is in.
+    ``dead_socket``: the unit has no power, but its plug is in.
     """
 
     time: dt.datetime
     box: int
-    plugged: bool
+    powered: bool
     cooling_works: bool = True
     door_open: bool = False
     setpoint: float | None = None
@@ -238,7 +238,7 @@ def _changes(box: PlannedBox) -> Iterator[PowerChange]:
         yield PowerChange(
             time,
             box.index,
-            plugged=not _within(time, (*unplugged, *box.blackouts)),
+            powered=not _within(time, (*unplugged, *box.blackouts)),
             cooling_works=not _within(time, box.failures),
             door_open=_within(time, box.doors),
             setpoint=next((value for span, value in box.setpoints if _within(time, [span])), None),

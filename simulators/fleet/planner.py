@@ -42,6 +42,7 @@ from simulators.fleet.scenario import (
     OverboardFault,
     PowerLossFault,
     ReeferFault,
+    ReportedAlarm,
     Scenario,
     SetpointFault,
     ShipLoss,
@@ -120,7 +121,7 @@ def _apply_ashore(fault: Ashore, boxes: Iterable[PlannedBox]) -> None:
                 box.alarms.append((span, _unit_alarm(fault, starts)))
 
 
-def _unit_alarm(fault: UnitAlarmFault | YardUnitAlarmFault, since: dt.datetime) -> UnitAlarm:
+def _unit_alarm(fault: ReportedAlarm, since: dt.datetime) -> UnitAlarm:
     date = since.strftime("%Y-%m-%dT%H:%M:%SZ")
     return UnitAlarm(alarm_number=fault.number, alarm_severity=fault.severity, alarm_date=date)
 

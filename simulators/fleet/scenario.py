@@ -74,18 +74,23 @@ class SilenceFault(BoxFault):
     keeps: bool = True
 
 
-class UnitAlarmFault(BoxFault):
-    """The reefer unit reports an alarm of its own for ``lasts``; without it, to the end of the journey.
+class ReportedAlarm(Model):
+    """An alarm that a reefer unit reports itself.
 
     Args:
         number: The manufacturer's number of the alarm.
         severity: As in DCSA RMO. ``LOG`` is an entry of the unit's log, about which nobody is alerted.
     """
 
-    kind: Literal["unit-alarm"]
     number: int = Field(default=59, ge=0)
     severity: AlarmSeverity = "ALARM"
     lasts: PositiveDuration | None = None
+
+
+class UnitAlarmFault(BoxFault, ReportedAlarm):
+    """The reefer unit reports an alarm of its own for ``lasts``; without it, to the end of the journey."""
+
+    kind: Literal["unit-alarm"]
 
 
 class YardFault(Model):
@@ -119,16 +124,10 @@ class YardDropFault(YardFault):
     kind: Literal["yard-drop"]
 
 
-class YardUnitAlarmFault(YardFault):
-    """The reefer unit reports an alarm of its own for ``lasts``; without it, until the box leaves the port.
-
-    Args: as of ``UnitAlarmFault``.
-    """
+class YardUnitAlarmFault(YardFault, ReportedAlarm):
+    """The reefer unit reports an alarm of its own for ``lasts``; without it, until the box leaves the port."""
 
     kind: Literal["yard-unit-alarm"]
-    number: int = Field(default=59, ge=0)
-    severity: AlarmSeverity = "ALARM"
-    lasts: PositiveDuration | None = None
 
 
 AtSea = OverboardFault | PowerLossFault | ReeferFault | DoorOpenFault | SetpointFault | SilenceFault | UnitAlarmFault

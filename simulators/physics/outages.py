@@ -102,7 +102,7 @@ def play(boxes: int, seed: int, kind: Trouble, *, days: float = 8) -> Outages:
             PowerChange(
                 _START + dt.timedelta(hours=float(trouble[box])),
                 box,
-                plugged=kind != "UNPLUGGED",
+                powered=kind != "UNPLUGGED",
                 cooling_works=kind != "FAILING",
                 setpoint=wrong if kind == "WRONG_SETPOINT" else None,
             )
@@ -135,8 +135,8 @@ def play(boxes: int, seed: int, kind: Trouble, *, days: float = 8) -> Outages:
             "ambient_temperature": seen.ambient,
             "cargo_probe1_temperature": seen.cargo,
             "setpoint_temperature": fleet.setpoint.copy(),
-            "is_connected_to_power_source": fleet.plugged.copy(),
-            "is_powered": fleet.plugged.copy(),
+            "is_connected_to_power_source": fleet.powered.copy(),
+            "is_powered": fleet.powered.copy(),
             "is_defrosting": fleet.defrosting.copy(),
         }
         for name, values in shown.items():

@@ -121,7 +121,7 @@ class ReeferFleet:
         self.cargo: Floats = self.setpoint.copy()
         self.supply: Floats = self.setpoint.copy()
         self.humidity: Floats = self._moisture.copy()
-        self.plugged: Flags = np.ones(n, dtype=np.bool_)  # has power
+        self.powered: Flags = np.ones(n, dtype=np.bool_)
         self.dead_socket: Flags = np.zeros(n, dtype=np.bool_)  # the plug is in, and there is no power
         self.works: Flags = np.ones(n, dtype=np.bool_)
         self.door: Flags = np.zeros(n, dtype=np.bool_)
@@ -158,7 +158,7 @@ class ReeferFleet:
         before = self._next_change
         while self._next_change < len(self._changes) and self._changes[self._next_change].time <= self.time:
             change = self._changes[self._next_change]
-            self.plugged[change.box] = change.plugged
+            self.powered[change.box] = change.powered
             self.dead_socket[change.box] = change.dead_socket
             self.works[change.box] = change.cooling_works
             self.door[change.box] = change.door_open
@@ -177,13 +177,13 @@ class ReeferFleet:
         self._heater = np.where(self.works, HEATER, 0.0)
         self._any_door = bool(self.door.any())
         self._swept = _SECONDS / 3600 * np.where(self.door, DOOR_AIR, self._vent) / FREE_AIR
-        self._kept = self._controlled & self.plugged & self.works & ~self.door
+        self._kept = self._controlled & self.powered & self.works & ~self.door
 
     def _step(self, warm: Floats) -> None:
         self._defrost_cycle()
         defrosting = self._defrost_left > 0
-        fans = self.plugged & ~defrosting
-        heating = defrosting & self.plugged
+        fans = self.powered & ~defrosting
+        heating = defrosting & self.powered
         fan_heat = np.where(fans, self._fan_heat, 0.0)
         transfer = np.where(fans, self._transfer, STILL_AIR * self._transfer)
         leak, decay = self._leak, np.where(fans, self._decay_fans, self._decay_still)
@@ -210,8 +210,8 @@ class ReeferFleet:
         self.power = machine + np.where(heating, HEATER, 0.0)
 
     def _defrost_cycle(self) -> None:
-        self._defrost_left = np.where(self.plugged, np.maximum(0.0, self._defrost_left - _SECONDS), 0.0)
-        running = self.plugged & (self._defrost_left <= 0)
+        self._defrost_left = np.where(self.powered, np.maximum(0.0, self._defrost_left - _SECONDS), 0.0)
+        running = self.powered & (self._defrost_left <= 0)
         self._until_defrost = np.where(running, self._until_defrost - _SECONDS, self._until_defrost)
         begins = running & (self._until_defrost <= 0)
         if begins.any():

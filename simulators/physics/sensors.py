@@ -210,7 +210,7 @@ class Sensors:
         tilt = np.minimum(30.0, np.abs(noise[2]) * of_box([s.roll for s in around]) / 2)
         # An inspection tests how the unit keeps its set point, and then its heaters. The cargo stays as it is.
         since, until = self._inspected - time.timestamp()
-        inspected = (since <= 0) & (until > 0) & fleet.plugged
+        inspected = (since <= 0) & (until > 0) & fleet.powered
         melted = inspected & (until < 1800)
         off = np.where(melted, _MELTED_K, np.where(inspected, _TESTED_K, 0.0))
         columns = (
@@ -222,8 +222,8 @@ class Sensors:
             sample.o2,
             sample.co2,
             fleet.setpoint,
-            fleet.plugged,
-            (fleet.defrosting & fleet.plugged) | melted,
+            fleet.powered,
+            (fleet.defrosting & fleet.powered) | melted,
             fleet.door,
             ~below & ~gone,
             np.round(latitude, 5),

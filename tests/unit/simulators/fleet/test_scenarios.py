@@ -155,7 +155,7 @@ def test_a_blackout_cuts_the_power_of_boxes_in_the_yard() -> None:
         assert bool(box.outages) >= yard
         for change in power_changes(replace(made, boxes=(box,))):
             dead = change.dead_socket
-            assert not (dead and change.plugged)
+            assert not (dead and change.powered)
             assert dead <= (starts <= change.time < starts + dark.lasts)
     assert sum(bool(box.outages) for box in made.boxes) >= 24
     assert any(change.dead_socket for change in power_changes(made))

@@ -70,7 +70,7 @@ def test_physical_bounds_hold_whatever_the_weather(ambient: float, sun: float, s
         assert ((sample.humidity >= 0) & (sample.humidity <= 100)).all()
         assert (boxes.power >= 0).all()
         assert boxes.power.max() < 15_000
-        assert not boxes.power[~boxes.plugged].any()
+        assert not boxes.power[~boxes.powered].any()
 
 
 def test_chilled_return_air_is_warmer_than_supply_by_a_degree_or_so() -> None:
@@ -115,7 +115,7 @@ def test_power_restored_brings_the_box_back() -> None:
 def test_machinery_that_no_longer_cools_draws_power_and_warms() -> None:
     boxes = fleet([ReeferUnit(commodity("ice-cream"), -25.0)], PowerChange(START + HOUR, 0, True, False))
     run(boxes, 24, 30.0)
-    assert boxes.plugged[0]
+    assert boxes.powered[0]
     assert boxes.power[0] > 0
     assert boxes.air[0] > -18
 

@@ -31,8 +31,8 @@ def run(boxes: ReeferFleet, hours: float, ambient: float = 28.0, sun: float = 0.
 
 
 def test_an_open_door_warms_the_air_and_hardly_the_cargo() -> None:
-    opened = PowerChange(START + 24 * HOUR, 0, plugged=True, door_open=True)
-    boxes = fleet("pharmaceuticals", opened, PowerChange(START + 24.5 * HOUR, 0, plugged=True))
+    opened = PowerChange(START + 24 * HOUR, 0, powered=True, door_open=True)
+    boxes = fleet("pharmaceuticals", opened, PowerChange(START + 24.5 * HOUR, 0, powered=True))
     run(boxes, 24)
     air, cargo = boxes.air[0], boxes.cargo[0]
     run(boxes, 0.5)
@@ -43,8 +43,8 @@ def test_an_open_door_warms_the_air_and_hardly_the_cargo() -> None:
 
 
 def test_another_set_point_is_kept_until_it_is_put_right() -> None:
-    wrong = PowerChange(START + HOUR, 0, plugged=True, setpoint=-15.0)
-    boxes = fleet("ice-cream", wrong, PowerChange(START + 25 * HOUR, 0, plugged=True))
+    wrong = PowerChange(START + HOUR, 0, powered=True, setpoint=-15.0)
+    boxes = fleet("ice-cream", wrong, PowerChange(START + 25 * HOUR, 0, powered=True))
     run(boxes, 24)
     assert boxes.setpoint[0] == -15
     assert boxes.air[0] > -23
@@ -57,7 +57,7 @@ def test_another_set_point_is_kept_until_it_is_put_right() -> None:
 def test_a_controlled_atmosphere_is_kept_while_there_is_power(name: str) -> None:
     kept = commodity(name).atmosphere
     assert kept is not None
-    boxes = fleet(name, PowerChange(START + 72 * HOUR, 0, plugged=False))
+    boxes = fleet(name, PowerChange(START + 72 * HOUR, 0, powered=False))
     run(boxes, 71)
     assert boxes.o2[0] == pytest.approx(kept.o2, abs=0.2)
     assert boxes.co2[0] == pytest.approx(kept.co2, abs=0.2)
@@ -80,7 +80,7 @@ def test_cargo_that_does_not_breathe_has_ordinary_air() -> None:
 
 
 def test_an_open_door_lets_the_atmosphere_out() -> None:
-    boxes = fleet("apples-ca", PowerChange(START + HOUR, 0, plugged=True, door_open=True))
+    boxes = fleet("apples-ca", PowerChange(START + HOUR, 0, powered=True, door_open=True))
     run(boxes, 2)
     assert boxes.o2[0] > 18
 
@@ -94,7 +94,7 @@ def test_onions_are_kept_dry() -> None:
 @given(st.sampled_from(sorted(COMMODITIES)), st.floats(-20, 45), st.booleans(), st.booleans())
 @settings(max_examples=examples(25), deadline=None)
 def test_gas_shares_stay_physical(name: str, ambient: float, plugged: bool, door: bool) -> None:
-    boxes = fleet(name, PowerChange(START + HOUR, 0, plugged=plugged, door_open=door))
+    boxes = fleet(name, PowerChange(START + HOUR, 0, powered=plugged, door_open=door))
     run(boxes, 200, ambient)
     sample = boxes.sample()
     assert 0 <= sample.o2[0] <= 21.3
@@ -111,7 +111,7 @@ def test_without_power_cargo_warms_as_the_container_handbook_says(name: str, day
     """8.4.3.1.1: dT = (T_out - T) (1 - exp(-k A t / (m c))): all of the heat in the cargo at once. The model's comes
     through the air, and is a little later."""
     goods = commodity(name)
-    boxes = fleet(name, PowerChange(START, 0, plugged=False))
+    boxes = fleet(name, PowerChange(START, 0, powered=False))
     run(boxes, 24 * days, 30)
     expected = (30 - goods.setpoint) * (1 - math.exp(-44 * days * 86_400 / (goods.mass * goods.heat * 1e6)))
     assert boxes.cargo[0] - goods.setpoint == pytest.approx(expected, rel=0.2)
@@ -119,7 +119,7 @@ def test_without_power_cargo_warms_as_the_container_handbook_says(name: str, day
 
 def test_fourteen_hours_without_power_hardly_show_in_chilled_cargo() -> None:
     """Thai Reefer's case: 14 h, set point 2, return air 0.4 K higher when power was back."""
-    outage = PowerChange(START + 24 * HOUR, 0, plugged=False), PowerChange(START + 38 * HOUR, 0, plugged=True)
+    outage = PowerChange(START + 24 * HOUR, 0, powered=False), PowerChange(START + 38 * HOUR, 0, powered=True)
     boxes = fleet("chilled-beef", *outage)
     run(boxes, 24)
     before = boxes.cargo[0]
