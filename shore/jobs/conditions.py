@@ -122,7 +122,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     """Recompute all rows that a batch of rows of ``readings`` may change, and commit what differs."""
     batch = computed(batch)
     if batch.count() >= _MANY:
-        lake = lake.compiled()
+        lake.generate_code()
     hours = computed(touched_hours(batch))
     spans = computed(spans_of(hours, time="window_start", gap=DAY))
     touched = Touched(hours, spans, extents_of(spans))

@@ -34,11 +34,14 @@ def fill_first(context: JobContext, job: Job) -> None:
     """
     if not _is_due(context, job):
         return
+    size = sum(map(context.lake.bytes_of, job.inputs))
+    if not 0 < size <= MOST_BYTES:
+        return
     ends = {name: table_end(context.paths, name) for name in job.inputs}
     versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
-    if _bytes_of_inputs(context, job) >= _MANY_BYTES:
-        lake = lake.compiled()
+    if size >= _MANY_BYTES:
+        lake.generate_code()
     try:
         for each in DERIVED:
             if each.table.name in job.tables:
@@ -57,9 +60,4 @@ def _is_due(context: JobContext, job: Job) -> bool:
         and derived.issuperset(job.tables)
         and not has_begun(context.paths, job.name)
         and all(map(context.lake.is_empty, job.tables))
-        and 0 < _bytes_of_inputs(context, job) <= MOST_BYTES
     )
-
-
-def _bytes_of_inputs(context: JobContext, job: Job) -> int:
-    return sum(map(context.lake.bytes_of, job.inputs))

@@ -3,10 +3,10 @@ bookings and events: ``milestones``, ``shipments`` and ``schedules``.
 
 Changes of bookings recompute the states of those bookings, and ledger entries the custody intervals of their logs, each
 from all rows of the input table. Then the milestones and shipments of the containers that events and changes of
-bookings are about are computed again, from all events and bookings of these containers, and the
-schedules of the ships that events are about from all of their events. A change of the topology
-recomputes all of ``custody``, because sites and owner codes decide which entries count, and what names ships and ports:
-milestones, shipments and schedules. The tables are the only state.
+bookings are about are computed again, from all events and bookings of these containers, and the schedules of the ships
+that events are about from all of their events. A change of the topology recomputes all of ``custody``, because sites
+and owner codes decide which entries count, and what names ships and ports: milestones, shipments and schedules. The
+tables are the only state.
 """
 
 from __future__ import annotations
@@ -87,12 +87,11 @@ def update(lake: Lake, batch: DataFrame) -> None:
         _update_bookings(lake, keys, counts[BOOKING])
     if TOPOLOGY in counts:
         replace_rows(lake, CUSTODY, _custody(lake, lake.read("custody_entries")))
-    elif LOG in counts:
-        _update_custody(lake, keys, counts[LOG])
-    if TOPOLOGY in counts:
         _update_milestones(lake, Boxes(None))
         replace_rows(lake, SCHEDULES, schedules(lake.read("events"), lake.read("sites")))
         return
+    if LOG in counts:
+        _update_custody(lake, keys, counts[LOG])
     if CALL in counts:
         _update_schedules(lake, keys, counts[CALL])
     if BOOKING in counts or MOVE in counts:
