@@ -224,8 +224,6 @@ class Classifier:
         if body.vessel_imo_number is None or body.un_location_code is None or not body.voyage_reference:
             what = "a schedule needs vesselIMONumber, UNLocationCode and voyageReference"
             return Rejected(RejectReason.INVALID_FIELDS, what)
-        if body.event_date_time.tzinfo is None:
-            return Rejected(RejectReason.INVALID_FIELDS, "eventDateTime has no time zone; RFC 3339 in UTC is expected")
         created_ms = _clock(event.metadata.event_created_date_time, received_ms)
         return created_ms if isinstance(created_ms, Rejected) else self._transport(event, created_ms)
 

@@ -19,6 +19,7 @@ from fairlead.kafka.protocol.codecs import Codec, compress
 from fairlead.kafka.protocol.coding import encode_signed, encode_unsigned
 from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, encode_batch
 from fairlead.records import headers as names
+from fairlead.records.reading import LATEST_MS
 
 PRODUCER_ID: Final = 1 << 62
 FOREIGN_PRODUCER_ID: Final = (1 << 62) + (1 << 32)  # on replicas of logs that ordinary clients write
@@ -39,8 +40,7 @@ FILLER_HEADERS: Final = b"".join(  # the record's headers as stored: one header
     )
 )
 _MARKER_HEADERS: Final = ((names.KIND, names.MARKER),)
-_LATEST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
-_DIGITS: Final = 15  # of ``_LATEST_MS``
+_DIGITS: Final = 15  # of ``LATEST_MS``
 
 
 def sequence(offset: int, marker: int) -> int:
@@ -84,7 +84,7 @@ def received_ms(record: NewRecord | Record) -> int:
     """
     for name, value in record.headers:
         if name == names.RECEIVED and value is not None:
-            if value.isdigit() and len(value) <= _DIGITS and int(value) <= _LATEST_MS:
+            if value.isdigit() and len(value) <= _DIGITS and int(value) <= LATEST_MS:
                 return int(value)
             break
     return time_ms(record)
@@ -92,7 +92,7 @@ def received_ms(record: NewRecord | Record) -> int:
 
 def time_ms(record: NewRecord | Record) -> int:
     """Return a record's time within 1970 and 9998, milliseconds; brokers accept any number as a time."""
-    return min(max(0, record.timestamp_ms), _LATEST_MS)
+    return min(max(0, record.timestamp_ms), LATEST_MS)
 
 
 def marker_record(value: bytes, *, timestamp_ms: int, key: bytes | None = None) -> NewRecord:

@@ -24,7 +24,7 @@ import msgspec
 from fairlead.errors import FairleadError
 from fairlead.names import container_check_digit, is_container_number, is_imo_number
 from fairlead.records.alert import SEVERITIES, Severity
-from fairlead.records.reading import Base, milliseconds, moment_of
+from fairlead.records.reading import LATEST_MS, Base, milliseconds, moment_of
 
 VERSION: Final = 1
 MOST_BOXES: Final = 65_535
@@ -36,7 +36,6 @@ _SERIALS: Final = 1_000_000
 _COLDEST, _WARMEST = -300.0, 300.0  # degrees Celsius; other values are no air's
 _HUNDREDTHS: Final = 100
 _PLUGGED, _POWERED, _IN_BAND, _OUT_OF_BAND, _DISTURBED, _DOOR_OPEN, _IMMERSED = (1 << bit for bit in range(7))
-_MOST_MS: Final = 253_370_678_400_000  # 9998-12-31; not every system can show later dates
 
 
 class DigestError(FairleadError, msgspec.DecodeError):
@@ -305,7 +304,7 @@ def _number(owner: str, serial: int) -> str:
 
 
 def _valid(milliseconds: int) -> dt.datetime:
-    if not 0 <= milliseconds <= _MOST_MS:
+    if not 0 <= milliseconds <= LATEST_MS:
         raise ValueError(f"{milliseconds} is no time in milliseconds")
     return moment_of(milliseconds)
 

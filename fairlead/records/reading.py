@@ -21,6 +21,8 @@ Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
 """A point in time. One without a time zone is refused, because it could not be compared with any other."""
 Count = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 """A number that counts up from 0."""
+LATEST_MS: Final = 253_370_678_400_000
+"""9998-12-31 in milliseconds since 1970; not every system can show later dates."""
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
 
@@ -183,6 +185,11 @@ def power_state(plugged: bool | None, powered: bool | None) -> PowerState | None
     if powered is False:
         return "NO_POWER"
     return None if plugged is None and powered is None else "POWERED"
+
+
+def describe_power_loss(plugged: bool | None) -> str:
+    """Return the words for a unit without power."""
+    return "not plugged in" if plugged is False else "plugged in, without power"
 
 
 def unit_alarms(reading: Reading) -> tuple[UnitAlarm, ...] | None:

@@ -22,7 +22,7 @@ import msgspec
 
 from fairlead.detection import Deviation, Good, usual_interval
 from fairlead.records.alert import AlertKind, Severity
-from fairlead.records.reading import power_state
+from fairlead.records.reading import describe_power_loss, power_state
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
@@ -270,7 +270,7 @@ class PowerLost:
         return Deviation("ALARM", 0.0, POWER_DWELL_MS)
 
     def describe(self, reading: AlertReading) -> str:
-        return "not plugged in" if reading.is_connected_to_power_source is False else "plugged in, without power"
+        return describe_power_loss(reading.is_connected_to_power_source)
 
 
 class Humidity:

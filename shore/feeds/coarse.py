@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from shore.feeds.periods import covered
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
-from shore.tables.operations import HAPPENED
+from shore.tables.operations import COPIES, HAPPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,9 +100,7 @@ def hours(readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFram
 
 _MILESTONES: Final = f"""
 with numbered as (
-    select *, row_number() over (
-        partition by event_id order by event_created_date_time nulls last, log, log_offset
-    ) as copy
+    select *, row_number() over (partition by event_id order by {COPIES}) as copy
     from {{events}}
     where problem is null and event_date_time is not null and {HAPPENED}
 ),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
-from shore.tables.operations import HAPPENED
+from shore.tables.operations import COPIES, HAPPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ with told as (
         count(*) over (partition by event_id) as copies
     from {{events}}
     where problem is null and {HAPPENED}
-    window copies as (partition by event_id order by event_created_date_time nulls last, log, log_offset)
+    window copies as (partition by event_id order by {COPIES})
 )
 select
     e.event_id,

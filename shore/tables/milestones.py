@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
-from shore.tables.operations import HAPPENED
+from shore.tables.operations import COPIES, HAPPENED
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 
 if TYPE_CHECKING:
@@ -57,9 +57,7 @@ MILESTONES = Table(
 STATEMENT = f"""
 with periods as ({VALID_BOOKINGS}),
 copies as (
-    select *, row_number() over (
-        partition by equipment_reference, event_id order by event_created_date_time nulls last, log, log_offset
-    ) as copy
+    select *, row_number() over (partition by equipment_reference, event_id order by {COPIES}) as copy
     from {{events}}
     where problem is null and {HAPPENED}
         and equipment_event_type_code is not null and equipment_reference is not null

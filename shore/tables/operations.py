@@ -140,6 +140,8 @@ EVENTS = _table(
 )
 HAPPENED: Final = "coalesce(event_classifier_code, 'ACT') = 'ACT'"
 """SQL condition over ``events``: the event happened. Rows of earlier releases have no classifier."""
+COPIES: Final = "event_created_date_time nulls last, log, log_offset"
+"""SQL order of the copies of one event: several sites may publish it, and the first copy counts."""
 POSITIONS = _table(
     "positions",
     "Positions of the ships",

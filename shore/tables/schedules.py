@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
-from shore.tables.operations import HAPPENED
+from shore.tables.operations import COPIES, HAPPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,9 +56,7 @@ SCHEDULES = Table(
 _CALL: Final = "vessel_imo_number, voyage_reference, un_location_code, movement"
 STATEMENT: Final = f"""
 with copies as (
-    select *, row_number() over (
-        partition by vessel_imo_number, event_id order by event_created_date_time nulls last, log, log_offset
-    ) as copy
+    select *, row_number() over (partition by vessel_imo_number, event_id order by {COPIES}) as copy
     from {{events}}
     where problem is null and transport_event_type_code is not null
         and vessel_imo_number is not null and un_location_code is not null

@@ -26,7 +26,7 @@ from edge.alerts.thresholds import BandThresholds
 from edge.messages import ReadingMessage
 from fairlead.detection import Deviation, Good
 from fairlead.records.alert import SEVERITIES, Alert, Cause, Evidence, Severity
-from fairlead.records.reading import power_state, unit_alarms
+from fairlead.records.reading import describe_power_loss, power_state, unit_alarms
 
 
 class TemperatureRule(DwellRule):
@@ -79,8 +79,7 @@ class PowerLostRule(DwellRule):
         return Deviation("ALARM", 0.0, box.limits.power.dwell)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
-        unplugged = message.reading.is_connected_to_power_source is False
-        return "not plugged in" if unplugged else "plugged in, without power"
+        return describe_power_loss(message.reading.is_connected_to_power_source)
 
 
 # -- set point
