@@ -32,6 +32,7 @@ from shore.source.readings import READINGS_SCHEMA
 from shore.source.stream import StreamReader, find_ends, resolve_edge
 from shore.source.task import Task
 
+_SET_BY_SPARK: Final = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 _SCHEMAS: Final[Mapping[Rows, pa.Schema]] = {"raw": RAW_SCHEMA, "readings": READINGS_SCHEMA}
 
 
@@ -81,6 +82,11 @@ def register(spark: SparkSession, *endpoints: KafkaEndpoint) -> None:
     # A class created here is pickled by value, with its attributes; a module's class would be pickled by name.
     registered = type("RegisteredSource", (FairleadSource,), {"endpoints": {e.site: e for e in endpoints}})
     registered.__module__ = "__main__"
+    # Spark 4.2 (PythonStreamingSourceRunner.init) sets these variables in the registered class's map, a HashMap that
+    # all queries of the session share, each from its own thread. Two threads that add a key at once damage the map,
+    # and then no task can be read any more (OptionalDataException). A key that is there already is only set anew.
+    for name in _SET_BY_SPARK:
+        spark.sparkContext.environment.setdefault(name, "")
     spark.dataSource.register(registered)
 
 

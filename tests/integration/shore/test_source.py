@@ -92,6 +92,21 @@ def test_a_stream_goes_on_where_it_stopped_and_finds_new_logs(
     assert len(list(follower.rows())) == 80
 
 
+def test_starting_a_query_adds_no_variable_to_the_map_that_all_queries_share(
+    source: SparkSession, world: World, tmp_path: Path
+) -> None:
+    """Two threads that add to Spark's HashMap at once damage it, and from then on no task of the session starts."""
+    session = source._jsparkSession  # noqa: SLF001  # only the JVM shows this map
+    manager = session.sessionState().dataSourceManager()
+    variables = manager.lookupDataSource("fairlead").dataSourceCls().envVars()
+    registered = set(variables)
+    world.append(readings_of(world, boxes=1, count=1))
+    follower = Follower(source, world, tmp_path)
+    follower.run()
+    assert len(list(follower.rows())) == 1
+    assert set(variables) == registered
+
+
 def test_admission_bounds_every_batch_and_loses_nothing(source: SparkSession, world: World, tmp_path: Path) -> None:
     world.append(readings_of(world, boxes=4, count=50) | {world.log(world.box(9)): []})
     follower = Follower(source, world, tmp_path, maxRecordsPerTrigger="60")
