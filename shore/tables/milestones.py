@@ -45,6 +45,12 @@ MILESTONES = Table(
         Column("voyage_reference", _TEXT, "Voyage"),
         Column("publisher", _TEXT, "Who says it"),
         Column("event_id", _TEXT, "DCSA eventID; of a derived milestone, that of its LOAD"),
+        Column(
+            "dwell_hours",
+            pa.float64(),
+            "LOAD and GTOT: since the GTIN or DISC in the same port, if nothing was told between; else null",
+            "h",
+        ),
     ),
     key=("equipment_reference", "booking_reference", "event_id", "milestone"),
     grain="One row per container, booking and milestone.",
@@ -80,6 +86,18 @@ moves as (
     left join {{sites}} s on e.log = 'events.' || s.site
     where e.copy = 1 and coalesce(nullif(e.booking_reference, ''), p.booking_reference) is not null
 ),
+stays as (
+    select *, case
+        when movement in ('LOAD', 'GTOT') and lag(movement) over journey in ('GTIN', 'DISC')
+            and lag(un_location_code) over journey = un_location_code
+        then (unix_micros(event_date_time) - unix_micros(lag(event_date_time) over journey)) / 3.6e9
+    end as dwell_hours
+    from moves
+    window journey as (
+        partition by equipment_reference, booking_reference
+        order by event_date_time, event_created_date_time, event_id
+    )
+),
 handled as (
     select *, count(vessel_imo_number) over (
         partition by equipment_reference, booking_reference
@@ -104,9 +122,9 @@ followed as (
     )
 ),
 told as (
-    select m.*, movement as milestone, cast(null as string) as from_vessel_imo_number from moves m
+    select s.*, movement as milestone, cast(null as string) as from_vessel_imo_number from stays s
     union all
-    select m.*, d.milestone, f.from_vessel_imo_number
+    select m.*, cast(null as double), d.milestone, f.from_vessel_imo_number
     from moves m
     join followed f on f.equipment_reference = m.equipment_reference and f.booking_reference = m.booking_reference
         and f.event_id = m.event_id
@@ -128,7 +146,8 @@ select
     w.title as from_vessel,
     t.voyage_reference,
     t.publisher,
-    t.event_id
+    t.event_id,
+    t.dwell_hours
 from told t
 left join {{bookings}} b on b.is_current and b.booking_reference = t.booking_reference
     and b.equipment_reference = t.equipment_reference

@@ -56,6 +56,7 @@ def told(rows: list[Row]) -> list[tuple[str, str | None]]:
     return [(row["milestone"], row["from_vessel_imo_number"]) for row in rows]
 
 
+DERIVED = ("TRANSHIPMENT", "CHANGE_OF_VESSEL")
 DIRECT = [gate(1, "GTIN"), loaded(2), discharged(30), gate(40, "GTOT", "singapore")]
 
 
@@ -122,7 +123,24 @@ def test_loaded_again_after_a_discharge_is_a_transhipment() -> None:
 )
 def test_what_is_derived(events: list[Row], derived: list[tuple[str, str | None]]) -> None:
     found, _ = made(events, [change(1, 0)])
-    assert sorted(each for each in told(found) if each[0] in ("TRANSHIPMENT", "CHANGE_OF_VESSEL")) == derived
+    assert sorted(each for each in told(found) if each[0] in DERIVED) == derived
+
+
+@pytest.mark.parametrize(
+    ("events", "hours"),
+    [
+        (DIRECT, [None, 1.0, None, 10.0]),
+        ([loaded(2), discharged(30), loaded(44.5, STAR, "singapore")], [None, None, 14.5]),
+        ([gate(1, "GTIN"), discharged(5), gate(9, "GTOT", "singapore")], [None, None, 4.0]),
+        ([gate(1, "GTIN"), gate(7, "GTOT")], [None, 6.0]),  # it leaves by the gate that it came in by
+        ([discharged(30), loaded(40)], [None, None]),  # in another port: moves between were never told
+        ([gate(1, "GTIN"), loaded(2), loaded(3, event_id="again")], [None, 1.0, None]),
+    ],
+)
+def test_how_long_a_container_stayed_in_a_port(events: list[Row], hours: list[float | None]) -> None:
+    found, _ = made(events, [change(1, 0)])
+    assert [row["dwell_hours"] for row in found if row["milestone"] not in DERIVED] == hours
+    assert {row["dwell_hours"] for row in found if row["milestone"] in DERIVED} <= {None}
 
 
 def state(events: list[Row], *changes: Row) -> str:
