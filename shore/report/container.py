@@ -181,6 +181,7 @@ _TIMES: Final = {
     "conditions": ("window_start", "window_end"),
     "excursions": ("start_date_time", "end_date_time"),
     "mkt": ("window_start", "window_end"),
+    "cold_treatments": ("since_date_time", "as_of_date_time"),
     "custody": ("from_date_time", "to_date_time"),
     "dock_movements": ("event_date_time", "event_date_time"),
     "alerts": ("event_date_time", "event_date_time"),
@@ -258,6 +259,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
     logs: tuple[Log, ...]
     excursions: tuple[Row, ...]
     mkt: tuple[Row, ...]
+    cold_treatments: tuple[Row, ...]
     custody: tuple[Row, ...]
     movements: tuple[Row, ...]
     alerts: tuple[Row, ...]
@@ -330,6 +332,7 @@ def container_report(
         ),
         excursions=tuple(found.rows("select * from excursions order by start_date_time, quantity")),
         mkt=tuple(_mkt(found)),
+        cold_treatments=tuple(found.rows("select * from cold_treatments order by since_date_time, booking_reference")),
         custody=tuple(found.rows("select * from custody order by log, term, lost")),
         movements=tuple(found.rows("select * from dock_movements order by event_date_time, event_id")),
         alerts=tuple(_alerts(found)),

@@ -107,9 +107,11 @@ def curve(slices: Slices) -> list[Row]:
             unpivot (
                 select device_date_time as time, segment, supply_temperature as "supply air",
                     return_temperature as "return air", ambient_temperature as "outside",
-                    cargo_probe1_temperature as "cargo probe"
+                    cargo_probe1_temperature as "cargo probe", cargo_probe2_temperature as "cargo probe 2",
+                    cargo_probe3_temperature as "cargo probe 3"
                 from measured
-            ) on "supply air", "return air", "outside", "cargo probe" into name series value celsius
+            ) on "supply air", "return air", "outside", "cargo probe", "cargo probe 2", "cargo probe 3"
+                into name series value celsius
         ),
         extremes as (
             select series, segment,

@@ -89,6 +89,8 @@ _COLOURS: Final = {
     "supply air": "#1f6fb4",
     "return air": "#d1730b",
     "cargo probe": "#2e8540",
+    "cargo probe 2": "#7a9a01",
+    "cargo probe 3": "#00857c",
     "outside": "#a9a9a9",
     "set point": "#222222",
 }

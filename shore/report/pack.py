@@ -42,6 +42,7 @@ _PACKED: Final = (
     "conditions",
     "excursions",
     "mkt",
+    "cold_treatments",
     "custody",
     "dock_movements",
     "alerts_now",

@@ -74,7 +74,7 @@ def derive(folder: Path, *names: str) -> None:
     for each in wanted:
         name = each.table.name
         if name in ("outlook", "cold_treatments"):
-            continue  # no report shows them; they stay empty
+            continue  # Spark alone computes them; they stay empty
         made = _alerts_ashore(paths) if name == "alerts_ashore" else ORACLES[name](paths)
         write_deltalake(DeltaTable(paths.table(name)), made, mode="overwrite")
 

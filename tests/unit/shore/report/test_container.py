@@ -12,7 +12,14 @@ from deltalake import DeltaTable, write_deltalake
 from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.report import course
-from shore.report.container import ContainerReport, UnknownContainerError, container_report, normalised, open_container
+from shore.report.container import (
+    ContainerReport,
+    UnknownContainerError,
+    container_page,
+    container_report,
+    normalised,
+    open_container,
+)
 from shore.report.course import Interval
 from shore.tables import TABLES
 from tests.support.port_story import (
@@ -148,6 +155,29 @@ def test_a_long_history_keeps_its_extremes_in_the_drawing(tmp_path: Path) -> Non
         curve = course.curve(found)
     assert len(curve) <= 1002
     assert max(curve, key=lambda row: float(row["celsius"]))["time"] == at(1) + dt.timedelta(minutes=12_345)
+
+
+def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
+    quarter = dt.timedelta(minutes=15)
+    readings = [
+        reading(WARM, i, at(1) + i * quarter, cargo_probe1_temperature=0.5, cargo_probe2_temperature=0.6 + i)
+        for i in range(4)
+    ]
+    treatment = {
+        "equipment_reference": WARM, "booking_reference": "BK1", "limit_temperature": 1.1, "required_days": 14.0,
+        "state": "BROKEN", "since_date_time": at(1), "until_date_time": at(1), "days": 0.0, "breaks": 1,
+        "broken_date_time": at(1, 0, 15), "broken_by": "WARM", "probes": 2, "warmest_temperature": 0.6,
+        "as_of_date_time": at(1, 0, 45),
+    }  # fmt: skip
+    fill(tmp_path, {"readings": readings, "cold_treatments": [treatment]})
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
+        told = container_report(found, WARM)
+        page = container_page(found, told)
+        assert {row["series"] for row in course.curve(found)} == {"cargo probe", "cargo probe 2"}
+    assert [(row["state"], row["broken_by"]) for row in told.cold_treatments] == [("BROKEN", "WARM")]
+    assert ">broken</td>" in page
+    assert "2026-03-01 00:15, too warm" in page
+    assert report(TablePaths.of(tmp_path), WARM, at(2)).cold_treatments == ()
 
 
 def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:
