@@ -2,7 +2,7 @@
 rule, docs/alerts.md what each means.
 
 Left out ashore: rules that need a booking's commodity (the limits of a cargo, set points that differ from the
-booking's), a ship (boxes overboard, doors at sea), or set points of gases (``readings`` has no columns for them).
+booking's) or a ship (boxes overboard, doors at sea).
 
 The limits are those of detection on board for any cargo, so both mean the same. ``edge/alerts/defaults.yaml`` and
 docs/alerts.md name their sources; a test compares them.
@@ -41,6 +41,10 @@ HUMIDITY_TOLERANCE: Final = 15.0  # per cent around the set point; judgement
 HUMIDITY_DWELL_MS: Final = 4 * HOUR_MS  # judgement
 HUMIDITY_RECOVERY_MS: Final = 30 * MINUTE_MS  # judgement
 
+GAS_TOLERANCE: Final = 2.0  # per cent by volume around the set point of O2 or CO2; judgement
+GAS_DWELL_MS: Final = 2 * HOUR_MS  # judgement
+GAS_RECOVERY_MS: Final = 30 * MINUTE_MS  # judgement
+
 SILENCE_INTERVALS: Final = 4  # of the device's usual length; judgement
 SILENCE_AT_LEAST_MS: Final = 60 * MINUTE_MS  # judgement
 SILENCE_UNKNOWN_MS: Final = 24 * HOUR_MS  # before two readings show how often the device reports; judgement
@@ -75,6 +79,10 @@ class AlertReading(NamedTuple):
     is_powered: bool | None = None
     latitude: float | None = None
     longitude: float | None = None
+    o2: float | None = None
+    co2: float | None = None
+    setpoint_o2: float | None = None
+    setpoint_co2: float | None = None
 
 
 COLUMNS: Final = (
@@ -273,24 +281,63 @@ class PowerLost:
         return describe_power_loss(reading.is_connected_to_power_source)
 
 
-class Humidity:
-    """Relative humidity far from the unit's set point, where it has one and has power."""
+class _AroundSetPoint:
+    """A value in per cent that is far from the unit's set point, where the unit has one and has power."""
 
-    kind: ClassVar[AlertKind] = "HUMIDITY"
+    kind: ClassVar[AlertKind]
+    word: ClassVar[str]
+    severity: ClassVar[Severity]
+    tolerance: ClassVar[float]
+    dwell_ms: ClassVar[int]
+    recovery_ms: ClassVar[int]
+
+    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
+        """Return the measured value and the set point."""
+        raise NotImplementedError
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
-        value, setpoint = reading.relative_humidity, reading.setpoint_relative_humidity
+        value, setpoint = self.measured(reading)
         if value is None or setpoint is None or box.disturbed or reading.is_powered is False:
             return None
-        beyond = abs(value - setpoint) - HUMIDITY_TOLERANCE
-        return Good(HUMIDITY_RECOVERY_MS) if beyond <= 0 else Deviation("WARNING", beyond, HUMIDITY_DWELL_MS)
+        beyond = abs(value - setpoint) - self.tolerance
+        return Good(self.recovery_ms) if beyond <= 0 else Deviation(self.severity, beyond, self.dwell_ms)
 
     def describe(self, reading: AlertReading) -> str:
-        value, setpoint = reading.relative_humidity or 0.0, reading.setpoint_relative_humidity or 0.0
-        return f"relative humidity {value:.1f} % (set to {setpoint:.1f} %)"
+        value, setpoint = self.measured(reading)
+        return f"{self.word} {value or 0.0:.1f} % (set to {setpoint or 0.0:.1f} %)"
 
 
-RULES: Final[tuple[ShoreRule, ...]] = (Temperature(), PowerLost(), Humidity())
+class Humidity(_AroundSetPoint):
+    kind = "HUMIDITY"
+    word = "relative humidity"
+    severity = "WARNING"
+    tolerance, dwell_ms, recovery_ms = HUMIDITY_TOLERANCE, HUMIDITY_DWELL_MS, HUMIDITY_RECOVERY_MS
+
+    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
+        return reading.relative_humidity, reading.setpoint_relative_humidity
+
+
+class Oxygen(_AroundSetPoint):
+    kind = "O2"
+    word = "oxygen"
+    severity = "ALARM"
+    tolerance, dwell_ms, recovery_ms = GAS_TOLERANCE, GAS_DWELL_MS, GAS_RECOVERY_MS
+
+    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
+        return reading.o2, reading.setpoint_o2
+
+
+class CarbonDioxide(_AroundSetPoint):
+    kind = "CO2"
+    word = "carbon dioxide"
+    severity = "ALARM"
+    tolerance, dwell_ms, recovery_ms = GAS_TOLERANCE, GAS_DWELL_MS, GAS_RECOVERY_MS
+
+    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
+        return reading.co2, reading.setpoint_co2
+
+
+RULES: Final[tuple[ShoreRule, ...]] = (Temperature(), PowerLost(), Humidity(), Oxygen(), CarbonDioxide())
 """In the order in which a reading's states are written."""
 
 

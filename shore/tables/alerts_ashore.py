@@ -32,7 +32,7 @@ ALERTS_ASHORE = Table(
     columns=(
         Column("alert_id", _TEXT, "The same over all states of one alert: <kind>.<container>@<first_offset>"),
         Column("revision", pa.int32(), "Counts the states of one alert, from 0"),
-        Column("kind", _TEXT, "What it is about: TEMPERATURE, POWER_LOST, HUMIDITY, SILENCE"),
+        Column("kind", _TEXT, "What it is about: TEMPERATURE, POWER_LOST, HUMIDITY, O2, CO2, SILENCE"),
         Column("severity", _TEXT, "DCSA RMO alarmSeverity: CRITICAL, ALARM, WARNING"),
         Column("state", _TEXT, "OPENED, UPDATED, CLEARED"),
         Column("equipment_reference", _TEXT, "ISO 6346 container number"),

@@ -62,6 +62,8 @@ _VALUES = (
 _ADDED = (
     Column("cargo_probe2_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe2Temperature"),
     Column("cargo_probe3_temperature", _DOUBLE, "Probe in the cargo", "Cel", "measurements.cargoProbe3Temperature"),
+    Column("setpoint_o2", _DOUBLE, "Oxygen set point", "%", "setpoints.o2"),
+    Column("setpoint_co2", _DOUBLE, "Carbon dioxide set point", "%", "setpoints.co2"),
 )
 """Columns that a later release added: they stand at the table's end."""
 

@@ -73,6 +73,10 @@ _STEPS = st.fixed_dictionaries(
                 "is_powered": st.sampled_from([True, True, False]),
                 "latitude": st.sampled_from([None, 1.25]),
                 "longitude": st.sampled_from([None, 103.75]),
+                "o2": st.sampled_from([None, 2.5, 9.0, 21.0]),
+                "co2": st.sampled_from([None, 2.5, 0.0]),
+                "setpoint_o2": st.sampled_from([2.5, None]),
+                "setpoint_co2": st.sampled_from([2.5, None]),
             }
         ),
     }

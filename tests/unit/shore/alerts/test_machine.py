@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.alerts.engine import AlertEngine
-from edge.alerts.rules.reefer import HumidityRule, PowerLostRule, TemperatureRule
+from edge.alerts.rules.reefer import CarbonDioxideRule, HumidityRule, OxygenRule, PowerLostRule, TemperatureRule
 from edge.alerts.thresholds import default_thresholds
 from edge.messages import MessageId, ReadingMessage
 from fairlead.records import reading as records
@@ -116,6 +116,16 @@ def test_humidity_only_around_the_units_own_set_point() -> None:
     found = states(*every(30, 300, **dry), *every(10, 400, since=300))
     assert shown(found) == [("HUMIDITY", "OPENED", "WARNING", 240), ("HUMIDITY", "CLEARED", "WARNING", 330)]
     assert states(*every(30, 600, **dry, setpoint_relative_humidity=None)) == []
+
+
+@pytest.mark.parametrize(("gas", "kind", "word"), [("o2", "O2", "oxygen"), ("co2", "CO2", "carbon dioxide")])
+def test_gases_only_around_the_units_own_set_point(gas: str, kind: str, word: str) -> None:
+    off: dict[str, Any] = {gas: 9.0}
+    wanted: dict[str, Any] = {f"setpoint_{gas}": 2.5}
+    found = states(*every(30, 300, **off, **wanted), *every(10, 400, since=300, **wanted | {gas: 2.5}))
+    assert shown(found) == [(kind, "OPENED", "ALARM", 120), (kind, "CLEARED", "ALARM", 330)]
+    assert found[0].detail == f"{word} 9.0 % (set to 2.5 %), for 120 min"
+    assert states(*every(30, 600, **off)) == []
 
 
 def test_silence_shows_by_the_reading_after_it() -> None:
@@ -292,6 +302,8 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
         rules.HUMIDITY_TOLERANCE,
         rules.HUMIDITY_DWELL_MS,
         rules.HUMIDITY_RECOVERY_MS,
+        (rules.GAS_TOLERANCE, rules.GAS_DWELL_MS, rules.GAS_RECOVERY_MS),
+        (rules.GAS_TOLERANCE, rules.GAS_DWELL_MS, rules.GAS_RECOVERY_MS),
         rules.SILENCE_INTERVALS,
         rules.SILENCE_AT_LEAST_MS,
         rules.SILENCE_UNKNOWN_MS,
@@ -307,6 +319,8 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
         board.humidity.tolerance,
         board.humidity.dwell,
         board.humidity.recovery,
+        (board.o2.tolerance, board.o2.dwell, board.o2.recovery),
+        (board.co2.tolerance, board.co2.dwell, board.co2.recovery),
         board.silence.intervals,
         board.silence.at_least,
         board.silence.unknown,
@@ -318,7 +332,9 @@ def test_the_limits_are_those_of_detection_on_board() -> None:
 @given(logs)
 def test_the_same_readings_raise_the_same_alerts_as_on_board(log: list[AlertReading]) -> None:
     calm = [r for n, r in enumerate(log) if all(abs(r.at_ms - o.at_ms) < FORGET_MS for o in log[:n])]
-    watch = AlertEngine("tokyo", [TemperatureRule(), PowerLostRule(), HumidityRule()])
+    watch = AlertEngine(
+        "tokyo", [TemperatureRule(), PowerLostRule(), HumidityRule(), OxygenRule(), CarbonDioxideRule()]
+    )
     board = [alert for r in calm for alert in watch.judge_reading(message(r), LOG, r.at_ms)]
     ashore = [s for s in states(*calm) if s.kind != "SILENCE"]
     assert watch.failures == 0
@@ -336,8 +352,15 @@ def message(r: AlertReading) -> ReadingMessage:
             supply_temperature=r.supply_temperature,
             return_temperature=r.return_temperature,
             relative_humidity=r.relative_humidity,
+            o2=r.o2,
+            co2=r.co2,
         ),
-        setpoints=records.Setpoints(temperature=r.setpoint_temperature, relative_humidity=r.setpoint_relative_humidity),
+        setpoints=records.Setpoints(
+            temperature=r.setpoint_temperature,
+            relative_humidity=r.setpoint_relative_humidity,
+            o2=r.setpoint_o2,
+            co2=r.setpoint_co2,
+        ),
         reefer_settings=records.ReeferSettings(
             is_defrosting=bool(r.is_defrosting), is_pre_trip_inspection=bool(r.is_pre_trip_inspection)
         ),

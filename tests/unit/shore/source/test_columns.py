@@ -62,7 +62,7 @@ readings = st.builds(
         relative_humidity=numbers,
         o2=numbers,
     ),
-    setpoints=st.builds(Setpoints, temperature=numbers),
+    setpoints=st.builds(Setpoints, temperature=numbers, o2=numbers, co2=numbers),
     reefer_settings=st.builds(ReeferSettings, is_defrosting=st.booleans(), is_pre_trip_inspection=st.booleans()),
     is_connected_to_power_source=st.none() | st.booleans(),
     is_powered=st.none() | st.booleans(),
