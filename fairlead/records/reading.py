@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+from collections.abc import Iterable, Iterator
 from math import asin, cos, radians, sin, sqrt
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 MOST: Final = 2**63 - 1
 """The largest number that Kafka and the tables can hold."""
 Time = Annotated[dt.datetime, msgspec.Meta(tz=True)]
@@ -141,11 +143,25 @@ AlarmSeverity = Literal["CRITICAL", "ALARM", "WARNING", "LOG"]
 
 
 class UnitAlarm(Base, frozen=True, kw_only=True, omit_defaults=False):
-    """One active alarm of a reefer unit, RMO ``alarms[]``. ``alarm_severity`` should be an ``AlarmSeverity``."""
+    """One active alarm of a reefer unit, RMO ``activeAlarms[]``. ``alarm_severity`` should be an ``AlarmSeverity``."""
 
     alarm_number: int | str
     alarm_severity: str = "WARNING"
     alarm_date: str = ""
+
+
+InspectionResult = Literal["PASSED", "FAILED", "CHECK"]
+"""RMO inspectionResult."""
+
+
+class Inspection(Base, frozen=True, kw_only=True, omit_defaults=False):
+    """One inspection of a reefer unit before a trip, RMO ``inspection[]``: by people (``PHYSICAL``) or from afar
+    (``REMOTE``). It counts until ``expiry_date``; None: without an end."""
+
+    inspection_type: Literal["PHYSICAL", "REMOTE"]
+    inspection_date: Time
+    inspection_result: InspectionResult
+    expiry_date: Time | None = None
 
 
 class Reading(Base, frozen=True, kw_only=True):
@@ -153,8 +169,9 @@ class Reading(Base, frozen=True, kw_only=True):
 
     ``stowage_position`` is a private extension, filled in by a gateway that knows it: the position of the box on board,
     in the notation of ISO 9711, bay, row and tier in six or seven digits (``0340782``: bay 34, row 07, tier 82).
-    ``alarms`` is what the reefer unit itself reports, read by ``unit_alarms``. It is not checked here: a reading is
-    worth keeping whatever form its alarms have.
+    ``alarms`` is what the reefer unit itself reports, read by ``unit_alarms``; ``inspection`` has its newest
+    inspections before a trip, read by ``newest_inspection``. Neither is checked here: a reading is worth keeping
+    whatever form they have.
 
     Plugged and powered are two facts (TIC 4.0 ``ContainerConnected`` and ``ContainerPowered``). Absent means true; null
     means that the unit does not know, which no rule judges; tables keep it as they keep an absent one.
@@ -172,6 +189,7 @@ class Reading(Base, frozen=True, kw_only=True):
     motion: Motion | None = None
     stowage_position: str | None = None
     alarms: Any = None
+    inspection: Any = None
 
 
 PowerState = Literal["POWERED", "NO_POWER", "UNPLUGGED"]
@@ -193,11 +211,23 @@ def describe_power_loss(plugged: bool | None) -> str:
 
 
 def unit_alarms(reading: Reading) -> tuple[UnitAlarm, ...] | None:
-    """Return the unit's active alarms; None if the reading does not say. Entries of another form are left out."""
-    if not isinstance(reading.alarms, list):
+    """Return the unit's active alarms; None if the reading does not say. Entries of another form are left out.
+
+    ``alarms`` is RMO's object with ``activeAlarms``, or that list alone.
+    """
+    alarms = reading.alarms.get("activeAlarms") if isinstance(reading.alarms, dict) else reading.alarms
+    return tuple(_entries(alarms, UnitAlarm)) if isinstance(alarms, list) else None
+
+
+def newest_inspection(reading: Reading) -> Inspection | None:
+    """Return the unit's newest inspection before a trip; None if the reading has none. Entries of another form are left
+    out."""
+    if not isinstance(reading.inspection, list):
         return None
-    found = []
-    for each in reading.alarms:
+    return max(_entries(reading.inspection, Inspection), key=lambda each: each.inspection_date, default=None)
+
+
+def _entries(entries: Iterable[Any], kind: type[T]) -> Iterator[T]:
+    for each in entries:
         with contextlib.suppress(msgspec.ValidationError):
-            found.append(msgspec.convert(each, UnitAlarm))
-    return tuple(found)
+            yield msgspec.convert(each, kind)

@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
+from fairlead.records import decoder
+from fairlead.records.reading import Inspection, Reading, newest_inspection
 from shore.paths import TablePaths
 from shore.report import course, drawing
 from shore.report.course import Interval
@@ -240,6 +242,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
         since, until: The requested device times, ``until`` exclusive; None: all.
         mkt: Whole days, and per length of window the one with the highest mean kinetic temperature (``worst``).
         booking: The booking that counts at the end of the time.
+        inspection: The newest inspection before a trip that its readings tell of.
         states: When it was without power, open, defrosting and so on.
         wrong_set_points: When its set point differed from its booking's.
         gaps: When it sent nothing.
@@ -256,6 +259,7 @@ class ContainerReport(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures
     latest: Row | None
     booking: Row | None
+    inspection: Inspection | None
     logs: tuple[Log, ...]
     excursions: tuple[Row, ...]
     mkt: tuple[Row, ...]
@@ -323,6 +327,7 @@ def container_report(
         figures=figures,
         latest=now[0] if now else None,
         booking=_present(valid, figures.last_date_time),
+        inspection=_inspection(found),
         logs=tuple(
             msgspec.convert(row, Log)
             for row in found.rows(
@@ -385,6 +390,18 @@ def _figures(found: Slices) -> Figures:
         """
     )
     return msgspec.convert(counted | rejected | measured, Figures)
+
+
+def _inspection(found: Slices) -> Inspection | None:
+    """The newest inspection in the newest reading that has one; the table has it in the payload alone."""
+    for row in found.rows(
+        """
+        select payload from readings where contains(decode(payload), '"inspection"')
+        order by device_date_time desc, log_offset desc limit 1
+        """
+    ):
+        return newest_inspection(decoder(Reading).decode(row["payload"]))
+    return None
 
 
 def _mkt(found: Slices) -> list[Row]:

@@ -1,4 +1,4 @@
-"""The rules about a reefer: air temperature, power, set point, humidity and gases, door, the unit's own alarms. Pure.
+"""The rules about a reefer: temperature, power, set point, humidity and gases, door, inspection, unit's alarms. Pure.
 
 Temperature: supply air controls chilled cargo, return air frozen cargo (set point -10 degrees Celsius or lower; Carrier
 T-363). During a defrost or a pre-trip inspection, and for some time after it, the probes do not show the cargo's
@@ -11,8 +11,11 @@ unit is switched off on purpose.
 Humidity, oxygen, carbon dioxide: a band around the unit's own set point, and the commodity's bounds. A quantity without
 a set point and without bounds is not judged, nor is a unit without power, in a defrost or in a pre-trip inspection.
 
-The unit's own alarms (RMO ``alarms[]``) are passed on as they are, without a dwell. Those of severity LOG are entries
-of the unit's log and raise nothing.
+The unit's own alarms (RMO ``alarms``) are passed on as they are, without a dwell. Those of severity LOG are entries of
+the unit's log and raise nothing.
+
+The inspection before a trip (RMO ``inspection[]``) is judged for a unit with booked cargo alone: one that waits for a
+repair in the yard may have failed it.
 """
 
 from __future__ import annotations
@@ -26,7 +29,13 @@ from edge.alerts.thresholds import BandThresholds
 from edge.messages import ReadingMessage
 from fairlead.detection import Deviation, Good
 from fairlead.records.alert import SEVERITIES, Alert, Cause, Evidence, Severity
-from fairlead.records.reading import describe_power_loss, power_state, unit_alarms
+from fairlead.records.reading import (
+    describe_power_loss,
+    milliseconds,
+    newest_inspection,
+    power_state,
+    unit_alarms,
+)
 
 
 class TemperatureRule(DwellRule):
@@ -196,6 +205,34 @@ class DoorOpenRule(DwellRule):
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
         return "door open at sea"
+
+
+# -- inspection before a trip
+
+
+class InspectionRule(DwellRule):
+    kind = "INSPECTION"
+
+    def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
+        if message.reading.inspection is None or box.booking is None:
+            return None
+        newest = newest_inspection(message.reading)
+        if newest is None:
+            return None
+        expired = newest.expiry_date is not None and milliseconds(newest.expiry_date) < message.device_ms
+        if newest.inspection_result == "PASSED" and not expired:
+            return GOOD
+        return Deviation("ALARM" if newest.inspection_result == "FAILED" else "WARNING", 0.0, 0)
+
+    def describe(self, box: ContainerState, message: ReadingMessage) -> str:
+        newest = newest_inspection(message.reading)
+        if newest is None:
+            return "no inspection is known"
+        said = {"PASSED": "has expired", "FAILED": "was not passed", "CHECK": "asks for a check"}
+        return (
+            f"the inspection before the trip ({newest.inspection_type.lower()}, {newest.inspection_date:%Y-%m-%d}) "
+            f"{said[newest.inspection_result]}"
+        )
 
 
 # -- the unit's own alarms

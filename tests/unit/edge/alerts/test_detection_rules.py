@@ -40,6 +40,45 @@ def air(supply: float, *, setpoint: float = 4.0, **settings: bool) -> dict[str, 
     }
 
 
+# -- inspection before a trip
+
+
+def inspected(result: str, date: str = "2026-02-20T00:00:00Z", **more: str) -> dict[str, str]:
+    return {"inspectionType": "REMOTE", "inspectionDate": date, "inspectionResult": result, **more}
+
+
+@pytest.mark.parametrize(
+    ("newest", "severity", "detail"),
+    [
+        (inspected("FAILED"), "ALARM", "was not passed"),
+        (inspected("CHECK"), "WARNING", "asks for a check"),
+        (inspected("PASSED", expiryDate="2026-02-28T23:59:00Z"), "WARNING", "has expired"),
+    ],
+)
+def test_an_inspection_that_was_not_passed_is_told_of_booked_cargo_until_one_is(
+    newest: dict[str, str], severity: str, detail: str
+) -> None:
+    voyage = Voyage()
+    older = inspected("PASSED", "2026-02-01T00:00:00Z")
+    assert voyage.see(0, inspection=[newest, older]) == [], "nobody has booked it"
+    voyage.engine.booked(booking())
+    [opened] = voyage.see(MINUTE, inspection=[newest, older])
+    assert said([opened]) == [("INSPECTION", severity, "OPENED")]
+    assert opened.evidence[0].detail == f"the inspection before the trip (remote, 2026-02-20) {detail}"
+    assert voyage.see(2 * MINUTE) == [], "a reading that does not mention inspections"
+    good = inspected("PASSED", "2026-03-01T00:00:00Z", expiryDate="2026-04-01T00:00:00Z")
+    assert said(voyage.see(3 * MINUTE, inspection=[newest, good])) == [("INSPECTION", severity, "CLEARED")]
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 7, "FAILED", {"inspectionResult": "FAILED"}, [], [{"inspectionResult": "FAILED"}]]
+)
+def test_an_inspection_of_another_form_says_nothing(odd: Any) -> None:
+    voyage = Voyage()
+    voyage.engine.booked(booking())
+    assert voyage.see(0, inspection=odd) == []
+
+
 # -- set point
 
 

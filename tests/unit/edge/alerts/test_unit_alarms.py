@@ -49,6 +49,15 @@ def test_an_alarm_of_the_unit_is_told_with_its_severity_until_it_is_gone(severit
     assert [(state, severity) for state, severity, _ in told(voyage, 4 * MINUTE)] == [("CLEARED", severity)]
 
 
+def test_alarms_in_the_form_of_rmo_are_the_same() -> None:
+    voyage = Voyage()
+    [opened] = voyage.see(0, alarms={"activeAlarmCount": 1, "activeAlarms": [alarm("N999", "CRITICAL")]})
+    assert (opened.severity, [each.name for each in opened.evidence]) == ("CRITICAL", ["alarm-N999"])
+    [cleared] = voyage.see(MINUTE, alarms={"activeAlarmCount": 0, "activeAlarms": []})
+    assert cleared.state == "CLEARED"
+    assert voyage.see(2 * MINUTE, alarms={"activeAlarmCount": 0}) == []
+
+
 def test_an_entry_of_the_units_log_raises_nothing_and_ends_an_alert() -> None:
     """LOG is the fourth severity of RMO; it is no alarm that anybody must look at."""
     voyage = Voyage()

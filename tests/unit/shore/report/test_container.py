@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -178,6 +179,21 @@ def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
     assert ">broken</td>" in page
     assert "2026-03-01 00:15, too warm" in page
     assert report(TablePaths.of(tmp_path), WARM, at(2)).cold_treatments == ()
+
+
+def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
+    def told(offset: int, result: str, **more: str) -> Row:
+        inspection = {"inspectionType": "REMOTE", "inspectionDate": "2026-02-20T08:00:00Z", "inspectionResult": result}
+        device = {"deviceId": "d", "bootId": 1, "sequence": offset, "deviceDateTime": "2026-03-01T00:00:00Z"}
+        payload = {"equipmentReference": WARM, "device": device, "inspection": [inspection | more]}
+        return reading(WARM, offset, at(1, offset), payload=json.dumps(payload).encode())
+
+    plain = reading(WARM, 3, at(1, 3), payload=b"{}")
+    fill(tmp_path, {"readings": [told(1, "FAILED"), told(2, "PASSED", expiryDate="2026-08-20T08:00:00Z"), plain]})
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
+        page = container_page(found, container_report(found, WARM))
+    assert "passed</span>, remote, 2026-02-20 08:00, until 2026-08-20 08:00" in page
+    assert report(TablePaths.of(tmp_path), WARM, at(1, 3)).inspection is None
 
 
 def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:
