@@ -164,16 +164,22 @@ def port_events(events: Sequence[ShipEvent]) -> list[PortEvent]:
     return found
 
 
-def window(events: Sequence[ShipEvent], first: int, last: int) -> TimeBounds:
+def window(events: Sequence[ShipEvent], first: int, last: int, *, cut: bool = False) -> TimeBounds | None:
     """Return which rows may change when events or positions from ``first`` to ``last`` are new.
 
     Up to two runs of events on either side are recomputed: new data may change the run that it falls into and the start
     of the next ones, and a call or leg depends on the runs at its ends.
+
+    Args:
+        events: The ship's events in order of time.
+        cut: Earlier events of the ship are missing. The result is None if it may depend on them.
     """
     known = port_events(events)
     runs = [next(group) for _, group in groupby(known, lambda event: event.run)]  # each run's first
     before = sum(event.begin < first for event in runs) - 1
     after = next((i for i, event in enumerate(runs) if event.begin > last), len(runs))
+    if cut and before < 3:  # the first run may have begun earlier
+        return None
 
     def time(run: int) -> int | None:
         return runs[run].time if 0 <= run < len(runs) else None
@@ -350,7 +356,7 @@ def sail(
     """Return the calls and legs of one ship that begin within ``bounds``, in order of time.
 
     Args:
-        events: All ARRI and DEPA of the ship.
+        events: All ARRI and DEPA of the ship, at least those from which ``window`` found ``bounds``.
         track: Its positions, at least those that ``bounds`` needs.
     """
     known = [m for m in port_events(events) if _inside(m.time, bounds.read_since, bounds.read_until, closed=True)]

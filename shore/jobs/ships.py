@@ -1,13 +1,14 @@
 """Job ``ships``: keeps ``dock_movements``, ``port_calls``, ``voyages`` and ``ships_now``.
 
 New events recompute the movements that they describe, from all copies of the events. New movements and positions of a
-ship recompute the part of its history that they may change (``shore.sailing.window``), from all of its movements and
-the positions around that part. The newest position of a ship is the newest of the stored one and the new ones. A change
+ship recompute the part of its history that they may change (``shore.sailing.window``), from its movements and positions
+around that part. The newest position of a ship is the newest of the stored one and the new ones. A change
 of the topology recomputes all rows. The tables are the only state.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Mapping
 from functools import reduce
 from operator import or_
@@ -23,7 +24,17 @@ from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
-from shore.tables.itineraries import CALL, LEG, events_of, instant, itineraries, named, ship_events
+from shore.tables.itineraries import (
+    CALL,
+    EARLIEST,
+    LEG,
+    MICROSECOND,
+    events_of,
+    instant,
+    itineraries,
+    named,
+    ship_events,
+)
 from shore.tables.model import Table
 from shore.tables.operations import HAPPENED
 from shore.tables.port_calls import PORT_CALLS
@@ -36,6 +47,8 @@ EVENT, POSITION, TOPOLOGY = "event", "position", "topology"
 _SHIP: Final = "vessel_imo_number"
 _MOST: Final = "64m"  # bytes of a table in one batch
 _NAMED: Final = 100  # ships: up to so many are literals in a condition, by which Delta skips files
+_LOOK_BACK: Final = (dt.timedelta(days=10), dt.timedelta(days=60), None)
+"""How far back to read a ship's movements, step by step until they are enough. Ships call at a port every few days."""
 _RANGES: Final = 50  # time ranges in one condition
 _MADE: Final = ((PORT_CALLS, CALL, "call_date_time"), (VOYAGES, LEG, "leg_date_time"))
 _WINDOW: Final = "ship string, since long, until long, read_since long, read_until long"
@@ -130,27 +143,48 @@ def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
 def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
     """Recompute the port calls and legs around these times of ships. The movements must be up to date."""
     sites, positions = lake.read("sites"), lake.read("positions")
-    movements = lake.read("dock_movements").where(F.col(_SHIP).isin(sorted(spans)))
-    bounds = windows(movements, spans)
+    movements, bounds = nearby(lake.read("dock_movements"), spans)
     made = computed(itineraries(movements, positions.where(needed(bounds)), sites, bounds))
     for table, what, begins in _MADE:
         _replace(lake, table, named(made, what, sites), bounds, begins)
 
 
-def windows(movements: DataFrame, spans: Mapping[str, Span]) -> dict[str, TimeBounds]:
-    """Return the part of each ship's history that new rows within ``spans`` may change. Executors compute it from all
-    movements of these ships. A ship without movements is recomputed as a whole."""
+def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, dict[str, TimeBounds]]:
+    """Return the part of each ship's history that new rows within ``spans`` may change, and the movements that decide
+    about it. A ship without movements is recomputed as a whole."""
+    left, parts, bounds = dict(spans), list[DataFrame](), dict[str, TimeBounds]()
+    for back in _LOOK_BACK:
+        rows = movements.where(F.col(_SHIP).isin(sorted(left)))
+        if back is not None:
+            since = max(min(span.first for span in left.values()) - back // MICROSECOND, EARLIEST)
+            rows = rows.where(F.col("event_date_time") >= F.lit(instant(since)))
+        found = windows(rows, left, cut=back is not None)
+        parts.append(rows.where(F.col(_SHIP).isin(sorted(found))))
+        bounds |= found
+        left = {ship: span for ship, span in left.items() if ship not in found}
+        if not left:
+            break
+    return reduce(DataFrame.unionByName, parts), bounds
+
+
+def windows(movements: DataFrame, spans: Mapping[str, Span], *, cut: bool) -> dict[str, TimeBounds]:
+    """Return the part of each ship's history that new rows within ``spans`` may change. Executors compute it.
+
+    Args:
+        cut: Earlier movements are missing. The result has no ship whose part may depend on them.
+    """
 
     def of_ship(key: tuple[pa.Scalar, ...], events: pa.Table) -> pa.Table:
         ship = key[0].as_py()
-        found = window(events_of(events), *spans[ship])
-        row = {"ship": ship} | {name: getattr(found, name) for name in found.__slots__}
-        return pa.Table.from_pylist([row], schema=schema)
+        found = window(events_of(events), *spans[ship], cut=cut)
+        rows = [{"ship": ship} | {name: getattr(found, name) for name in found.__slots__}] if found else []
+        return pa.Table.from_pylist(rows, schema=schema)
 
     times = ("since", "until", "read_since", "read_until")
     schema = pa.schema([("ship", pa.string()), *((name, pa.int64()) for name in times)])
     known = ship_events(movements).groupBy(_SHIP).applyInArrow(of_ship, _WINDOW).collect()
-    return dict.fromkeys(spans, TimeBounds()) | {row["ship"]: TimeBounds(*row[1:]) for row in known}
+    found = {row["ship"]: TimeBounds(*row[1:]) for row in known}
+    return found if cut else dict.fromkeys(spans, TimeBounds()) | found
 
 
 def needed(bounds: Mapping[str, TimeBounds]) -> Column:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MICROSECOND = dt.timedelta(microseconds=1)
+MICROSECOND: Final = dt.timedelta(microseconds=1)
 _SHIP: Final = "vessel_imo_number"
 _EVENT: Final = (_SHIP, "event_date_time", "movement", "un_location_code", "event_id", "voyage_reference")
 _ORDER: Final = ("device_date_time", "log", "log_offset")
@@ -58,7 +58,7 @@ def itineraries(
     """Compute the calls and legs of ships.
 
     Args:
-        dock_movements: All movements of each ship (``ship_events``).
+        dock_movements: All movements of each ship (``ship_events``), at least those that decide about ``bounds``.
         positions: All positions of each ship, at least those that ``bounds`` needs (``shore.sailing.TimeBounds``).
         sites: All sites of the topology: the places of ports.
         bounds: The part of each ship's history to compute, by IMO number; None: all of all ships.
@@ -103,12 +103,16 @@ def events_of(rows: pa.Table) -> list[ShipEvent]:
 
 def micros(time: dt.datetime) -> int:
     """Convert a time to microseconds since 1970."""
-    return (time - _EPOCH) // _MICROSECOND
+    return (time - _EPOCH) // MICROSECOND
+
+
+EARLIEST: Final = micros(dt.datetime.min.replace(tzinfo=dt.UTC))
+"""The earliest time that Python can show, in microseconds since 1970."""
 
 
 def instant(since_1970: int) -> dt.datetime:
     """Convert microseconds since 1970 to a time."""
-    return _EPOCH + since_1970 * _MICROSECOND
+    return _EPOCH + since_1970 * MICROSECOND
 
 
 def _track(positions: pa.Table) -> Track:

@@ -184,6 +184,7 @@ def test_what_is_new_changes_only_rows_within_its_window(
     if not times:
         return
     bounds = window(events, min(times), max(times))
+    assert bounds is not None
     fresh = rows(*sail(events, track(*fixes), PORTS, bounds))
 
     def begins(row: tuple[object, ...]) -> int:
@@ -196,6 +197,21 @@ def test_what_is_new_changes_only_rows_within_its_window(
         return (low is None or begins(row) >= low) and (high is None or begins(row) < high)
 
     assert fresh | {row for row in before if not inside(row)} == wanted
+
+
+def test_a_window_is_found_without_the_oldest_events_or_not_at_all() -> None:
+    told = [(kind, port) for port in PORTS * 3 for kind in ("ARRI", "ARRI", "DEPA", "DEPA")]
+    events = [said(30 * n, kind, port) for n, (kind, port) in enumerate(told)]  # 30 h apart: no repetitions
+    found = 0
+    for first in range(0, 30 * len(events), 15):
+        for cut in range(len(events)):
+            whole, part = (
+                window(each, first * HOUR, first * HOUR, **more)
+                for each, more in ((events, {}), (events[cut:], {"cut": True}))
+            )
+            assert part in (None, whole), (first, cut)
+            found += part is not None
+    assert found > len(events) ** 2 // 4
 
 
 @given(histories())
