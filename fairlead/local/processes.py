@@ -28,16 +28,25 @@ from fairlead.local.files import explained, write_file
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
 _SAME_START = 5.0  # seconds; start times are relative to the boot time, which moves when the clock is set
 
-# Children of this process, kept so that it can wait for them when they end: no zombies in long-lived callers.
-_children: dict[int, subprocess.Popen[bytes]] = {}
+
+@dataclass(frozen=True, slots=True)
+class _Child:
+    """A child of this process, and its ``PidRecord.started``."""
+
+    process: subprocess.Popen[bytes]
+    started: float
+
+
+# By pid, kept so that this process can wait for them when they end: no zombies in long-lived callers.
+_children: dict[int, _Child] = {}
 
 
 @atexit.register
 def _leave_them_running() -> None:
     """Prevent Popen's warning about children that still run: they outlive this process on purpose."""
     for child in _children.values():
-        if child.poll() is None:
-            child.returncode = 0
+        if child.process.poll() is None:
+            child.process.returncode = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +90,10 @@ def start(
         )
     finally:
         os.close(output)
-    _children[child.pid] = child
-    process = psutil.Process(child.pid)
     try:
+        process = psutil.Process(child.pid)
         facts = PidRecord(child.pid, process.create_time() - psutil.boot_time(), marker, version, str(log))
+        _children[child.pid] = _Child(child, facts.started)
         write_file(pid_file, json.dumps(asdict(facts)))
     except BaseException:
         child.kill()  # without a pid file no command could find it again
@@ -101,12 +110,19 @@ def read(pid_file: Path) -> PidRecord | None:
         return None
 
 
+def _child(recorded: PidRecord | None) -> subprocess.Popen[bytes] | None:
+    """Return the process of a pid file if it is a child of this one. A pid alone does not say so: after a child has
+    ended, somebody else's process may get its pid."""
+    child = _children.get(recorded.pid) if recorded is not None else None
+    return child.process if child is not None and recorded is not None and child.started == recorded.started else None
+
+
 def find(pid_file: Path) -> psutil.Process | None:
     """Return the running process of a pid file; None if it has ended, even if another process has its pid now."""
     recorded = read(pid_file)
     if recorded is None:
         return None
-    child = _children.get(recorded.pid)
+    child = _child(recorded)
     if child is not None and child.poll() is not None:
         return None
     try:
@@ -127,8 +143,7 @@ def find(pid_file: Path) -> psutil.Process | None:
 
 def exit_code(pid_file: Path) -> int | None:
     """Return the exit code of a pid file's process, if this process started it and it has ended; else None."""
-    recorded = read(pid_file)
-    child = _children.get(recorded.pid) if recorded else None
+    child = _child(read(pid_file))
     return child.poll() if child else None
 
 
@@ -147,17 +162,17 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
 
     Returns when all have ended, and removes their pid files. Ignores processes that do not run.
     """
-    running = {path: process for path in pid_files if (process := find(path)) is not None}
-    for process in running.values():
+    running = [(process, _child(read(path))) for path in pid_files if (process := find(path)) is not None]
+    for process, _ in running:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
             process.resume()  # a paused process would not act on SIGTERM
     end = time.monotonic() + grace
-    for process in running.values():
-        if not _gone(process, end - time.monotonic()):
+    for process, child in running:
+        if not _gone(process, child, end - time.monotonic()):
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            _gone(process, GRACE)
+            _gone(process, child, GRACE)
     for path in pid_files:
         path.unlink(missing_ok=True)
 
@@ -166,15 +181,15 @@ def kill(pid_file: Path) -> None:
     """Send SIGKILL, wait until the process has ended, and remove its pid file; for fault tests."""
     process = find(pid_file)
     if process is not None:
+        child = _child(read(pid_file))
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-        _gone(process, GRACE)
+        _gone(process, child, GRACE)
     pid_file.unlink(missing_ok=True)
 
 
-def _gone(process: psutil.Process, timeout: float) -> bool:
-    """Wait for the end of a process, a child of this one or not. Return whether it came within ``timeout`` seconds."""
-    child = _children.get(process.pid)
+def _gone(process: psutil.Process, child: subprocess.Popen[bytes] | None, timeout: float) -> bool:
+    """Wait for the end of a process, which is ``child`` if it is one. Return whether it came within ``timeout`` s."""
     try:
         if child is not None:
             child.wait(max(0.0, timeout))

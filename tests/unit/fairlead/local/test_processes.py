@@ -86,6 +86,20 @@ def test_somebody_elses_process_is_left_alone(
     assert process.is_running()
 
 
+def test_a_process_that_has_the_pid_of_an_ended_child_is_found_and_stopped(
+    tmp_path: Path, run: Callable[..., psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels use pids again: a pid file of another program's process may name the pid of a child that ended."""
+    ended, process = run(), run(name="other")
+    processes.stop([tmp_path / "it.pid"])
+    children: dict[int, object] = vars(processes)["_children"]
+    monkeypatch.setitem(children, process.pid, children[ended.pid])
+    assert processes.find(tmp_path / "other.pid") == process
+    assert processes.exit_code(tmp_path / "other.pid") is None
+    processes.stop([tmp_path / "other.pid"])
+    assert not process.is_running()
+
+
 @pytest.mark.parametrize("content", ["", "17", "{}", '{"pid": "x"}', "\0\0"])
 def test_a_damaged_pid_file_is_nobody(tmp_path: Path, content: str) -> None:
     (tmp_path / "it.pid").write_text(content)
