@@ -38,7 +38,7 @@ from tests.support.tables import fill
 from topologies.loader.load import load
 from topologies.model import Customer, Topology
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(1800)]
 
 NOWHERE: Final = KafkaEndpoint("alpha", (("127.0.0.1", 1),))
 DAY: Final = dt.timedelta(days=1)
@@ -105,7 +105,6 @@ def test_every_table_is_what_its_inputs_give(lake: Lake, topology: Topology) -> 
         assert check_reference(name, lake, topology).same is True
 
 
-@pytest.mark.long
 def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: Lake, topology: Topology) -> None:
     """This holds for derived tables with a time column and without one."""
     for name, column, value in (("conditions", "readings", 777), ("custody", "holder", "nobody")):
@@ -224,7 +223,6 @@ def test_a_customers_table_that_cannot_be_read_says_how_to_have_it_again(spark: 
     assert "rebuild" not in check.notes[0]
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("lost", [pytest.param(False, marks=pytest.mark.chaos), True])
 def test_a_jobs_tables_are_rebuilt(lake: Lake, topology: Topology, lost: bool) -> None:
     job = job_of("conditions")
