@@ -121,15 +121,6 @@ class ReadingsCollector(Collector):
         return Parsed(arrays, pa.concat_arrays([part.problems for part in parts]))
 
 
-def by_table(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Split rows of ``READINGS_SCHEMA`` into rows of ``readings`` and rows of ``readings_rejected``."""
-    rejected = pc.is_valid(rows[REASON])
-    none = not pc.any(rejected).as_py()  # nearly always; a filter would copy all rows
-    good = rows if none else rows.filter(pc.invert(rejected))
-    bad = rows.slice(0, 0) if none else rows.filter(rejected)
-    return good.select(READINGS.plain_schema.names), bad.select(READINGS_REJECTED.plain_schema.names)
-
-
 def _rejected(records: Columns, rejected: npt.NDArray[np.bool_]) -> dict[str, pa.Array]:
     """Return the columns that only rejected rows have, except ``reason``."""
     if not rejected.any():

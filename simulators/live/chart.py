@@ -50,13 +50,6 @@ def _land() -> npt.NDArray[np.bool_]:
     return np.unpackbits(bits).reshape(rows, columns).astype(np.bool_)
 
 
-def is_land(latitude: float, longitude: float) -> bool:
-    """Return whether a position is on land, at the chart's resolution of half a degree."""
-    rows, columns = _land().shape
-    row = min(rows - 1, int((90 - latitude) / _STEP))
-    return bool(_land()[row, int((longitude + 180) % 360 / _STEP) % columns])
-
-
 def window(places: Iterable[tuple[float, float]], columns: int, rows: int) -> ChartWindow:
     """Return the smallest window with all places (latitude, longitude) and a margin."""
     found = list(places) or [(0.0, 0.0)]
