@@ -12,13 +12,13 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 from edge.custody.operator.execute import WAIT, LedgerAccess, open_ledgers
-from edge.custody.operator.plan import sites_ashore
 from edge.custody.operator.takeover import (
     TakeoverPlan,
     TakeoverRequest,
     TakeoverRun,
     build_takeover,
     carry_out_takeover,
+    check_takeover,
     describe_unanswered,
     look_at_takeover,
 )
@@ -66,13 +66,14 @@ class DistrustResult:
     notes: list[str] = field(default_factory=list)
 
 
-def check_request(topology: Topology, ship: str, at: str | None, reason: str) -> None:
-    """Check the request.
+def check_request(topology: Topology, request: TakeoverRequest) -> None:
+    """Check the request, without asking any site.
 
     Raises:
-        UnknownNameError: the topology has no such ship, or no such site ashore.
-        RefusedError: the site is no ship, or the reason is empty.
+        UnknownNameError: the topology has no such ship, or no such site that seizes.
+        RefusedError: the holder is no ship, the site may not seize, or there is no reason.
     """
+    ship = request.holder
     ships = [name for name, site in topology.sites.items() if site.kind is SiteKind.SHIP]
     if ship not in topology.sites:
         raise UnknownNameError("ship", ship, ships)
@@ -82,10 +83,7 @@ def check_request(topology: Topology, ship: str, at: str | None, reason: str) ->
             hint=f"ships: {', '.join(ships) or '(none)'}; for a site ashore: fairlead acl rotate, fairlead link pause",
             site=ship,
         )
-    if not reason.strip():
-        raise RefusedError("a seizure needs a reason", hint="--reason 'stolen in Sydney', for example", site=ship)
-    if at is not None and at not in (ashore := sites_ashore(topology)):
-        raise UnknownNameError("site ashore that can hold a log", at, ashore)
+    check_takeover(topology, request)
 
 
 async def plan_distrust(context: Context, request: TakeoverRequest) -> DistrustPlan:

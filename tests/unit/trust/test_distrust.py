@@ -123,14 +123,15 @@ def test_a_named_site_seizes_every_log(carried_out: list[distrust.DistrustPlan])
         ("tokyo", None, "x", RefusedError, "is ashore"),
         ("duck-stra", None, "x", UnknownNameError, "duck-stra"),
         (SHIP, None, " ", RefusedError, "needs a reason"),
-        (SHIP, "blue-marlin", "x", UnknownNameError, "blue-marlin"),
+        (SHIP, "sidney", "x", UnknownNameError, "sidney"),
+        (SHIP, "blue-marlin", "x", RefusedError, "not a site ashore"),
     ],
 )
 def test_a_bad_request_is_refused(
     ship: str, at: str | None, reason: str, error: type[FairleadError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        distrust.check_request(open_topology("big-blue").topology, ship, at, reason)
+        distrust.check_request(open_topology("big-blue").topology, TakeoverRequest(ship, at, "me", reason))
 
 
 def test_every_test_that_the_page_on_security_names_exists() -> None:

@@ -63,8 +63,8 @@ def distrust(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     context = open_topology(topology)
-    check_request(context.topology, ship, at, reason)
     request = TakeoverRequest(ship, at, getpass.getuser(), reason)
+    check_request(context.topology, request)
     plan = asyncio.run(plan_distrust(context, request))
     result = DistrustResult()
     applied = consent.given(lines(plan.lines()))
