@@ -1,4 +1,4 @@
-"""Simulate a bad network: make Fairlead's clients in this process connect through a ``TcpProxy``.
+"""Simulate a full disk, and a bad network: make Fairlead's clients in this process connect through a ``TcpProxy``.
 
 Kafka tells clients the addresses of its brokers, so a proxy's port as bootstrap address is not enough:
 ``through_proxy`` makes Fairlead's own client (``fairlead.kafka``) connect to the proxies instead. Clients based on
@@ -8,15 +8,21 @@ librdkafka connect directly, which suits the tests: writers and audits must not 
 from __future__ import annotations
 
 import contextlib
+import resource
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 from unittest import mock
+
+import psutil
 
 from fairlead.kafka.client import pool
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import Connection
 from fairlead.kafka.endpoint import Address, KafkaEndpoint
+from fairlead.local.sites import LocalSites
 from simulators.network.proxy import TcpProxy
+
+_MARGIN: Final = 500_000  # bytes by which slowly growing files may still grow, above all the broker's metadata
 
 
 @contextlib.contextmanager
@@ -52,6 +58,24 @@ def impatient(seconds: float, *, client: str = "") -> Iterator[None]:
 
     with mock.patch.object(Cluster, "open", open_):
         yield
+
+
+def fill_disk(sites: LocalSites, site: str) -> Callable[[], Awaitable[bool]]:
+    """Let no file of a site's running broker grow further, as on a full disk. Return whether the broker has halted.
+
+    The limit (RLIMIT_FSIZE) makes an append fail in the middle, with EFBIG instead of ENOSPC. Unlike a small file
+    system it needs no mount and no rights, and works at any moment. Kafka sees an IOException of its only log directory
+    in both cases. A restart lifts it.
+    """
+    broker = psutil.Process(sites.status()[site].pids["kafka"])
+    data = sites.folder / "sites" / site / "kafka" / "data"
+    limit = max(each.stat().st_size for each in data.glob("__cluster_metadata-0/*")) + _MARGIN
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, limit))
+
+    async def halted() -> bool:
+        return not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE
+
+    return halted
 
 
 @contextlib.asynccontextmanager

@@ -1,27 +1,19 @@
-"""The target's disk fills up: its broker cannot append, halts, and returns when there is space.
-
-The tests set RLIMIT_FSIZE of the running broker, so that no file can grow further: an append fails in the middle, as on
-a full disk (EFBIG instead of ENOSPC). Unlike a small file system this needs no mount and no rights, and works at any
-moment. Kafka sees an IOException of its only log directory in both cases.
-"""
+"""The target's disk fills up: its broker cannot append, halts, and returns when there is space."""
 
 from __future__ import annotations
 
 import asyncio
-import resource
 
-import psutil
 import pytest
 
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites
 from tests.integration.replication.conftest import Lab, states, target_up, until
-from tests.support.chaos import impatient
+from tests.support.chaos import fill_disk, impatient
 from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
 
 pytestmark = pytest.mark.integration
-MARGIN = 500_000  # bytes by which slowly growing files may still grow, above all the broker's metadata
 
 
 async def test_the_targets_disk_is_full(lab: Lab, sites: LocalSites) -> None:
@@ -43,15 +35,8 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
             return min((await ends(there, writers.written)).values()) > 0
 
         await until(copied, "not every log is copied")
-        broker = psutil.Process(sites.status()["beta"].pids["kafka"])
-        data = sites.folder / "sites" / "beta" / "kafka" / "data"
-        limit = max(each.stat().st_size for each in data.glob("__cluster_metadata-0/*")) + MARGIN
-        resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        halted = fill_disk(sites, "beta")
         async with filling:
-
-            async def halted() -> bool:
-                return not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE
-
             await until(halted, "the broker does not halt")
         assert f"{fat}-0" in await asyncio.to_thread(last_error, sites)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -17,12 +19,15 @@ from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_data, marker_record
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.local.sites import LocalSites
 from replication.plan import retention
 from replication.plan.retention import delete_expired
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, until
+from tests.support.chaos import fill_disk, impatient
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration
@@ -81,9 +86,9 @@ def allowed(lab: Lab, topology: Topology) -> Iterator[None]:
         yield
 
 
-async def write_at(lab: Lab, topic: str, count: int, timestamp_ms: int) -> None:
+async def write_at(lab: Lab, topic: str, count: int, timestamp_ms: int, *, size: int = 100) -> None:
     """Append records of one time at alpha, as an ordinary client does."""
-    some = [NewRecord(value=b"x" * 100, timestamp_ms=timestamp_ms) for _ in range(count)]
+    some = [NewRecord(value=b"x" * size, timestamp_ms=timestamp_ms) for _ in range(count)]
     await lab.append("alpha", {topic: encode_batch(some, producer_id=-1, epoch=-1, sequence=-1)})
 
 
@@ -92,65 +97,126 @@ async def start_of(lab: Lab, site: str, topic: str) -> int:
     return found if isinstance(found, int) else -1
 
 
-async def test_an_edge_deletes_only_what_the_centre_has(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Records older than an edge keeps them stay while the link is cut, over restarts too, and status names the site
-    that they wait for. The services have no more rights than the topology gives them.
-    """
-    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
-    topology, log, present = spread(lab), lab.log("alpha.cpu"), int(time.time() * 1000)
+@dataclass(frozen=True)
+class Spread:
+    """An edge (alpha) and a centre (beta), whose replicators have the rights that the topology gives them."""
 
-    def replicator(site: str) -> Replicator:
+    lab: Lab
+    topology: Topology
+    log: str
+
+    def replicator(self, site: str) -> Replicator:
         user = f"replicator.{site}"
-        return Replicator(topology, site, lab.kafka(site, "replicator"), lambda source: lab.kafka(source, user))
+        kafka = self.lab.kafka
+        return Replicator(self.topology, site, kafka(site, "replicator"), lambda source: kafka(source, user))
 
-    def waits(edge: Replicator) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = edge.snapshot()["retention"]["waits_for"]
-        return found
+    async def told(self, edge: Replicator, records: int) -> None:
+        """Wait until the edge says how many records wait for the centre."""
 
-    async def told(edge: Replicator, records: int) -> None:
         async def so() -> bool:
             return (waits(edge)["beta"]["records"] if waits(edge) else 0) == records
 
         await until(so, f"{records} records are not said to wait for beta, but {waits(edge)}")
 
-    async def confirmed() -> bool:
-        if await lab.end("alpha", "ends.beta") < 1:
-            return False
-        stored = [each.value for each in await lab.read("alpha", "ends.beta") if is_data(each) and each.value]
-        return any(msgspec.json.decode(value)["ends"].get(log, [0])[0] == 10 for value in stored)
+    async def confirmed(self, end: int) -> None:
+        """Wait until the edge has the centre's confirmation that it has everything before this offset."""
 
-    async def starts(offset: int) -> None:
         async def so() -> bool:
-            return await start_of(lab, "alpha", log) == offset
+            if await self.lab.end("alpha", "ends.beta") < 1:
+                return False
+            stored = [each.value for each in await self.lab.read("alpha", "ends.beta") if is_data(each) and each.value]
+            return any(msgspec.json.decode(value)["ends"].get(self.log, [0])[0] == end for value in stored)
 
-        await until(so, f"{log} does not start at {offset}")
+        await until(so, "beta's confirmation does not reach alpha")
 
-    with allowed(lab, topology):
+    async def starts(self, offset: int) -> None:
+        async def so() -> bool:
+            return await start_of(self.lab, "alpha", self.log) == offset
+
+        await until(so, f"{self.log} does not start at {offset}")
+
+
+def waits(edge: Replicator) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = edge.snapshot()["retention"]["waits_for"]
+    return found
+
+
+async def test_an_edge_deletes_only_what_the_centre_has(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records older than an edge keeps them stay while the link is cut, over restarts too, and status names the site
+    that they wait for. The services have no more rights than the topology gives them.
+    """
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    log, present = lab.log("alpha.cpu"), int(time.time() * 1000)
+    here = Spread(lab, spread(lab), log)
+    with allowed(lab, here.topology):
         await lab.make("alpha", log)
         await write_at(lab, log, 10, present - 5 * DAY)
-        edge = replicator("alpha")
+        edge = here.replicator("alpha")
         async with lab.running(edge):
-            async with lab.running(replicator("beta")):
+            async with lab.running(here.replicator("beta")):
                 await lab.reaches("beta", log, 10)
-                await until(confirmed, "beta's confirmation does not reach alpha")
+                await here.confirmed(10)
             await write_at(lab, log, 7, present - 4 * DAY)
             await write_at(lab, log, 3, present)
-            await starts(10)  # beta confirmed these before the link was cut
-            await told(edge, 7)
+            await here.starts(10)  # beta confirmed these before the link was cut
+            await here.told(edge, 7)
             delay = waits(edge)["beta"]
             assert delay["example"] == log
             assert delay["logs"] == 1
             assert 700 < delay["bytes"] < 2000
-        edge = replicator("alpha")
+        edge = here.replicator("alpha")
         async with lab.running(edge):
-            await told(edge, 7)  # a new process knows it from its own site's logs
+            await here.told(edge, 7)  # a new process knows it from its own site's logs
             assert await start_of(lab, "alpha", log) == 10
-            async with lab.running(replicator("beta")):
-                await starts(17)  # the newest records are young
-                await told(edge, 0)
+            async with lab.running(here.replicator("beta")):
+                await here.starts(17)  # the newest records are young
+                await here.told(edge, 0)
     assert await start_of(lab, "beta", log) == 0
     stored = [msgspec.json.decode(each.value or b"{}") for each in await lab.read("beta", "ends.beta") if is_data(each)]
     assert next(each for each in stored if log in each["ends"])["parts"] >= 1  # all first: then older ones may go
+
+
+@pytest.mark.long
+async def test_an_edge_keeps_what_the_centre_cannot_store(
+    lab: Lab, sites: LocalSites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk of the site ahead is full: records that are too old for the edge stay there until the centre has them,
+    and status says how many."""
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    log, present = lab.log("alpha.cpu"), int(time.time() * 1000)
+    here = Spread(lab, spread(lab), log)
+    with impatient(3.0, client="fairlead-replicator"), allowed(lab, here.topology):
+        await lab.make("alpha", log)
+        await write_at(lab, log, 10, present - 5 * DAY)
+        edge, centre = here.replicator("alpha"), here.replicator("beta")
+        async with lab.running(edge), lab.running(centre):
+            await lab.reaches("beta", log, 10)
+            await here.confirmed(10)
+            halted = fill_disk(sites, "beta")
+            written = 10
+            while not await halted():
+                await write_at(lab, log, 10, present - 4 * DAY, size=40_000)
+                written += 10
+
+                async def copied_or_halted(end: int = written) -> bool:
+                    with contextlib.suppress(ConnectionLost, RequestTimeout):  # the broker is halting
+                        return await halted() or await lab.end("beta", log) >= end
+                    return False
+
+                await until(copied_or_halted, "beta neither copies nor halts")
+            await write_at(lab, log, 1, present)
+
+            async def all_wait() -> bool:
+                left = written - await start_of(lab, "alpha", log)
+                return left > 0 and bool(waits(edge)) and waits(edge)["beta"]["records"] == left
+
+            await until(all_wait, "what is too old is not said to wait for beta")
+            assert waits(edge)["beta"]["bytes"] > 40_000
+            await asyncio.to_thread(sites.restart, "beta")
+            await here.starts(written)
+            await here.told(edge, 0)
+    assert await start_of(lab, "beta", log) == 0
+    assert await lab.end("beta", log) == written + 1
 
 
 async def test_a_site_without_links_deletes_what_shore_wrote_there(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
