@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
@@ -28,13 +29,14 @@ from shore.jobs.runner import JOBS
 from shore.jobs.status import JobStatus
 from shore.paths import TablePaths
 from shore.repair.rebuild import rebuild_job
+from shore.tables.readings import READINGS
 from shore.verify import verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, write
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
 from tests.support.sparkcluster import until
-from tests.support.tables import fill
 from tests.unit.shore import hours
+from topologies.model import Topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -63,7 +65,13 @@ class Running:
 
 
 @contextmanager
-def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint | None = None) -> Iterator[Running]:
+def running(
+    shore_of: Shore,
+    spark: SparkSession,
+    *jobs: str,
+    endpoint: Endpoint | None = None,
+    topology: Topology | None = None,
+) -> Iterator[Running]:
     """Run these jobs while the context is open, then stop them; fail if the run fails."""
     stop, run, world = threading.Event(), Running(), shore_of.world
 
@@ -73,8 +81,8 @@ def running(shore_of: Shore, spark: SparkSession, *jobs: str, endpoint: Endpoint
     def work() -> None:
         try:
             shore.run(
-                world.topology(), endpoint or world.endpoint, shore_of.folder, jobs, session=spark, stop=stop,
-                on_progress=watch, intervals=dict.fromkeys(jobs, "1 second"),
+                topology or world.topology(), endpoint or world.endpoint, shore_of.folder, jobs, session=spark,
+                stop=stop, on_progress=watch, intervals=dict.fromkeys(jobs, "1 second"),
             )  # fmt: skip
         except BaseException as error:
             run.ended = error
@@ -114,7 +122,9 @@ def test_a_site_away_while_shore_runs(
         since = {job: run.said(job).failing_since for job in reading_jobs}
         assert None not in since.values()
         # A job that reads tables goes on.
-        fill(shore_of.folder, {"readings": [hours.reading(other, 5.0)]})
+        row = pa.Table.from_pylist([hours.reading(other, 5.0)], schema=READINGS.plain_schema)
+        table = TablePaths.of(shore_of.folder).table("readings")
+        spark.createDataFrame(row).write.format("delta").mode("append").save(table)
         mine = f"conditions where equipment_reference = '{other}' and window_hours = 1"
         run.until(lambda: shore_of.count(mine) == 1, "conditions of a row that came meanwhile")
         assert run.said("conditions").state == "running"
@@ -141,7 +151,7 @@ def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession,
             Binding(f"User:{user}", kind, "LITERAL", "*", "ALL") for kind in ("TOPIC", "GROUP", "TRANSACTIONAL_ID")
         ]
         KafkaRules(client).add(everything)
-    jobs = ("readings", "operations", "feeds")
+    jobs = ("readings", "operations", "histories", "feeds")
 
     def fed() -> int:
         return sum(is_data(record) for record in world.read(f"feeds.{world.customer}"))
@@ -160,8 +170,12 @@ def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession,
 
 
 def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:
-    """Other logs do not wait, no row is stored twice, and a recreated log is read on only from the offset reached."""
-    box = world.box(2)
+    """Without ``fail_on_data_loss`` other logs do not wait, no row is stored twice, and a recreated log is read on only
+    from the offset reached."""
+    box, topology = world.box(2), world.topology()
+    assert topology.shore is not None
+    lenient = topology.shore.model_copy(update={"fail_on_data_loss": False})
+    topology = topology.model_copy(update={"shore": lenient})
     gone = world.log(box)
 
     def of_gone() -> list[Any]:
@@ -175,7 +189,7 @@ def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: Spa
         return any(words in each for each in run.said("readings").skipped)
 
     write(world, boxes=3, count=10)
-    with running(shore_of, spark, "readings") as run:
+    with running(shore_of, spark, "readings", topology=topology) as run:
         run.until(lambda: shore_of.count("readings") == 30, "what was there before")
         delete_logs(world.endpoint, [gone])
         run.until(lambda: run.said("readings").vanished == 1, "word of the deleted log")
@@ -196,7 +210,7 @@ def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: Spa
             write(world, boxes=2, count=10, first=10 + 10 * round_)
             wanted = 2 * (20 + 10 * round_)
             run.until(lambda: others() == wanted, "the records of the others")  # noqa: B023  # called here
-    shore_of.run("readings")  # a batch may have been cut off
+    shore_of.run("readings", topology=topology)  # a batch may have been cut off
     assert of_gone() == list(range(1, 21))
     found = rows(shore_of)
     assert len(found) == len(set(found))
