@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import logging
 import signal
 import threading
 import time
@@ -15,7 +16,7 @@ from types import FrameType
 from typing import Literal, Self, cast
 
 import msgspec
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -54,6 +55,8 @@ from shore.storage import open_paths, spark_settings
 from shore.tables import TABLES
 from shore.tables.operations import OPERATIONS
 from topologies.model import Shore, Topology
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -382,8 +385,9 @@ class JobOrder:
         for future in self._beginning.values():
             if not future.cancelled() and future.exception() is None:
                 self._running.append(future.result())
-        for one in self._running:
-            one.query.stop()
+        with contextlib.ExitStack() as stops:
+            for one in reversed(self._running):
+                stops.callback(_stop, one)
 
     def advance(self) -> bool:
         """Begin the jobs that can begin now. Return whether any job has not begun yet.
@@ -401,6 +405,20 @@ class JobOrder:
             self._waiting.remove(job)
             self._beginning[job] = self._pool.submit(self._begin, job)
         return bool(self._waiting or self._beginning)
+
+
+def _stop(one: QueryHandle) -> None:
+    """Stop a query and wait until its batch has ended. Spark waits for a while only (``stopTimeout``), and a batch that
+    went on would write when another process has the right to."""
+    while True:
+        try:
+            one.query.stop()
+        except Py4JJavaError as error:
+            if error.java_exception.getClass().getName() != "java.util.concurrent.TimeoutException":
+                raise
+            logger.warning("job %s does not stop yet: its batch goes on", one.job.name)
+        else:
+            return
 
 
 def _begin(job: Job, start: Callable[[Job], StreamingQuery]) -> QueryHandle:

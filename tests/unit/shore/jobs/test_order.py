@@ -10,6 +10,7 @@ from typing import Any, cast
 from unittest.mock import Mock
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from shore.errors import JobFailedError
 from shore.jobs.checkpoint import table_end, write_checkpoint, write_table_checkpoint
@@ -65,6 +66,38 @@ class Fleet:
         while {one.job.name for one in self.running} != set(names):
             order.advance()
         assert sorted(self.queries) == sorted(names)
+
+
+class Slow(Query):
+    """A query that Spark cannot stop in its time, so often as is said: its batch goes on."""
+
+    def __init__(self, late: int, java_class: str = "java.util.concurrent.TimeoutException") -> None:
+        super().__init__()
+        self.late, self.java = late, Mock(_target_id="o1")
+        self.java.getClass.return_value.getName.return_value = java_class
+
+    def stop(self) -> None:
+        if self.late:
+            self.late -= 1
+            raise Py4JJavaError("An error occurred while calling o1.stop.", self.java)
+        super().stop()
+
+
+def test_every_query_has_ended_when_a_run_ends_however_long_a_batch_takes() -> None:
+    slow, other = Slow(3), Query()
+    running = [QueryHandle(job(name), cast(Any, query)) for name, query in (("slow", slow), ("other", other))]
+    with pytest.raises(JobFailedError), JobOrder((), Mock(), running):
+        raise JobFailedError("the reason of the end")
+    assert slow.stopped
+    assert other.stopped
+
+
+def test_another_error_of_a_stop_is_raised_when_the_others_have_ended() -> None:
+    broken, other = Slow(1, "java.lang.IllegalStateException"), Query()
+    running = [QueryHandle(job(name), cast(Any, query)) for name, query in (("broken", broken), ("other", other))]
+    with pytest.raises(Py4JJavaError), JobOrder((), Mock(), running):
+        pass
+    assert other.stopped
 
 
 def test_a_job_begins_when_those_that_write_its_inputs_have_ended() -> None:
