@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from fairlead.kafka.admin import create_logs, delete_logs
 from fairlead.kafka.client.cluster import Cluster
@@ -199,6 +200,41 @@ async def target_up(replicator: Replicator) -> None:
         return bool(replicator.snapshot()["target"]["state"] == "up")
 
     await until(up, "the target is not called up")
+
+
+async def counted(replicators: Sequence[Replicator], records: Mapping[str, int]) -> None:
+    """Wait until these links have counted so many records. A batch counts when the broker's answer has come, which can
+    be later than others see its records.
+    """
+
+    def shown() -> dict[str, int]:
+        moved = links(each.snapshot() for each in replicators)
+        return {name: moved[name]["records"] for name in records}
+
+    async def so() -> bool:
+        return shown() == records
+
+    try:
+        await until(so, "not counted")
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {shown()} instead of {records}") from error
+
+
+def in_force(client: AdminClient, rule: AclBinding) -> None:
+    """Wait until the broker applies a rule: it answers the request to add one before."""
+    same = AclBindingFilter(
+        rule.restype,
+        rule.name,
+        rule.resource_pattern_type,
+        rule.principal,
+        rule.host,
+        rule.operation,
+        rule.permission_type,
+    )
+    deadline = time.monotonic() + PATIENCE
+    while not client.describe_acls(same).result(PATIENCE):
+        assert time.monotonic() < deadline, f"the broker does not apply {rule}"
+        time.sleep(0.02)
 
 
 def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -87,8 +87,25 @@ class Convoy:
         found: Mapping[str, Any] = self.shown[site].snapshot()["logs"].get(log, {})
         return found
 
-    async def diverged(self, site: str, log: str) -> None:
-        await until(lambda: self.trouble(site, log).get("state") == "diverged", what=f"that {log} diverged at {site}")
+    async def diverged(self, site: str, log: str, words: str) -> None:
+        """Wait until the log is shown as diverged, with these words in the cause: at first it may be another one."""
+
+        def so() -> bool:
+            trouble = self.trouble(site, log)
+            return bool(trouble.get("state") == "diverged") and words in trouble["cause"]
+
+        await until(so, what=f"that {log} diverged at {site}: {words}")
+
+    async def well(self, *sites: str) -> None:
+        """Wait until no log is in trouble at these sites."""
+
+        def troubles() -> list[Any]:
+            return [self.shown[site].snapshot()["logs"] for site in sites]
+
+        try:
+            await until(lambda: not any(troubles()))
+        except AssertionError as error:
+            raise AssertionError(f"{sites}: {troubles()}") from error
 
     def returned(self, site: str) -> list[ReturnEntry]:
         return [each for each in ledger(self.fleet, site) if isinstance(each, ReturnEntry)]

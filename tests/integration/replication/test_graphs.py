@@ -67,6 +67,7 @@ async def prove(crew: Crew, replicators: Iterable[str] | None = None) -> None:
     await crew.settle()
     await crew.assert_identical()
 
+    await come_to_rest(crew)
     before = crew.moved()
     replicas = sum(len(crew.replicas(tp)) for tp in crew.origin)
     await crew.write(15)

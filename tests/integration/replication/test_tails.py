@@ -12,7 +12,7 @@ from fairlead.kafka.convention import is_filler
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
 from replication.operations.links.facts import LinkOperation, LinkScope
-from tests.integration.replication.conftest import Lab, states
+from tests.integration.replication.conftest import Lab, states, until
 from tests.integration.replication.operating import Two, two
 from tests.integration.replication.segments import lose_tail, stopped
 
@@ -49,7 +49,11 @@ async def test_a_log_that_ends_with_nothing_is_closed_and_promoted(two: Two, sit
         await two.even(compacted, 20)
         await two.even(void, 5)
         await two.even(cut, 8)
-        assert east.snapshot()["links"][0]["lag"] == 20  # 10 each of plain and own
+
+        async def lags() -> bool:
+            return bool(east.snapshot()["links"][0]["lag"] == 20)
+
+        await until(lags, f"10 records each of plain and own are not shown as lag: {east.snapshot()['links']}")
         records = await lab.read("beta", compacted)
         assert [record.offset for record in records] == list(range(20))
         assert [is_filler(record) for record in records] == [False] * 10 + [True] * 10
