@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
 from pydantic import SecretStr
 
 from fairlead.kafka.admin import admin_client
+from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
@@ -30,6 +32,7 @@ from tests.integration.replication.conftest import Lab, links, states, target_up
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 USERS = {"alpha": "replicator.beta", "beta": "replicator"}
@@ -46,9 +49,14 @@ class Keyring:
         return dataclasses.replace(self._kafka(site, USERS[site]), password=self._told[site])
 
     def change(self, site: str) -> SecretStr:
-        """Change the user's password at the site only, not in the replicator."""
+        """Change the user's password at the site only, not in the replicator. On return its broker refuses the old
+        one.
+        """
         new = SecretStr(secrets.token_urlsafe(24))
         ensure_users(admin_client(self._kafka(site)), {USERS[site]: new})
+        deadline = time.monotonic() + PATIENCE
+        while accepts(self.endpoint(site)):
+            assert time.monotonic() < deadline, f"{site} accepts the old password"
         return new
 
     def tell(self, site: str, password: SecretStr) -> None:

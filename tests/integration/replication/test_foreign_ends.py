@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
 from fairlead.kafka.admin import admin_client, create_logs
+from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.check.ask import check_link
 from replication.check.rules import CheckedEnd, ClusterFinding, Severity
 from tests.integration.conftest import NewSites
-from tests.integration.replication.conftest import Lab
+from tests.integration.replication.conftest import Lab, in_force
 from tests.integration.replication.resolving import Desk
 from topologies.model import Topology
 
@@ -82,6 +83,13 @@ def allow(endpoint: KafkaEndpoint, user: str, prefix: str, operation: AclOperati
     client = admin_client(endpoint)
     for made in client.create_acls([rule]).values():
         made.result(30)
+    in_force(client, rule)
+
+
+async def make(endpoint: KafkaEndpoint, topics: dict[str, dict[str, str]]) -> None:
+    create_logs(endpoint, topics)
+    async with await Cluster.open(endpoint, client_id="test") as cluster:
+        await cluster.wait_writable(topics)
 
 
 def breaking(findings: tuple[ClusterFinding, ...], end: CheckedEnd) -> set[str]:
@@ -115,7 +123,7 @@ async def test_every_bad_setting_of_a_foreign_target_is_found(lab: Lab, gamma: L
     bad, fine = lab.log("alpha.bad"), lab.log("alpha.fine")
     await lab.make("alpha", bad, fine)
     target = gamma.kafka("gamma", "admin")
-    create_logs(target, {bad: BAD_TOPIC, fine: {}})
+    await make(target, {bad: BAD_TOPIC, fine: {}})
     allow(target, "stranger", lab.stream[:4], AclOperation.WRITE)
     allow(target, "replicator", lab.stream, AclOperation.READ)
     made = topology(lab)
@@ -152,7 +160,7 @@ async def test_every_bad_setting_of_a_foreign_target_is_found(lab: Lab, gamma: L
 async def test_a_foreign_source_may_be_read_only_and_its_risks_are_told(lab: Lab, gamma: LocalSites) -> None:
     topic = lab.log("gamma.one")
     source = gamma.kafka("gamma", "admin")
-    create_logs(source, {topic: {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}})
+    await make(source, {topic: {"cleanup.policy": "compact,delete", "retention.ms": "86400000"}})
     await lab.make("alpha", topic)
     made = topology(lab)
     (link,) = made.links_to("alpha")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
@@ -351,14 +352,23 @@ async def test_many_partitions_many_groups_and_what_the_link_does_not_carry(harb
 
 @contextlib.contextmanager
 def permitted(kafka: Callable[..., KafkaEndpoint], rules: Mapping[str, Collection[Rule]]) -> Iterator[None]:
-    """Give the replicators exactly these ACLs at each site; remove them afterwards."""
+    """Give the replicators exactly these ACLs at each site; remove them afterwards. Both are in force on return."""
     with contextlib.ExitStack() as stack:
         for site, some in rules.items():
             store = KafkaRules(stack.enter_context(Client(kafka(site))))
-            bindings = [Binding.of(rule) for rule in some]
-            store.add(bindings)
+            bindings = {Binding.of(rule) for rule in some}
+            stack.callback(_applied, store, frozenset(), bindings)
             stack.callback(store.remove, bindings)
+            store.add(bindings)
+            _applied(store, bindings, bindings)
         yield
+
+
+def _applied(store: KafkaRules, wanted: Collection[Binding], among: Collection[Binding]) -> None:
+    """Wait until the broker, which acknowledges a change of rules before it applies it, has those wanted of some."""
+    deadline = time.monotonic() + PATIENCE
+    while store.read().intersection(among) != frozenset(wanted):
+        assert time.monotonic() < deadline, "the broker does not apply its rules"
 
 
 async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing(harbour: Harbour) -> None:

@@ -15,7 +15,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups.client import GroupClient
 from replication.operations.resolve.facts import groups_of
 from replication.operations.resolve.steps import Committed, restore_groups
-from tests.integration.replication.conftest import Lab, records
+from tests.integration.replication.conftest import Lab, records, until
 from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk, data
 
@@ -35,6 +35,17 @@ async def copied(desk: Desk, topic: str, count: int = 20) -> int:
     async with desk.replicating():
         await lab.reaches("beta", topic, end)
     return end
+
+
+async def make_again(lab: Lab, topic: str) -> None:
+    """Delete a topic at alpha and create it again, empty."""
+    delete_logs(lab.kafka("alpha"), [topic])
+
+    async def gone() -> bool:  # the broker serves the old one for a moment
+        return await lab.end("alpha", topic) == -1
+
+    await until(gone, f"{topic} is not deleted")
+    await lab.make("alpha", topic)
 
 
 async def test_diverged_is_refilled_and_the_other_history_kept(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
@@ -121,8 +132,7 @@ async def test_history_that_only_this_site_has_is_given_back(desk: Desk) -> None
 async def test_source_truncated_keeps_what_the_source_lost(desk: Desk) -> None:
     lab, topic = desk.lab, desk.lab.log("alpha.truncated")
     await copied(desk, topic)
-    delete_logs(lab.kafka("alpha"), [topic])
-    await lab.make("alpha", topic)
+    await make_again(lab, topic)
     end = await lab.write("alpha", topic, 4, at=await lab.open_term("alpha", topic, term=1, at=0))
     before = await lab.stored("beta", topic)
     async with desk.replicating():
@@ -141,8 +151,7 @@ async def test_source_recreated_while_running(desk: Desk) -> None:
     async with desk.replicating():
         await desk.mirrored(topic, await lab.write("alpha", topic, 5, at=end))
         before = await lab.stored("beta", topic)
-        delete_logs(lab.kafka("alpha"), [topic])
-        await lab.make("alpha", topic)
+        await make_again(lab, topic)
         end = await lab.write("alpha", topic, 30, at=await lab.open_term("alpha", topic, term=1, at=0), per=3)
         await desk.in_state(topic, "source-recreated")
         await desk.resolve(topic, "--yes")
@@ -156,8 +165,7 @@ async def test_source_recreated_while_stopped_and_longer_is_diverged(desk: Desk)
     """A source topic recreated while the replicator is stopped counts as diverged, because no topic id is stored."""
     lab, topic = desk.lab, desk.lab.log("alpha.recreated")
     await copied(desk, topic)
-    delete_logs(lab.kafka("alpha"), [topic])
-    await lab.make("alpha", topic)
+    await make_again(lab, topic)
     end = 31 + await lab.open_term("alpha", topic, term=1, at=0)
     await lab.append("alpha", {topic: term_batch(records(900, 31), term=1, offset=1, marker=0)})
     async with desk.replicating():
@@ -174,8 +182,7 @@ async def test_a_recreated_log_of_ordinary_clients_is_told_by_its_records(desk: 
     send(producer(lab.kafka("alpha"), **{"batch.num.messages": 1}), topic, 0, 20)
     async with desk.replicating():
         await lab.reaches("beta", topic, 20)
-    delete_logs(lab.kafka("alpha"), [topic])
-    await lab.make("alpha", topic)
+    await make_again(lab, topic)
     await lab.append("alpha", {topic: encode_batch(records(900, 30), producer_id=-1, epoch=-1, sequence=-1)})
     async with desk.replicating():
         await desk.in_state(topic, "diverged")
