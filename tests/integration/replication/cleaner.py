@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from fairlead.kafka.admin import admin_client
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import parse_header
 from tests.integration.replication.conftest import Lab, until
+from tests.integration.replication.consumers import read_all
 from tests.support.waits import PATIENCE
 
 STILL: Final = 0.5  # seconds; an eager cleaner begins a round every 0.2 s
@@ -38,7 +40,9 @@ def eager(endpoint: KafkaEndpoint) -> Iterator[None]:
 
 
 async def settle(lab: Lab, site: str, topic: str) -> None:
-    """Wait until the cleaner has made gaps in a log, and then has changed nothing for more than one round."""
+    """Wait until the cleaner has made gaps in a log and left one record of each key before the last batch, which
+    begins a segment of its own, and then has changed nothing for more than one round.
+    """
     before: list[bytes] = []
     since = time.monotonic()
 
@@ -49,6 +53,10 @@ async def settle(lab: Lab, site: str, topic: str) -> None:
             before, since = now, time.monotonic()
         found = [parse_header(batch) for batch in now]
         offsets = found[-1].next_offset if found else 0
-        return sum(each.count for each in found) < offsets and time.monotonic() > since + STILL
+        if sum(each.count for each in found) == offsets or time.monotonic() < since + STILL:
+            return False
+        view = await asyncio.to_thread(read_all, lab.kafka(site), topic, committed=True)
+        keys = [each.key for each in view.records if each.offset < found[-1].base_offset]
+        return len(keys) == len(set(keys))
 
     await until(cleaned, f"the broker of {site} does not compact {topic}")

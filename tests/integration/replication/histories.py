@@ -213,7 +213,8 @@ class Life:
         if known is None:
             identity = f"{self.topic}.{who}.{uuid.uuid4().hex}"
             quiet = {"transactional.id": identity, "compression.type": codec, "linger.ms": 5, "log_level": 0}
-            known = Producer({**self.lab.kafka("alpha").librdkafka(), **quiet})
+            long = {"transaction.timeout.ms": 600_000}  # on a busy machine too, only the history ends its transactions
+            known = Producer({**self.lab.kafka("alpha").librdkafka(), **quiet, **long})
             known.init_transactions(60)
             self.clients["who", who], self.clients[("who", who), codec] = known, known
         if who not in self.open:

@@ -13,7 +13,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from tests.integration.replication.cleaner import eager, settle
-from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states
+from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
 from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
 from tests.support.waits import PATIENCE
 
@@ -88,9 +88,13 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
         plain.produce(topic, key=b"t%d" % n, value=None, timestamp=NOW_MS + n)
         assert plain.flush(PATIENCE) == 0
     send(plain, topic, LATER, 1)
+
+    async def has_horizons() -> bool:
+        found = await headers(lab, "alpha", topic)
+        return any(each.attributes & DELETE_HORIZON and not each.has_holes for each in found)
+
+    await until(has_horizons, "no batch of tombstones has a delete horizon")
     await settle(lab, "alpha", topic)
-    found = await headers(lab, "alpha", topic)
-    assert any(each.attributes & DELETE_HORIZON and not each.has_holes for each in found)
     end = await lab.end("alpha", topic)
     beta = lab.replicator(lab.one_way(), "beta")
     async with lab.running(beta):

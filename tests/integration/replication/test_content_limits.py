@@ -61,8 +61,8 @@ async def same(lab: Lab, topic: str) -> int:
 
 
 def send_large(lab: Lab, topic: str, codec: str, count: int, size: int = 5000) -> None:
-    """Send one batch of ``count`` records that do not compress."""
-    roomy = {"message.max.bytes": 8 << 20, "batch.size": 4 << 20, "linger.ms": 500, "compression.type": codec}
+    """Send one batch of ``count`` records that do not compress. ``flush`` does not wait for ``linger.ms``."""
+    roomy = {"message.max.bytes": 8 << 20, "batch.size": 4 << 20, "linger.ms": 60_000, "compression.type": codec}
     client = producer(lab.kafka("alpha"), **roomy)
     for n in range(count):
         client.produce(topic, key=b"%d" % n, value=noise(size, n), headers={"n": b"%d" % n}, timestamp=NOW_MS + n)
