@@ -73,7 +73,10 @@ def fill_disk(sites: LocalSites, site: str) -> Callable[[], Awaitable[bool]]:
     resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (limit, limit))
 
     async def halted() -> bool:
-        return not broker.is_running() or broker.status() == psutil.STATUS_ZOMBIE
+        try:
+            return broker.status() == psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return True
 
     return halted
 

@@ -38,7 +38,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
         halted = fill_disk(sites, "beta")
         async with filling:
             await until(halted, "the broker does not halt")
-        assert f"{fat}-0" in await asyncio.to_thread(last_error, sites)
+        assert any(f"{fat}-0" in each for each in await asyncio.to_thread(errors, sites))
 
         async def noticed() -> bool:
             return bool(beta.snapshot()["target"]["state"] == "unavailable")
@@ -53,8 +53,7 @@ async def fill_the_disk(lab: Lab, sites: LocalSites) -> None:
         assert states(beta.snapshot()) == {}
 
 
-def last_error(sites: LocalSites) -> str:
-    """Return the last line in which beta's broker logged a file that is too large."""
+def errors(sites: LocalSites) -> list[str]:
+    """Return each line in which beta's broker logged a file that is too large, with the three lines before it."""
     lines = sites.status()["beta"].logs["kafka"].read_text().splitlines()
-    where = max(n for n, line in enumerate(lines) if "File too large" in line)
-    return "\n".join(lines[max(0, where - 3) : where + 1])
+    return ["\n".join(lines[max(0, n - 3) : n + 1]) for n, line in enumerate(lines) if "File too large" in line]

@@ -55,6 +55,11 @@ async def test_kills_of_the_replicator_lose_nothing_and_repeat_nothing(lab: Lab,
             moved += there != before
             before = there
         await victim.start()
+
+        async def much() -> bool:
+            return writers.count > 500
+
+        await until(much, "the writers do not write")
         await writers.stop()
         assert await all_is_well(lab, writers) > 500
         assert moved >= kills // 2
