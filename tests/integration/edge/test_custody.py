@@ -269,7 +269,7 @@ async def test_a_box_that_comes_in_elsewhere_is_claimed_of_the_site_that_it_left
         with fleet.publisher(other) as gate:
             await gate.readings(box, range(5, 8))
             await handled(entered, 3)
-        assert entered.snapshot()["events_waiting"] == 0
+        await until(lambda: entered.snapshot()["events_waiting"] == 0, what="the gate-in")
     assert fleet.sequences(other, box) == list(range(8))
     terms = [(entry.term, entry.event, entry.from_site, entry.to_site) for entry in ledger(fleet, fleet.port)]
     assert terms == [

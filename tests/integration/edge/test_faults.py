@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import signal
 import socket
 from collections.abc import Awaitable, Callable
 
 import pytest
+from confluent_kafka import KafkaException
 from pydantic import SecretStr
 
 from edge.errors import MqttRefusedError
@@ -41,6 +43,19 @@ async def during(device: Publisher, work: Awaitable[None], disturb: Callable[[],
     await task
 
 
+async def all_stored(fleet: Fleet, boxes: list[str], count: int) -> None:
+    """Wait until the log of each box has so many readings: after a connection was lost, the bridge receives some again,
+    so that it may have received as many messages as were published, but not the last ones yet.
+    """
+
+    def enough() -> bool:
+        with contextlib.suppress(KafkaException):  # a log that its bridge has not created yet
+            return all(len(fleet.sequences(fleet.port, box)) >= count for box in boxes)
+        return False
+
+    await until(enough, what="every reading in its log")
+
+
 async def test_kafka_killed_and_started_again(fleet: Fleet, sites: LocalSites) -> None:
     async def kill() -> None:
         await asyncio.to_thread(sites.kill, "alpha", "kafka")
@@ -53,6 +68,7 @@ async def test_kafka_killed_and_started_again(fleet: Fleet, sites: LocalSites) -
             await handled(bridge, BOXES)
             await during(device, stream(device, boxes, range(ROUNDS)), kill)
             await handled(bridge, device.published)
+            await all_stored(fleet, boxes, ROUNDS)
     assert_all_there_once(fleet, boxes, ROUNDS)
 
 
@@ -62,8 +78,9 @@ async def test_the_mqtt_broker_stopped_and_started_again(fleet: Fleet, sites: Lo
             boxes = await enter(fleet, device, BOXES)
             await stream(device, boxes, range(10))
             await asyncio.to_thread(sites.restart, "alpha", "mqtt")
-            await until(lambda: bridge.snapshot()["mqtt_connections"] == 2, what="reconnecting")
+            await until(lambda: bridge.snapshot()["mqtt_connections"] >= 2, what="reconnecting")
             await stream(device, boxes, range(10, 20))
+            await all_stored(fleet, boxes, 20)
             await handled(bridge, device.published)
             assert bridge.snapshot()["mqtt_sessions_lost"] == 0
     assert_all_there_once(fleet, boxes, 20)
@@ -86,11 +103,9 @@ async def test_a_bridge_that_is_killed_loses_and_repeats_nothing(fleet: Fleet) -
                 await bridge.wait()
 
             await during(device, stream(device, boxes, range(ROUNDS, 2 * ROUNDS)), kill_again)
-        async with fleet.running(fleet.port) as last:
+        async with fleet.running(fleet.port):
             await stream(device, boxes, range(2 * ROUNDS, 2 * ROUNDS + 5))
-            await until(lambda: last.metrics.received >= 5 * BOXES, what="the last readings")
-            await handled(last, last.metrics.received)
-            await until(lambda: last.snapshot()["strays_waiting"] == 0, what="draining")
+            await all_stored(fleet, boxes, 2 * ROUNDS + 5)
     assert_all_there_once(fleet, boxes, 2 * ROUNDS + 5)
 
 
@@ -107,12 +122,8 @@ async def test_a_bridge_that_is_told_to_stop_acknowledges_what_it_stored(fleet: 
             await during(device, stream(device, boxes, range(ROUNDS)), stop)
         async with fleet.running(fleet.port) as last:
             await stream(device, boxes, range(ROUNDS, ROUNDS + 1))  # behind any message that was left or is sent again
+            await all_stored(fleet, boxes, ROUNDS + 1)
             await handled(last, BOXES)
-
-            def stored() -> int:
-                return sum(len(fleet.sequences(fleet.port, box)) for box in boxes)
-
-            await until(lambda: stored() == BOXES * (ROUNDS + 1), what="every reading in its log")
             assert last.metrics.repeats == 0
     assert_all_there_once(fleet, boxes, ROUNDS + 1)
 

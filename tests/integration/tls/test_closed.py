@@ -54,7 +54,7 @@ async def test_nobody_gets_in_without(secure: Secure) -> None:
     for port in (secure.state.kafka_port, secure.state.controller_port):
         there = dataclasses.replace(plain, bootstrap=(("127.0.0.1", port),))
         with pytest.raises(ConnectionLost):
-            await Cluster.open(there, client_id="plain", request_timeout=5)
+            await Cluster.open(there, client_id="plain", request_timeout=PATIENCE)
     assert mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls=False, tls_ca=None)) is None
     stranger = mosquitto.log_in(dataclasses.replace(secure.mqtt(), tls_ca=None))  # trusts other authorities
     assert stranger is not None and "not signed by the authorities" in stranger

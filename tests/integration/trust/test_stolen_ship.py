@@ -411,7 +411,9 @@ async def _stolen(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
     await _unchanged(fleet, before)
 
     # At sea: only the satellite is left.
+    end = await fleet.end(PORT, f"events.{PORT}")
     await happens("DEPA")
+    await _comes(lambda: _ends(fleet, PORT, f"events.{PORT}", end + 1), "the departure in the port's log")
     for site in (PORT, HQ):
         await _reaches(fleet, f"events.{PORT}", PORT, site)
     before = {site: await picture(fleet, site) for site in (PORT, HQ)}
@@ -480,7 +482,7 @@ async def _alike(fleet: Fleet) -> bool:
 
 async def _comes(condition: Callable[[], Awaitable[bool]], what: str) -> None:
     try:
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(PATIENCE):
             while not await condition():  # noqa: ASYNC110 - another process sets no event
                 await asyncio.sleep(0.1)
     except TimeoutError:
