@@ -173,7 +173,9 @@ async def test_an_edge_deletes_only_what_the_centre_has(lab: Lab, monkeypatch: p
                 await here.told(edge, 0)
     assert await start_of(lab, "beta", log) == 0
     stored = [msgspec.json.decode(each.value or b"{}") for each in await lab.read("beta", "ends.beta") if is_data(each)]
-    assert next(each for each in stored if log in each["ends"])["parts"] >= 1  # all first: then older ones may go
+    first = next(number for number, each in enumerate(stored) if log in each["ends"])
+    # A list of all comes first, so that older entries may go; on these sites another test may have caused it.
+    assert any(each.get("parts", 0) >= 1 for each in stored[: first + 1])
 
 
 @pytest.mark.long
