@@ -206,6 +206,8 @@ async def test_an_edge_keeps_what_the_centre_cannot_store(
                     return False
 
                 await until(copied_or_halted, "beta neither copies nor halts")
+            await write_at(lab, log, 10, present - 4 * DAY, size=40_000)
+            written += 10
             await write_at(lab, log, 1, present)
 
             async def all_wait() -> bool:

@@ -19,6 +19,7 @@ from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
+from fairlead.records.digest import Digest, DigestBox, encode_digest
 from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Environment, Position
@@ -154,11 +155,15 @@ def tables(proven: Proven, tmp_path: Path) -> Iterator[Proven]:
 
 def fill(world: World) -> None:
     """Write what gives every table a row: readings out of band, without power, with a gap, and one that is broken;
-    bookings, alerts, ledgers, a ship's positions and weather, its call at a port and what happened to the box there."""
+    bookings, one with a cold treatment, alerts, ledgers; a ship's positions, weather, digest and schedule, its call at
+    a port and what happened to the box there."""
     box, other_box = world.box(0), world.box(1)
     hot = [reading(box, n, T0 + n * 10 * MINUTE, 4.0 if n < 6 else 11.0, is_powered=n < 20) for n in range(30)]
     silent = [reading(box, 30 + n, T0 + (900 + n * 10) * MINUTE) for n in range(6)]
-    quiet = [reading(other_box, n, T0 + n * 10 * MINUTE) for n in range(12)]
+    quiet = [reading(other_box, n, T0 + n * 10 * MINUTE, probe=0.5) for n in range(12)]
+    treated: dict[str, Any] = {"cold_treatment_temperature": 1.1, "cold_treatment_days": 14.0}
+    told = DigestBox(equipment_reference=box, reading_date_time=T0, supply_temperature=4.0)
+    digest = Digest(vessel_imo_number=IMO, as_of_date_time=T0 + MINUTE, whole=True, boxes=(told,))
     at = {site: T0 + hours * 60 * MINUTE for site, hours in (("here", 0), ("away", 3), ("back", 8))}
 
     def moved(code: str, when: dt.datetime) -> NewRecord:
@@ -198,7 +203,7 @@ def fill(world: World) -> None:
             world.log(other_box): quiet,
             world.bookings: [
                 booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient),
-                booking(f"C-{world.tag}", world.customer, other_box, T0, None),
+                booking(f"C-{world.tag}", world.customer, other_box, T0, None, **treated),
             ],
             world.alerts: [alert(box, "alpha", T0 + 5 * MINUTE)],
             world.custody: [grant(world.log(box), 1, world.tag, T0)],
@@ -208,8 +213,10 @@ def fill(world: World) -> None:
                 moved("LOAD", at["here"] + 60 * MINUTE),
                 docked(f"out-{world.tag}", "DEPA", at["away"], imo=IMO),
                 docked(f"again-{world.tag}", "ARRI", at["back"], imo=IMO),
+                docked(f"next-{world.tag}", "ARRI", at["back"] + 600 * MINUTE, imo=IMO, port="SGSIN", classifier="EST"),
             ],
             f"ships.{IMO}.location": [sailing(n) for n in range(8, 16)],
+            f"ships.{IMO}.digest": [NewRecord(encode_digest(digest), IMO.encode(), timestamp_ms=_ms(T0))],
             f"ships.{IMO}.environment": [NewRecord(encode(weather), IMO.encode(), timestamp_ms=_ms(T0))],
         }
     )

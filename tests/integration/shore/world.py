@@ -7,6 +7,7 @@ import datetime as dt
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
@@ -35,11 +36,23 @@ def number(index: int) -> str:
     return ten + container_check_digit(ten)
 
 
-def reading(box: str, sequence: int, at: dt.datetime, supply: float = 4.0, is_powered: bool = True) -> NewRecord:
+def reading(
+    box: str,
+    sequence: int,
+    at: dt.datetime,
+    supply: float = 4.0,
+    is_powered: bool = True,
+    probe: float | None = None,
+) -> NewRecord:
     value = Reading(
         equipment_reference=box,
         device=Device(device_id=f"dev-{box}", boot_id=1, sequence=sequence, device_date_time=at),
-        measurements=Measurements(supply_temperature=supply, return_temperature=supply + 0.5, relative_humidity=85.0),
+        measurements=Measurements(
+            supply_temperature=supply,
+            return_temperature=supply + 0.5,
+            cargo_probe1_temperature=probe,
+            relative_humidity=85.0,
+        ),
         setpoints=Setpoints(temperature=4.0),
         geo_location=GeoLocation(latitude=35.6, longitude=139.8),
         motion=Motion(tilt_degrees=1.0),
@@ -57,6 +70,7 @@ def booking(
     end: dt.datetime | None,
     status: str = "CONFIRMED",
     consignee: str = "",
+    **more: Any,
 ) -> NewRecord:
     value = Booking(
         booking_reference=reference,
@@ -66,6 +80,7 @@ def booking(
         valid_from=begin,
         valid_to=end,
         consignee=consignee,
+        **more,
     )
     return NewRecord(encode(value), reference.encode(), timestamp_ms=_ms(begin))
 
@@ -85,7 +100,14 @@ def alert(box: str, site: str, at: dt.datetime) -> NewRecord:
 
 
 def docked(
-    event_id: str, code: str, at: dt.datetime, *, port: str = "JPTYO", created: int = 0, imo: str = "9074729"
+    event_id: str,
+    code: str,
+    at: dt.datetime,
+    *,
+    port: str = "JPTYO",
+    created: int = 0,
+    imo: str = "9074729",
+    classifier: Literal["ACT", "PLN", "EST"] = "ACT",
 ) -> NewRecord:
     """Return a ship's ARRI or DEPA event, created so many minutes after it happened."""
     value = Event(
@@ -96,6 +118,7 @@ def docked(
             publisher="test",
         ),
         payload=EventPayload(
+            event_classifier_code=classifier,
             event_date_time=at,
             transport_event_type_code=code,  # type: ignore[arg-type]  # what the test says
             un_location_code=port,
