@@ -14,6 +14,7 @@ from fairlead.errors import UnavailableError
 from fairlead.local.kafka import ensure_users
 
 TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # librdkafka's own have no other name
+GONE = KafkaError._DESTROY_BROKER  # noqa: SLF001  # the broker that was asked is one of the cluster no more
 USERS = {"one": SecretStr("1"), "two": SecretStr("2")}
 
 
@@ -48,7 +49,7 @@ def test_nobody_is_asked_when_there_are_no_users() -> None:
     assert admin.asked == []
 
 
-@pytest.mark.parametrize("passing", [TIMED_OUT, KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT])
+@pytest.mark.parametrize("passing", [TIMED_OUT, GONE, KafkaError.NOT_CONTROLLER, KafkaError.REQUEST_TIMED_OUT])
 def test_who_was_not_answered_is_asked_again_alone(passing: int) -> None:
     admin = Scripted(two=[passing, passing])
     ensure(admin)
