@@ -22,6 +22,7 @@ from typing import Final
 from filelock import FileLock
 
 from fairlead.home import cache
+from fairlead.local.ports import choose_ports
 from tests.support.waits import PATIENCE
 
 VERSION: Final = "v1.8.0"
@@ -57,9 +58,7 @@ def s3_server(folder: Path) -> Iterator[dict[str, str]]:
     """Run an S3 server with one empty bucket; yield the environment variables by which delta-rs finds it."""
     program, password = _built(), secrets.token_hex(16)
     (folder / _BUCKET).mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (port,) = choose_ports(1)
     process = subprocess.Popen(  # noqa: S603  # the program that was built
         [program, "--port", f"127.0.0.1:{port}", "--quiet", "posix", str(folder)],
         env={"ROOT_ACCESS_KEY": "fairlead", "ROOT_SECRET_KEY": password, "PATH": os.environ["PATH"]},

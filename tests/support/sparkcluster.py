@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,7 +17,8 @@ from pydantic import SecretStr
 from compose.entry.spark import properties
 from fairlead.jars import find_java
 from fairlead.local.files import write_file
-from tests.support.waits import PATIENCE
+from fairlead.local.ports import choose_ports
+from tests.support.waits import until
 
 SECRET = "the-secret-of-the-cluster"
 _LIGHT = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -132,15 +131,6 @@ EXECUTOR_SETTINGS = {
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
-
-
-def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
-    """Wait for a condition. Fails after ``patience`` seconds."""
-    end = time.monotonic() + patience
-    while not true():
-        assert time.monotonic() < end, f"waited {patience:g} s for {what}"
-        time.sleep(0.02)
+    """Return a port that nobody listens on at the moment, and that no client gets before a server starts there."""
+    (port,) = choose_ports(1)
+    return port

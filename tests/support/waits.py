@@ -1,7 +1,9 @@
-"""How long tests wait for something that must happen."""
+"""How long tests wait for something that must happen, and the waiting."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Final
 
 PATIENCE: Final = 120.0
@@ -10,3 +12,11 @@ PATIENCE: Final = 120.0
 A busy machine stalls for half a minute now and then, and a longer wait only delays a failure. Do not use it
 for something that must *not* happen: such a test always waits that long.
 """
+
+
+def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
+    """Wait for a condition. Fails after ``patience`` seconds."""
+    end = time.monotonic() + patience
+    while not true():
+        assert time.monotonic() < end, f"waited {patience:g} s for {what}"
+        time.sleep(0.02)

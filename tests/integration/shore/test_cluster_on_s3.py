@@ -26,7 +26,8 @@ from shore.tables import TABLES
 from tests.integration.shore.victim import start
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from tests.support.objectstore import kinds, s3_base, s3_server
-from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster, until
+from tests.support.sparkcluster import EXECUTOR_SETTINGS, spark_cluster
+from tests.support.waits import until
 from topologies.model import Shore
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.timeout(3000)]

@@ -34,7 +34,7 @@ from shore.verify import verify
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import records, rows, write
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, reading
-from tests.support.sparkcluster import until
+from tests.support.waits import until
 from tests.unit.shore import hours
 from topologies.model import Topology
 

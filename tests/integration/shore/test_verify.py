@@ -37,7 +37,7 @@ from shore.tables import TABLES
 from shore.verify import TableCheck, verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, reading
-from tests.support.sparkcluster import until
+from tests.support.waits import until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(900)]
 
