@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +13,9 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from acl.apply import apply_topology
+from acl.kafka import AdminStore, Client, read_quotas
+from acl.plan import AccessRun, SitePlan, carry_out
+from acl.rules import Binding
 from fairlead.cli.commands import feed as feed_command
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.kafka.admin import create_logs
@@ -20,7 +23,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.conftest import NewSites
-from tests.support.waits import PATIENCE
+from tests.support.waits import PATIENCE, until
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load
 from topologies.model import KafkaAddress, Topology
@@ -125,6 +128,17 @@ def world(started: World) -> World:
     """Run both sites with exactly the topology's ACLs."""
     apply_topology(started.topology, started.resolver)
     return started
+
+
+def change(client: Client, add: Iterable[Binding] = (), remove: Iterable[Binding] = ()) -> None:
+    """Change ACLs by hand, and wait until the broker shows it, some milliseconds after the controller has answered."""
+    steps = SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0).steps
+    carry_out(steps, AccessRun(AdminStore(client, local=True)))
+
+
+def shows_quotas(endpoint: KafkaEndpoint, wanted: Callable[[Mapping[str, Mapping[str, float]]], bool]) -> None:
+    """Wait until the broker shows quotas that are ``wanted``; it does so some milliseconds after a change."""
+    until(lambda: wanted(read_quotas(endpoint)), f"the quotas of {endpoint.site}")
 
 
 Append = Callable[..., None]

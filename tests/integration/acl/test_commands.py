@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from acl.kafka import Client, KafkaRules, NotAuthorised, WrongPassword
+from acl.kafka import Client, NotAuthorised, WrongPassword
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
-from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app
+from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app, change
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -34,7 +34,7 @@ def test_plan_apply_drift_and_again(world: World, run: Run) -> None:
     clean = run("acl", "drift")
     assert clean.exit_code == ExitCode.OK, clean.output
     with Client(world.kafka(PORT)) as client:
-        KafkaRules(client).add([WIDE])
+        change(client, [WIDE])
     plan = run("acl", "plan", "--site", PORT)
     assert plan.exit_code == ExitCode.OK
     assert "- ducks may READ topic containers.*" in plan.output
@@ -162,7 +162,7 @@ def test_feed_without_its_right(world: World, run: Run) -> None:
     """Without the ACL for it, ``fairlead feed`` reports missing access."""
     rule = Binding.of(Rule("ducks", Resource.TOPIC, Pattern.LITERAL, "feeds.ducks", Operation.READ))
     with Client(world.kafka(PORT)) as client:
-        KafkaRules(client).remove([rule])
+        change(client, (), [rule])
     result = run("feed", "ducks", "--once")
     assert isinstance(result.exception, NotAuthorised)
     assert "fairlead acl explain" in str(result.exception)

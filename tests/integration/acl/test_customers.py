@@ -14,8 +14,7 @@ from acl.probe import probe_customer
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.kafka.admin import create_logs
-from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
-from tests.support.steadyclock import SteadyClock
+from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World, change
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 def ends(world: World, topic: str, site: str = PORT) -> int:
     """Return the number of data records of a topic."""
-    with UserConsumer(world.kafka(site), group="admin.count") as reader:
+    with UserConsumer(world.kafka(site), group="admin.count", timeout=PATIENCE) as reader:
         records = reader.read([topic], start=StartAt.BEGINNING, follow=False)
         return sum(1 for record in records if record is not None and record.is_data)
 
@@ -122,9 +121,9 @@ def test_the_probe_notices_a_right_too_many(world: World, append: Append, rule: 
     append(PORT, "feeds.ducks", b"reading")
     before = ends(world, "feeds.ducks")
     with Client(world.kafka(PORT)) as client:
-        KafkaRules(client).add([Binding.of(rule)])
+        change(client, [Binding.of(rule)])
         access = probe_customer(world.topology, world.resolver, "ducks")
-        KafkaRules(client).remove([Binding.of(rule)])
+        change(client, (), [Binding.of(rule)])
     assert any(found in text for text in access.wrongly_allowed), access.wrongly_allowed
     assert ends(world, "feeds.ducks") == before  # the probe did not use the access it found
 
@@ -143,17 +142,17 @@ def test_a_revoked_reader_stops_at_its_next_fetch(world: World, append: Append) 
 
 
 def test_a_wrong_password_is_said_at_once_and_never_shown(world: World) -> None:
-    """A wrong password is reported at once and never shown."""
+    """A wrong password is reported at once, not when the time for an answer is over, and never shown."""
+    hour = 3600.0
     endpoint = dataclasses.replace(world.kafka(PORT, "ducks"), password=SecretStr("guessed-wrong-4711"))
     for use in ("client", "reader"):
-        with SteadyClock() as clock, pytest.raises(WrongPassword) as caught:
+        with pytest.raises(WrongPassword) as caught:
             if use == "client":
-                with Client(endpoint) as client:
+                with Client(endpoint, timeout=hour) as client:
                     client.cluster_operations()
             else:
-                with UserConsumer(endpoint, group="ducks.cli") as reader:
+                with UserConsumer(endpoint, group="ducks.cli", timeout=hour) as reader:
                     reader.visible()
-        assert clock.seconds < 8
         text = f"{caught.value} {caught.value!r} {caught.value.fields} {endpoint!r}"
         assert "refused the login of user 'ducks'" in text
         assert "wrong password, or no such user" in text

@@ -48,7 +48,7 @@ def write(world: World, site: str, user: str, topic: str) -> None:
 
 
 def read(world: World, site: str, user: str, topics: Iterable[str], group: str | None = None) -> int:
-    with UserConsumer(world.kafka(site, user), group=group or f"{user}.test") as reader:
+    with UserConsumer(world.kafka(site, user), group=group or f"{user}.test", timeout=PATIENCE) as reader:
         return sum(1 for record in reader.read(tuple(topics), start=StartAt.BEGINNING, follow=False) if record)
 
 
@@ -156,13 +156,13 @@ def test_a_group_belongs_to_its_user(world: World, append: Append) -> None:
     conf = {**world.kafka(PORT, "ducks").librdkafka(), "log_level": 0, "auto.offset.reset": "earliest"}
     own = Consumer({**conf, "group.id": "ducks.program", "enable.auto.commit": False})
     own.subscribe(["feeds.ducks"])
-    record = own.poll(20)
+    record = own.poll(PATIENCE)
     assert record is not None and record.error() is None
     own.commit(message=record, asynchronous=False)
     own.close()
     stranger = Consumer({**conf, "group.id": "other.program"})
     stranger.subscribe(["feeds.ducks"])
-    answer = stranger.poll(20)
+    answer = stranger.poll(PATIENCE)
     stranger.close()
     assert answer is not None
     error = answer.error()

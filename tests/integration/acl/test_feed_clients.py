@@ -20,6 +20,7 @@ from fairlead.jars import ensure_jars
 from fairlead.local.passwords import secret_variable
 from tests.integration.acl.conftest import PORT, RED_BOX, Append, World
 from tests.support.shells import first_line, shell
+from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 app = typer.Typer()
@@ -71,7 +72,7 @@ def test_kcats_settings_read_the_feed_with_kcats_library(world: World, append: A
     try:
         consumer.subscribe(["feeds.ducks"])
         while True:
-            record = consumer.poll(30)
+            record = consumer.poll(PATIENCE)
             assert record is not None and record.error() is None
             if record.value() == b"for kcat":
                 break

@@ -9,13 +9,14 @@ import pytest
 
 from acl.compile import SetQuota
 from acl.history import QuotaChange, RulesChange, UserChange
-from acl.kafka import AdminStore, Client, KafkaRules, read_history, read_quotas
+from acl.kafka import AdminStore, Client, KafkaRules, read_history
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError
-from fairlead.kafka.credentials import accepts
 from fairlead.local.sites import SiteSpec
-from tests.integration.acl.conftest import PORT, SHIP, Run, World
+from tests.integration.acl.conftest import PORT, SHIP, Run, World, shows_quotas
+from tests.support.logins import accepts
+from tests.support.waits import until
 from topologies.users import service_users
 
 pytestmark = pytest.mark.integration
@@ -34,6 +35,7 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
         store = AdminStore(client, local=True)
         carry_out(SitePlan(PORT, (RULE,), (), 0).steps, AccessRun(store))
         store.set_quotas([QUOTA])
+        shows_quotas(world.kafka(PORT), lambda quotas: LEAVER in quotas)
 
     shown = json.loads(run("acl", "offboard", LEAVER, "--dry-run", "--json").stdout)
     assert [(s["site"], len(s["rules"]), s["can_log_in"]) for s in shown["sites"]] == [
@@ -45,8 +47,8 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
 
     done = run("acl", "offboard", LEAVER, "--yes")
     assert done.exit_code == ExitCode.OK
-    assert not accepts(before)
-    assert LEAVER not in read_quotas(world.kafka(PORT))
+    until(lambda: not accepts(before), "the broker's refusal of the password")
+    shows_quotas(world.kafka(PORT), lambda quotas: LEAVER not in quotas)
     with Client(world.kafka(PORT)) as client:
         assert RULE not in KafkaRules(client).read()
     assert LEAVER not in Path(world.local.folder, "secrets.json").read_text(encoding="utf-8")

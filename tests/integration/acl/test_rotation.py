@@ -34,7 +34,7 @@ from fairlead.errors import ConfigurationError, RefusedError, UnavailableError, 
 from fairlead.kafka.admin import create_logs, login_refused, require_answer
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.credentials import accepts, give_password
+from fairlead.kafka.credentials import give_password
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
@@ -42,7 +42,7 @@ from tests.integration.acl.conftest import IMO, LIFE, PORT, PROPERTIES, SHIP, TO
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
 from tests.integration.fairlead.kafka.conftest import marker, record
-from tests.support.logins import answer
+from tests.support.logins import accepts, answer
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
 from topologies.model import KafkaAddress
@@ -397,6 +397,7 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
     admin.produce("feeds.ducks", b"after")
     admin.flush(PATIENCE)
     seen: list[bytes | None] = []
+    within = time.monotonic() + PATIENCE
     while not any(map(login_refused, trouble)):
         seen.append(read())
         assert time.monotonic() < within

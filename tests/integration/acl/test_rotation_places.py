@@ -23,7 +23,6 @@ from acl.apply import apply_topology
 from edge.bridge import Bridge
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import mosquitto, ports
 from fairlead.local.sites import LocalSites, SiteSpec
@@ -31,7 +30,7 @@ from fairlead.local.state import Profile
 from tests.integration.acl.conftest import PROPERTIES
 from tests.integration.conftest import NewSites
 from tests.integration.edge.fleet import Publisher, until
-from tests.support.logins import answer
+from tests.support.logins import accepts, answer
 from tests.support.waits import PATIENCE
 from tests.unit.edge.samples import reading, readings_topic
 from topologies.context import Context, open_topology

@@ -302,15 +302,25 @@ def test_services_their_logs_and_what_others_see(
     monkeypatch.setenv("FAIRLEAD_SECRET_PORT_BRIDGE", search.plant_plain("bridge"))
     run_alone(workers, file)
     seen = set()
-    for path in world.local.folder.rglob("*"):
-        if not path.is_file() or path.is_symlink():
-            continue
+    for path in files_of(world.local.folder):
+        try:
+            mode, content = path.stat().st_mode, path.read_bytes()
+        except FileNotFoundError:
+            continue  # the brokers run on, and write and rename files
         if path.name in HOLDERS:
             seen.add(path.name)
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+            assert stat.S_IMODE(mode) == 0o600, path
         else:
-            search.texts.append((str(path), path.read_bytes().decode("utf-8", "replace")))
+            search.texts.append((str(path), content.decode("utf-8", "replace")))
     assert seen == set(HOLDERS)
+
+
+def files_of(folder: Path) -> Iterator[Path]:
+    """Yield every file below a folder that is no link, also while other processes delete folders there."""
+    for where, _, names in os.walk(folder):
+        for path in (Path(where, name) for name in names):
+            if path.is_file() and not path.is_symlink():
+                yield path
 
 
 def run_alone(workers: Workers, file: str) -> None:
