@@ -77,7 +77,7 @@ async def test_a_stream_is_shown_with_its_groups_while_a_site_is_away(
     consumer.close()
 
     known = topology(stream)
-    inventory = await take_inventory(find, SITES, only=stream, answer=5.0)
+    inventory = await take_inventory(find, SITES, only=stream, answer=PATIENCE)
     assert [each.site for each in inventory.unreached] == ["gone"]
     found = describe_stream(known, inventory, await read_positions(find, inventory, stream), stream)
     sites: dict[str, Any] = found["sites"]

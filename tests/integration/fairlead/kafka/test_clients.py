@@ -12,7 +12,7 @@ import pytest
 from acl.kafka import Client, UserConsumer
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.groups.client import GroupClient
-from tests.support.waits import PATIENCE
+from tests.support.waits import PATIENCE, until
 
 pytestmark = pytest.mark.integration
 USES = 20
@@ -48,4 +48,5 @@ def test_clients_that_were_used_keep_no_connections(
     before = psutil.Process().num_fds()
     for _ in range(USES):
         use(kafka("alpha"))
-    assert psutil.Process().num_fds() < before + USES
+    # The last ones may still be closing; one that is kept is never closed, because nothing is collected.
+    until(lambda: psutil.Process().num_fds() < before + USES, "connections that are closed")

@@ -109,7 +109,8 @@ def test_replicators_links_lag_and_troubles_are_shown(two_sites: list[str]) -> N
     }
     link |= {"since": "", "cause": "", "logs": 3, "followed": 3, "records": 12345, "batches": 9, "bytes": 99, "lag": 7}
     trouble = {"state": "diverged", "cause": "two batches at 17", "since": "", "link": None, "what_to_do": ""}
-    snapshot = {"site": first, "pid": os.getpid(), "at": dt.datetime.now(dt.UTC).isoformat(), "links": [link]}
+    fresh = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)  # however long the commands below take
+    snapshot = {"site": first, "pid": os.getpid(), "at": fresh.isoformat(), "links": [link]}
     file = open_topology("minimal").folder / "run" / f"replicator.{first}.json"
     file.write_text(json.dumps({**snapshot, "logs": {"containers.X": trouble}}))
     site = status()["sites"][0]
