@@ -108,7 +108,7 @@ def test_a_driver_killed_mid_way_loses_and_repeats_nothing(shore_of: Shore, worl
 
 def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark: SparkSession) -> None:
     write(world, boxes=2, count=10)
-    stop = threading.Event()
+    stop, checked = threading.Event(), threading.Event()
     seen: list[int] = []
     done: list[object] = []
 
@@ -118,7 +118,7 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
         seen.append(count)
         if count == 20 and seen.count(20) == 1:
             write(world, boxes=3, count=5, first=10)  # while it runs, and with a new log
-        if count == 35:
+        if count == 35 and checked.is_set():
             stop.set()
 
     def work() -> None:
@@ -135,6 +135,7 @@ def test_running_continuously_until_stopped(shore_of: Shore, world: World, spark
         with pytest.raises(AlreadyRunningError):
             _wait_for(status_file(shore_of.folder))
             shore_of.run("readings")
+        checked.set()
         assert stop.wait(PATIENCE)
     finally:
         stop.set()

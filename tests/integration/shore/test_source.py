@@ -25,6 +25,7 @@ from shore.datasource import register
 from simulators.network.proxy import TcpProxy
 from tests.integration.shore.readings import forget_commit, readings_of
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support.patience import patient, spark_errors
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
@@ -40,6 +41,9 @@ class Follower:
         self.progress: list[Any] = []
 
     def run(self) -> None:
+        patient(lambda: spark_errors(self._run))
+
+    def _run(self) -> None:
         rows = self._spark.readStream.format("fairlead").options(**self._options).load()
         query = (
             rows.writeStream.option("checkpointLocation", str(self._folder / "checkpoint"))

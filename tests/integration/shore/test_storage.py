@@ -220,10 +220,13 @@ def test_readings_are_rebuilt_and_verified(url: TablePaths, source: SparkSession
 
 
 class Machine(Lease):
-    """The lease of one of several machines; it considers another one dead after two seconds."""
+    """The lease of one of several machines. It considers another one dead after ``dead`` seconds, by default so late
+    that a living one whose beats are held up never counts as dead."""
 
-    def __init__(self, base: str, host: str, on_lost: Callable[[], None] = lambda: None) -> None:
-        super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=2.0, host=host)
+    def __init__(
+        self, base: str, host: str, on_lost: Callable[[], None] = lambda: None, *, dead: float = PATIENCE
+    ) -> None:
+        super().__init__(base, "/state", on_lost, beat_seconds=0.2, dead_seconds=dead, host=host)
 
     def die(self) -> None:
         """Stop without releasing the lock, as a killed process does."""
@@ -249,12 +252,12 @@ def test_one_machine_writes_at_a_time(paths: TablePaths) -> None:
 
 def test_a_machine_that_stood_still_writes_no_more(paths: TablePaths) -> None:
     lost = threading.Event()
-    first = Machine(paths.base, "one", on_lost=lost.set)
+    first = Machine(paths.base, "one", on_lost=lost.set, dead=2.0)
     first.acquire()
     place = paths.table("readings")
     check_lease(place)  # as every write of shore does
     first.die()  # it stands still, and does not know it
-    second = Machine(paths.base, "two")
+    second = Machine(paths.base, "two", dead=2.0)
     began = time.monotonic()
     second.acquire()
     assert time.monotonic() - began >= second.dead_seconds
