@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 from pydantic import SecretStr
 
+import acl.kafka
 from acl.kafka import Client, UserConsumer, WrongPassword
 from fairlead.errors import LoginRefusedError, UnavailableError
 from fairlead.kafka.admin import require_answer
@@ -39,9 +40,16 @@ def looks_at_groups(endpoint: KafkaEndpoint, _: float) -> object:
     return asyncio.run(GroupClient(endpoint).groups())
 
 
+@pytest.fixture
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give a client whose connections were all cut as long for the next ones as for an answer. It has three seconds."""
+    monkeypatch.setattr(acl.kafka, "DOWN_TIMEOUT", PATIENCE)
+
+
 PATIENT = [require_answer, reads, asks]  # the group copier does not wait; it checks again later
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("ask", PATIENT)
 def test_some_that_end_are_gone_over(kafka: Kafka, ask: Ask) -> None:
     """A few cut connections are retried."""
@@ -56,6 +64,7 @@ def test_a_broker_that_ends_them_all_is_unavailable_and_has_refused_nobody(kafka
         ask(held_up, 3.0)
 
 
+@pytest.mark.usefixtures("unhurried")
 @pytest.mark.parametrize("ask", PATIENT)
 def test_a_wrong_password_is_one_whatever_ended_before(kafka: Kafka, ask: Ask) -> None:
     """A wrong password is reported as one, even after cut connections."""
