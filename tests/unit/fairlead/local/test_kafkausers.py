@@ -14,7 +14,8 @@ from fairlead.errors import UnavailableError
 from fairlead.local.kafka import ensure_users
 
 TIMED_OUT = KafkaError._TIMED_OUT  # noqa: SLF001  # librdkafka's own have no other name
-GONE = KafkaError._DESTROY_BROKER  # noqa: SLF001  # the broker that was asked is one of the cluster no more
+# The broker that was asked is one of the cluster no more.
+GONE: int = KafkaError._DESTROY_BROKER  # type: ignore[attr-defined]  # noqa: SLF001
 USERS = {"one": SecretStr("1"), "two": SecretStr("2")}
 
 
