@@ -219,12 +219,12 @@ def unit_alarms(reading: Reading) -> tuple[UnitAlarm, ...] | None:
     return tuple(_entries(alarms, UnitAlarm)) if isinstance(alarms, list) else None
 
 
-def newest_inspection(reading: Reading) -> Inspection | None:
-    """Return the unit's newest inspection before a trip; None if the reading has none. Entries of another form are left
+def newest_inspection(inspections: Any) -> Inspection | None:
+    """Return the newest inspection in ``Reading.inspection``; None if there is none. Entries of another form are left
     out."""
-    if not isinstance(reading.inspection, list):
+    if not isinstance(inspections, list):
         return None
-    return max(_entries(reading.inspection, Inspection), key=lambda each: each.inspection_date, default=None)
+    return max(_entries(inspections, Inspection), key=lambda each: each.inspection_date, default=None)
 
 
 def _entries(entries: Iterable[Any], kind: type[T]) -> Iterator[T]:

@@ -19,8 +19,7 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
-from fairlead.records import decoder
-from fairlead.records.reading import Inspection, Reading, newest_inspection
+from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
 from shore.report import course, drawing
 from shore.report.course import Interval
@@ -400,7 +399,7 @@ def _inspection(found: Slices) -> Inspection | None:
         order by device_date_time desc, log_offset desc limit 1
         """
     ):
-        return newest_inspection(decoder(Reading).decode(row["payload"]))
+        return newest_inspection(json.loads(row["payload"]).get("inspection"))
     return None
 
 

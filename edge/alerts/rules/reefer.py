@@ -214,9 +214,7 @@ class InspectionRule(DwellRule):
     kind = "INSPECTION"
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
-        if message.reading.inspection is None or box.booking is None:
-            return None
-        newest = newest_inspection(message.reading)
+        newest = newest_inspection(message.reading.inspection) if box.booking is not None else None
         if newest is None:
             return None
         expired = newest.expiry_date is not None and milliseconds(newest.expiry_date) < message.device_ms
@@ -225,7 +223,7 @@ class InspectionRule(DwellRule):
         return Deviation("ALARM" if newest.inspection_result == "FAILED" else "WARNING", 0.0, 0)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
-        newest = newest_inspection(message.reading)
+        newest = newest_inspection(message.reading.inspection)
         if newest is None:
             return "no inspection is known"
         said = {"PASSED": "has expired", "FAILED": "was not passed", "CHECK": "asks for a check"}

@@ -185,7 +185,7 @@ def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
     def told(offset: int, result: str, **more: str) -> Row:
         inspection = {"inspectionType": "REMOTE", "inspectionDate": "2026-02-20T08:00:00Z", "inspectionResult": result}
         device = {"deviceId": "d", "bootId": 1, "sequence": offset, "deviceDateTime": "2026-03-01T00:00:00Z"}
-        payload = {"equipmentReference": WARM, "device": device, "inspection": [inspection | more]}
+        payload = {"equipmentReference": WARM, "device": device, "motion": "odd", "inspection": [inspection | more]}
         return reading(WARM, offset, at(1, offset), payload=json.dumps(payload).encode())
 
     plain = reading(WARM, 3, at(1, 3), payload=b"{}")
