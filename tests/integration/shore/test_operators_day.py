@@ -24,7 +24,6 @@ from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.cli.app import run
 from fairlead.cli.commands.bridge import make_bridge
-from fairlead.kafka.credentials import accepts
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
@@ -32,8 +31,11 @@ from fairlead.records.booking import Booking
 from simulators.steps import BOOKINGS_TOPIC
 from tests.integration.edge.fleet import Publisher, until
 from tests.integration.shore.world import MINUTE, T0, World, reading
+from tests.support import waits
+from tests.support.logins import accepts
 from tests.support.operators_day import PAGE, parts_of_the_day
 from tests.support.patience import patient
+from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
 from topologies.users import ADMIN, service_users
 
@@ -111,7 +113,7 @@ class Day:
 
     def shore(self, session: SparkSession) -> None:
         """Run shore's jobs once, as ``fairlead shore run`` does."""
-        context, jobs = self.context, ("readings", "operations", "feeds")
+        context, jobs = self.context, ("readings", "operations", "histories", "feeds")
         endpoint = context.resolver.kafka(HQ, "shore")
         patient(lambda: shore.run(context.topology, endpoint, context.folder, jobs, once=True, session=session))
 
@@ -120,7 +122,7 @@ class Day:
         program = subprocess.Popen(  # the page's command wrote it
             [sys.executable, "feed.py"], cwd="beans-python", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        killer = threading.Timer(60, program.kill)
+        killer = threading.Timer(PATIENCE, program.kill)
         killer.start()
         try:
             assert program.stdout is not None and program.stderr is not None
@@ -246,7 +248,7 @@ def live(day: Day, spark: SparkSession) -> None:
         ("acl apply", 0, says("los-angeles 0 3", "done")),
         ("acl offboard beans", 0, says("los-angeles")),
     )
-    assert not accepts(leaver)
+    waits.until(lambda: not accepts(leaver), "the broker's refusal of the password")
     assert len(World(day.kafka(ADMIN)).read("feeds.beans")) > 20  # offboarding keeps the feed
 
 
