@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -92,8 +93,9 @@ def test_a_process_that_has_the_pid_of_an_ended_child_is_found_and_stopped(
     """Kernels use pids again: a pid file of another program's process may name the pid of a child that ended."""
     ended, process = run(), run(name="other")
     processes.stop([tmp_path / "it.pid"])
-    children: dict[int, object] = vars(processes)["_children"]
-    monkeypatch.setitem(children, process.pid, children[ended.pid])
+    children: dict[int, Any] = vars(processes)["_children"]
+    long_ago = dataclasses.replace(children[ended.pid], started=1.0)
+    monkeypatch.setitem(children, process.pid, long_ago)
     assert processes.find(tmp_path / "other.pid") == process
     assert processes.exit_code(tmp_path / "other.pid") is None
     processes.stop([tmp_path / "other.pid"])
