@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +13,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner, Result
 
 from acl.apply import apply_topology
-from acl.kafka import AdminStore, Client, read_quotas
-from acl.plan import AccessRun, SitePlan, carry_out
-from acl.rules import Binding
+from acl.kafka import read_quotas
 from fairlead.cli.commands import feed as feed_command
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.kafka.admin import create_logs
@@ -128,12 +126,6 @@ def world(started: World) -> World:
     """Run both sites with exactly the topology's ACLs."""
     apply_topology(started.topology, started.resolver)
     return started
-
-
-def change(client: Client, add: Iterable[Binding] = (), remove: Iterable[Binding] = ()) -> None:
-    """Change ACLs by hand, and wait until the broker shows it, some milliseconds after the controller has answered."""
-    steps = SitePlan(client.endpoint.site, tuple(add), tuple(remove), 0).steps
-    carry_out(steps, AccessRun(AdminStore(client, local=True)))
 
 
 def shows_quotas(endpoint: KafkaEndpoint, wanted: Callable[[Mapping[str, Mapping[str, float]]], bool]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import json
 import shutil
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -19,13 +18,14 @@ from confluent_kafka import KafkaException, TopicCollection
 from deltalake import write_deltalake
 from typer.testing import CliRunner, Result
 
-from acl.kafka import Client, KafkaRules
+from acl.kafka import Client
 from acl.rules import Binding, Operation, Resource, decide
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.acl.conftest import PORT, RED_BOX, SHIP, World
+from tests.support.accessrules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -60,22 +60,8 @@ WORLDS = (
 def holding(world: World, *rules: Binding) -> Iterator[frozenset[Binding]]:
     """Add these ACLs for the time of the block; yield all ACLs of the port."""
     with Client(world.kafka(PORT)) as client:
-        store = KafkaRules(client)
-        store.add(rules)
-        yield _seen(store, present=rules)
-        store.remove(rules)
-        _seen(store, gone=rules)
-
-
-def _seen(
-    store: KafkaRules, *, present: tuple[Binding, ...] = (), gone: tuple[Binding, ...] = ()
-) -> frozenset[Binding]:
-    end = time.monotonic() + PATIENCE
-    while True:
-        held = store.read()
-        if held.issuperset(present) and held.isdisjoint(gone):
-            return held
-        assert time.monotonic() < end, "the cluster does not show its new rules"
+        yield change(client, rules)
+        change(client, (), rules)
 
 
 def judged(client: Client, topic: str) -> set[str]:

@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 from acl.kafka import Client, NotAuthorised, WrongPassword
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
-from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app, change
+from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, app
+from tests.support.accessrules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,8 @@ from acl.probe import probe_customer
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
 from fairlead.errors import UnavailableError, UnknownNameError
 from fairlead.kafka.admin import create_logs
-from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World, change
+from tests.integration.acl.conftest import BOX, PORT, RED_BOX, SHIP, Append, World
+from tests.support.accessrules import change
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]

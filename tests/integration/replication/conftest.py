@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclBindingFilter, AdminClient
 
 from fairlead.kafka.admin import create_logs, delete_logs
 from fairlead.kafka.client.cluster import Cluster
@@ -218,23 +217,6 @@ async def counted(replicators: Sequence[Replicator], records: Mapping[str, int])
         await until(so, "not counted")
     except AssertionError as error:
         raise AssertionError(f"{error}: {shown()} instead of {records}") from error
-
-
-def in_force(client: AdminClient, rule: AclBinding) -> None:
-    """Wait until the broker applies a rule: it answers the request to add one before."""
-    same = AclBindingFilter(
-        rule.restype,
-        rule.name,
-        rule.resource_pattern_type,
-        rule.principal,
-        rule.host,
-        rule.operation,
-        rule.permission_type,
-    )
-    deadline = time.monotonic() + PATIENCE
-    while not client.describe_acls(same).result(PATIENCE):
-        assert time.monotonic() < deadline, f"the broker does not apply {rule}"
-        time.sleep(0.02)
 
 
 def links(snapshots: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

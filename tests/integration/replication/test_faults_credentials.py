@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -29,10 +28,10 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.kafka import ensure_users
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, links, states, target_up, until
+from tests.support import waits
 from tests.support.chaos import impatient, through_proxy
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
-from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
 USERS = {"alpha": "replicator.beta", "beta": "replicator"}
@@ -54,9 +53,7 @@ class Keyring:
         """
         new = SecretStr(secrets.token_urlsafe(24))
         ensure_users(admin_client(self._kafka(site)), {USERS[site]: new})
-        deadline = time.monotonic() + PATIENCE
-        while accepts(self.endpoint(site)):
-            assert time.monotonic() < deadline, f"{site} accepts the old password"
+        waits.until(lambda: not accepts(self.endpoint(site)), f"the refusal of the old password at {site}")
         return new
 
     def tell(self, site: str, password: SecretStr) -> None:

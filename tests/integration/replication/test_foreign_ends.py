@@ -6,17 +6,19 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AclBinding, AclOperation, AclPermissionType, ResourcePatternType, ResourceType
 
-from fairlead.kafka.admin import admin_client, create_logs
+from acl.kafka import Client
+from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.check.ask import check_link
 from replication.check.rules import CheckedEnd, ClusterFinding, Severity
 from tests.integration.conftest import NewSites
-from tests.integration.replication.conftest import Lab, in_force
+from tests.integration.replication.conftest import Lab
 from tests.integration.replication.resolving import Desk
+from tests.support.accessrules import change
 from topologies.model import Topology
 
 pytestmark = pytest.mark.integration
@@ -70,20 +72,9 @@ def topology(lab: Lab) -> Topology:
     )
 
 
-def allow(endpoint: KafkaEndpoint, user: str, prefix: str, operation: AclOperation) -> None:
-    rule = AclBinding(
-        ResourceType.TOPIC,
-        prefix,
-        ResourcePatternType.PREFIXED,
-        f"User:{user}",
-        "*",
-        operation,
-        AclPermissionType.ALLOW,
-    )
-    client = admin_client(endpoint)
-    for made in client.create_acls([rule]).values():
-        made.result(30)
-    in_force(client, rule)
+def allow(endpoint: KafkaEndpoint, user: str, prefix: str, operation: Operation) -> None:
+    with Client(endpoint) as client:
+        change(client, [Binding.of(Rule(user, Resource.TOPIC, Pattern.PREFIXED, prefix, operation))])
 
 
 async def make(endpoint: KafkaEndpoint, topics: dict[str, dict[str, str]]) -> None:
@@ -124,8 +115,8 @@ async def test_every_bad_setting_of_a_foreign_target_is_found(lab: Lab, gamma: L
     await lab.make("alpha", bad, fine)
     target = gamma.kafka("gamma", "admin")
     await make(target, {bad: BAD_TOPIC, fine: {}})
-    allow(target, "stranger", lab.stream[:4], AclOperation.WRITE)
-    allow(target, "replicator", lab.stream, AclOperation.READ)
+    allow(target, "stranger", lab.stream[:4], Operation.WRITE)
+    allow(target, "replicator", lab.stream, Operation.READ)
     made = topology(lab)
     (link,) = made.links_to("gamma")
     found = await check_link(made, link, lab.kafka("alpha"), gamma.kafka("gamma", "replicator"), target_admin=target)
@@ -165,8 +156,8 @@ async def test_a_foreign_source_may_be_read_only_and_its_risks_are_told(lab: Lab
     made = topology(lab)
     (link,) = made.links_to("alpha")
     reader = gamma.kafka("gamma", "replicator.alpha")
-    allow(source, "replicator.alpha", lab.stream, AclOperation.READ)
-    allow(source, "replicator.alpha", lab.stream, AclOperation.DESCRIBE_CONFIGS)
+    allow(source, "replicator.alpha", lab.stream, Operation.READ)
+    allow(source, "replicator.alpha", lab.stream, Operation.DESCRIBE_CONFIGS)
     found = await check_link(made, link, reader, lab.kafka("alpha"), source_admin=source)
     assert breaking(found, CheckedEnd.SOURCE) == {"unclean.leader.election.enable"}
     assert {each.setting for each in found if each.severity is Severity.ADVICE} == {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
 from typing import Any, cast
 
@@ -16,11 +15,9 @@ from confluent_kafka.admin import NewTopic
 from pydantic import SecretStr
 
 from acl.compile import compile_site
-from acl.kafka import Client, KafkaRules
-from acl.rules import Binding, Resource, Rule
+from acl.rules import Resource
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.admin import admin_client, ask_coordinator
-from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from replication.catalog import Catalog
@@ -32,6 +29,7 @@ from replication.link.source_link import SourceLink
 from replication.overrides import Overrides
 from replication.target.appender import TargetAppender
 from tests.integration.replication.conftest import Lab, until
+from tests.support.accessrules import permitted
 from tests.support.waits import PATIENCE
 from topologies.model import Link
 
@@ -348,27 +346,6 @@ async def test_many_partitions_many_groups_and_what_the_link_does_not_carry(harb
     snapshot = sync.snapshot()
     assert (snapshot["state"], snapshot["cause"], snapshot["unmatched"]) == ("up", "", ["nobody"])
     assert len(snapshot["groups"]) == 13 and harbour.shown(sync)["logs"] == 6
-
-
-@contextlib.contextmanager
-def permitted(kafka: Callable[..., KafkaEndpoint], rules: Mapping[str, Collection[Rule]]) -> Iterator[None]:
-    """Give the replicators exactly these ACLs at each site; remove them afterwards. Both are in force on return."""
-    with contextlib.ExitStack() as stack:
-        for site, some in rules.items():
-            store = KafkaRules(stack.enter_context(Client(kafka(site))))
-            bindings = {Binding.of(rule) for rule in some}
-            stack.callback(_applied, store, frozenset(), bindings)
-            stack.callback(store.remove, bindings)
-            store.add(bindings)
-            _applied(store, bindings, bindings)
-        yield
-
-
-def _applied(store: KafkaRules, wanted: Collection[Binding], among: Collection[Binding]) -> None:
-    """Wait until the broker, which acknowledges a change of rules before it applies it, has those wanted of some."""
-    deadline = time.monotonic() + PATIENCE
-    while store.read().intersection(among) != frozenset(wanted):
-        assert time.monotonic() < deadline, "the broker does not apply its rules"
 
 
 async def test_with_the_rights_that_the_topology_gives_and_with_each_one_missing(harbour: Harbour) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,8 +14,6 @@ import msgspec
 import pytest
 
 from acl.compile import compile_site
-from acl.kafka import Client, KafkaRules
-from acl.rules import Binding
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_data, marker_record
@@ -27,6 +26,7 @@ from replication.plan import retention
 from replication.plan.retention import delete_expired
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import Lab, until
+from tests.support.accessrules import permitted
 from tests.support.chaos import fill_disk, impatient
 from topologies.model import Topology
 
@@ -74,16 +74,9 @@ def spread(lab: Lab) -> Topology:
     )
 
 
-@contextlib.contextmanager
-def allowed(lab: Lab, topology: Topology) -> Iterator[None]:
+def allowed(lab: Lab, topology: Topology) -> AbstractContextManager[None]:
     """Give the services at both sites the rules that follow from the topology, and no more."""
-    with contextlib.ExitStack() as open_clients:
-        for site in topology.sites:
-            rules = KafkaRules(open_clients.enter_context(Client(lab.kafka(site))))
-            bindings = [Binding.of(rule) for rule in compile_site(topology, site)]
-            rules.add(bindings)
-            open_clients.callback(rules.remove, bindings)
-        yield
+    return permitted(lab.kafka, {site: compile_site(topology, site) for site in topology.sites})
 
 
 async def write_at(lab: Lab, topic: str, count: int, timestamp_ms: int, *, size: int = 100) -> None:

@@ -10,24 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    ResourcePatternType,
-    ResourceType,
-)
 
+from acl.kafka import Client
+from acl.rules import Binding
 from fairlead.errors import ExitCode, RefusedError, UnknownNameError
-from fairlead.kafka.admin import admin_client, alter_topics
+from fairlead.kafka.admin import alter_topics
 from fairlead.kafka.convention import is_filler, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from replication.operations.links.access import append_orders
 from replication.overrides import Override, OverrideKind
-from tests.integration.replication.conftest import NOW_MS, Lab, in_force
+from tests.integration.replication.conftest import NOW_MS, Lab
 from tests.integration.replication.resolving import Desk, data
+from tests.support.accessrules import change
 
 pytestmark = pytest.mark.integration
 HOUR_MS = 3_600_000
@@ -99,25 +94,15 @@ async def test_unavailable_goes_on_when_the_rights_are_back(desk: Desk) -> None:
     await lab.make("alpha", topic)
     await lab.make("beta", topic)
     end = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
-    rule: dict[str, Any] = {
-        "restype": ResourceType.TOPIC,
-        "name": topic,
-        "resource_pattern_type": ResourcePatternType.LITERAL,
-        "principal": "User:replicator",
-        "host": "*",
-        "operation": AclOperation.WRITE,
-        "permission_type": AclPermissionType.DENY,
-    }
-    client = admin_client(lab.kafka("beta"))
-    for made in client.create_acls([AclBinding(**rule)]).values():
-        made.result(30)
-    await asyncio.to_thread(in_force, client, AclBinding(**rule))
+    denied = Binding("User:replicator", "TOPIC", "LITERAL", topic, "WRITE", "DENY", "*")
+    with Client(lab.kafka("beta")) as client:
+        await asyncio.to_thread(change, client, [denied])
     async with desk.replicating():
         shown = await desk.in_state(topic, "unavailable")
         assert "AUTHORIZATION" in shown["cause"]
         assert (await desk.run("status", "--check")).exit_code == ExitCode.OK
-        for gone in client.delete_acls([AclBindingFilter(**rule)]).values():
-            gone.result(30)
+        with Client(lab.kafka("beta")) as client:
+            await asyncio.to_thread(change, client, (), [denied])
         if topic in desk.replicator.snapshot()["logs"]:  # the replicator may have resumed by itself, or does it now
             with contextlib.suppress(UnknownNameError):
                 await desk.resolve(topic, "--retry", "--yes")
