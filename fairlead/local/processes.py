@@ -110,15 +110,21 @@ def read(pid_file: Path) -> PidRecord | None:
         return None
 
 
-def _child(recorded: PidRecord | None) -> subprocess.Popen[bytes] | None:
+def _child(recorded: PidRecord) -> subprocess.Popen[bytes] | None:
     """Return the process of a pid file if it is a child of this one. A pid alone does not say so: after a child has
     ended, somebody else's process may get its pid."""
-    child = _children.get(recorded.pid) if recorded is not None else None
-    return child.process if child is not None and recorded is not None and child.started == recorded.started else None
+    child = _children.get(recorded.pid)
+    return child.process if child is not None and child.started == recorded.started else None
 
 
 def find(pid_file: Path) -> psutil.Process | None:
     """Return the running process of a pid file; None if it has ended, even if another process has its pid now."""
+    found = _found(pid_file)
+    return found[0] if found is not None else None
+
+
+def _found(pid_file: Path) -> tuple[psutil.Process, subprocess.Popen[bytes] | None] | None:
+    """Return the running process of a pid file, and the same process as a child of this one, if it is one."""
     recorded = read(pid_file)
     if recorded is None:
         return None
@@ -133,9 +139,9 @@ def find(pid_file: Path) -> psutil.Process | None:
         same_start = abs(process.create_time() - psutil.boot_time() - recorded.started) < _SAME_START
         arguments = [] if dying else process.cmdline()
         if child is not None and same_start and not arguments:
-            return process  # our own child: just started, or ending without an exit code yet
+            return process, child  # just started, or ending without an exit code yet
         if same_start and any(recorded.marker in argument for argument in arguments):
-            return process
+            return process, child
     except psutil.Error:
         pass
     return None
@@ -143,7 +149,8 @@ def find(pid_file: Path) -> psutil.Process | None:
 
 def exit_code(pid_file: Path) -> int | None:
     """Return the exit code of a pid file's process, if this process started it and it has ended; else None."""
-    child = _child(read(pid_file))
+    recorded = read(pid_file)
+    child = _child(recorded) if recorded is not None else None
     return child.poll() if child else None
 
 
@@ -162,7 +169,7 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
 
     Returns when all have ended, and removes their pid files. Ignores processes that do not run.
     """
-    running = [(process, _child(read(path))) for path in pid_files if (process := find(path)) is not None]
+    running = [found for path in pid_files if (found := _found(path)) is not None]
     for process, _ in running:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.terminate()
@@ -179,9 +186,9 @@ def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
 
 def kill(pid_file: Path) -> None:
     """Send SIGKILL, wait until the process has ended, and remove its pid file; for fault tests."""
-    process = find(pid_file)
-    if process is not None:
-        child = _child(read(pid_file))
+    found = _found(pid_file)
+    if found is not None:
+        process, child = found
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
         _gone(process, child, GRACE)
