@@ -15,7 +15,9 @@ for each condition that lasts.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 import msgspec
@@ -231,7 +233,8 @@ _decode = msgspec.msgpack.Decoder(Bucket).decode
 class ShoreRule(Protocol):
     """One kind of alert. A rule has no state: the machine keeps what lasts in ``BoxState.conditions``."""
 
-    kind: ClassVar[AlertKind]
+    @property
+    def kind(self) -> AlertKind: ...
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         """Return what ``reading``, which ``box`` has already taken in, shows; None when it shows nothing either way."""
@@ -281,19 +284,22 @@ class PowerLost:
         return describe_power_loss(reading.is_connected_to_power_source)
 
 
-class _AroundSetPoint:
-    """A value in per cent that is far from the unit's set point, where the unit has one and has power."""
+@dataclass(frozen=True, slots=True)
+class AroundSetPoint:
+    """A value in per cent that is far from the unit's set point, where the unit has one and has power.
 
-    kind: ClassVar[AlertKind]
-    word: ClassVar[str]
-    severity: ClassVar[Severity]
-    tolerance: ClassVar[float]
-    dwell_ms: ClassVar[int]
-    recovery_ms: ClassVar[int]
+    Args:
+        word: What the value is, in words.
+        measured: Returns the value of a reading and its set point.
+    """
 
-    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
-        """Return the measured value and the set point."""
-        raise NotImplementedError
+    kind: AlertKind
+    word: str
+    measured: Callable[[AlertReading], tuple[float | None, float | None]]
+    severity: Severity
+    tolerance: float
+    dwell_ms: int
+    recovery_ms: int
 
     def judge(self, box: BoxState, reading: AlertReading) -> Deviation | Good | None:
         value, setpoint = self.measured(reading)
@@ -307,37 +313,23 @@ class _AroundSetPoint:
         return f"{self.word} {value or 0.0:.1f} % (set to {setpoint or 0.0:.1f} %)"
 
 
-class Humidity(_AroundSetPoint):
-    kind = "HUMIDITY"
-    word = "relative humidity"
-    severity = "WARNING"
-    tolerance, dwell_ms, recovery_ms = HUMIDITY_TOLERANCE, HUMIDITY_DWELL_MS, HUMIDITY_RECOVERY_MS
-
-    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
-        return reading.relative_humidity, reading.setpoint_relative_humidity
-
-
-class Oxygen(_AroundSetPoint):
-    kind = "O2"
-    word = "oxygen"
-    severity = "ALARM"
-    tolerance, dwell_ms, recovery_ms = GAS_TOLERANCE, GAS_DWELL_MS, GAS_RECOVERY_MS
-
-    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
-        return reading.o2, reading.setpoint_o2
-
-
-class CarbonDioxide(_AroundSetPoint):
-    kind = "CO2"
-    word = "carbon dioxide"
-    severity = "ALARM"
-    tolerance, dwell_ms, recovery_ms = GAS_TOLERANCE, GAS_DWELL_MS, GAS_RECOVERY_MS
-
-    def measured(self, reading: AlertReading) -> tuple[float | None, float | None]:
-        return reading.co2, reading.setpoint_co2
-
-
-RULES: Final[tuple[ShoreRule, ...]] = (Temperature(), PowerLost(), Humidity(), Oxygen(), CarbonDioxide())
+_HUMIDITY: Final = AroundSetPoint(
+    "HUMIDITY",
+    "relative humidity",
+    attrgetter("relative_humidity", "setpoint_relative_humidity"),
+    "WARNING",
+    HUMIDITY_TOLERANCE,
+    HUMIDITY_DWELL_MS,
+    HUMIDITY_RECOVERY_MS,
+)
+_OF_GASES: Final = ("ALARM", GAS_TOLERANCE, GAS_DWELL_MS, GAS_RECOVERY_MS)
+RULES: Final[tuple[ShoreRule, ...]] = (
+    Temperature(),
+    PowerLost(),
+    _HUMIDITY,
+    AroundSetPoint("O2", "oxygen", attrgetter("o2", "setpoint_o2"), *_OF_GASES),
+    AroundSetPoint("CO2", "carbon dioxide", attrgetter("co2", "setpoint_co2"), *_OF_GASES),
+)
 """In the order in which a reading's states are written."""
 
 

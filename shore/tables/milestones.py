@@ -10,7 +10,7 @@ is put ashore and back onto the same ship has the first only; one whose DISC was
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -60,6 +60,9 @@ MILESTONES = Table(
     cluster_by=("equipment_reference", "booking_reference"),
 )
 
+# SQL window: what happened to a container under one booking, in order.
+_JOURNEY: Final = """partition by equipment_reference, booking_reference
+    order by event_date_time, event_created_date_time, event_id"""
 STATEMENT = f"""
 with periods as ({VALID_BOOKINGS}),
 copies as (
@@ -93,16 +96,11 @@ stays as (
         then (unix_micros(event_date_time) - unix_micros(lag(event_date_time) over journey)) / 3.6e9
     end as dwell_hours
     from moves
-    window journey as (
-        partition by equipment_reference, booking_reference
-        order by event_date_time, event_created_date_time, event_id
-    )
+    window journey as ({_JOURNEY})
 ),
 handled as (
     select *, count(vessel_imo_number) over (
-        partition by equipment_reference, booking_reference
-        order by event_date_time, event_created_date_time, event_id
-        rows between unbounded preceding and current row
+        {_JOURNEY} rows between unbounded preceding and current row
     ) as ships
     from moves
     where movement in ('LOAD', 'DISC')
@@ -116,10 +114,7 @@ followed as (
         lag(movement) over journey as before,
         lag(carrier) over journey as from_vessel_imo_number
     from carried
-    window journey as (
-        partition by equipment_reference, booking_reference
-        order by event_date_time, event_created_date_time, event_id
-    )
+    window journey as ({_JOURNEY})
 ),
 told as (
     select s.*, movement as milestone, cast(null as string) as from_vessel_imo_number from stays s
