@@ -38,11 +38,7 @@ def test_a_job_stops_at_lost_records_and_goes_on_when_told(shore_of: Shore, worl
 
 
 def test_a_topology_can_let_its_jobs_go_on(shore_of: Shore, world: World, spark: SparkSession) -> None:
-    box = world.box(0)
-    topology = world.topology()
-    assert topology.shore is not None
-    lenient = topology.shore.model_copy(update={"fail_on_data_loss": False})
-    topology = topology.model_copy(update={"shore": lenient})
+    box, topology = world.box(0), world.topology(fail_on_data_loss=False)
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(10)]})
     shore_of.run("readings", topology=topology)
     world.append({world.log(box): [reading(box, i, T0 + i * MINUTE) for i in range(10, 20)]})

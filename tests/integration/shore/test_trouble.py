@@ -172,10 +172,7 @@ def test_another_password_while_shore_runs(shore_of: Shore, spark: SparkSession,
 def test_logs_deleted_and_made_anew_while_shore_runs(shore_of: Shore, spark: SparkSession, world: World) -> None:
     """Without ``fail_on_data_loss`` other logs do not wait, no row is stored twice, and a recreated log is read on only
     from the offset reached."""
-    box, topology = world.box(2), world.topology()
-    assert topology.shore is not None
-    lenient = topology.shore.model_copy(update={"fail_on_data_loss": False})
-    topology = topology.model_copy(update={"shore": lenient})
+    box, topology = world.box(2), world.topology(fail_on_data_loss=False)
     gone = world.log(box)
 
     def of_gone() -> list[Any]:

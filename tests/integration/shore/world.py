@@ -199,7 +199,12 @@ class World:
         return f"port-{self.tag}"
 
     def topology(
-        self, *more_customers: str, recipient: bool = False, authority: bool = False, tables: bool = False
+        self,
+        *more_customers: str,
+        recipient: bool = False,
+        authority: bool = False,
+        tables: bool = False,
+        fail_on_data_loss: bool = True,
     ) -> Topology:
         """Return the topology. ``tables``: each customer with a detailed feed has a table of its own."""
         site = self.endpoint.site
@@ -213,7 +218,7 @@ class World:
             sites={site: Site(kind=SiteKind.PORT, unlocode="JPTYO")},
             streams=DEFAULT_STREAMS | {self.stream: Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
             customers=customers,
-            shore=Shore(at=site),
+            shore=Shore(at=site, fail_on_data_loss=fail_on_data_loss),
         )
 
     def append(self, logs: Mapping[str, Sequence[NewRecord]]) -> dict[str, int]:
