@@ -230,21 +230,17 @@ class Confirm(PlanStep[AccessRun]):
 
     async def carry_out(self, context: AccessRun) -> None:
         added, removed = frozenset(self.added), frozenset(self.removed)
-        deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
-        while not (added <= (held := await asyncio.to_thread(context.store.read)) and removed.isdisjoint(held)):
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    f"site {self.site} accepted new access rules and does not show them after {CONFIRM_TIMEOUT:.0f} s",
-                    hint="its brokers may not follow their controller; see their logs, then fairlead acl apply again",
-                    site=self.site,
-                )
-            await asyncio.sleep(pause)  # Kafka has no event for it
-            pause = min(2 * pause, 0.5)
+
+        def shown() -> bool:
+            held = context.store.read()
+            return added <= held and removed.isdisjoint(held)
+
+        await _wait_until(shown, self.site, "access rules")
 
 
 @dataclass(frozen=True, slots=True)
 class SetQuotas(PlanStep[AccessRun]):
-    """Set or remove these client quotas."""
+    """Set or remove these client quotas, and wait until the cluster shows them."""
 
     site: str
     quotas: tuple[SetQuota, ...]
@@ -258,6 +254,30 @@ class SetQuotas(PlanStep[AccessRun]):
 
     async def carry_out(self, context: AccessRun) -> None:
         await asyncio.to_thread(context.store.set_quotas, self.quotas)
+
+        def shown() -> bool:
+            held = context.store.read_quotas()
+            return all(held.get(each.user, {}).get(each.key) == each.new for each in self.quotas)
+
+        await _wait_until(shown, self.site, "client quotas")
+
+
+async def _wait_until(shown: Callable[[], bool], site: str, what: str) -> None:
+    """Ask until ``shown`` (which blocks) says that a cluster shows a change.
+
+    Raises:
+        UnavailableError: it does not within ``CONFIRM_TIMEOUT``.
+    """
+    deadline, pause = time.monotonic() + CONFIRM_TIMEOUT, 0.01
+    while not await asyncio.to_thread(shown):
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                f"site {site} accepted new {what} and does not show them after {CONFIRM_TIMEOUT:.0f} s",
+                hint="its brokers may not follow their controller; see their logs, then fairlead acl apply again",
+                site=site,
+            )
+        await asyncio.sleep(pause)  # Kafka has no event for it
+        pause = min(2 * pause, 0.5)
 
 
 @dataclass(frozen=True, slots=True)

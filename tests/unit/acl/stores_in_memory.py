@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 
 from acl.compile import SetQuota
 from acl.history import Entry, SuspendedUsers, suspended_users
@@ -22,6 +23,8 @@ class MemoryStore:
         self.fail_after = fail_after
         self.stale_reads = 0  # so many reads after a change still show what was before it
         self._before: frozenset[Binding] | None = None
+        self.quotas: dict[str, dict[str, float]] = {}
+        self._quotas_before: dict[str, dict[str, float]] | None = None
         self.entries: list[Entry] = []
         self.binds_admin = Standing.SUPER
 
@@ -35,10 +38,18 @@ class MemoryStore:
         return suspended_users(self.entries, dt.datetime.now(dt.UTC))
 
     def read_quotas(self) -> dict[str, dict[str, float]]:
-        return {}
+        if self._quotas_before is not None and self.stale_reads > 0:
+            self.stale_reads -= 1
+            return self._quotas_before
+        return deepcopy(self.quotas)
 
     def set_quotas(self, changes: Collection[SetQuota]) -> None:
-        raise NotImplementedError
+        self._quotas_before = deepcopy(self.quotas)
+        for change in changes:
+            limits = self.quotas.setdefault(change.user, {})
+            limits.pop(change.key, None)
+            if change.new is not None:
+                limits[change.key] = change.new
 
     def read(self) -> frozenset[Binding]:
         if self._before is not None and self.stale_reads > 0:

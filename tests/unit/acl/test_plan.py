@@ -8,15 +8,18 @@ from hypothesis import strategies as st
 
 import acl.plan as planning
 from acl.apply import AccessIncomplete, apply_sites, check_complete
-from acl.compile import compile_site
+from acl.compile import SetQuota, compile_site
 from acl.plan import (
     BATCH,
     AccessPlan,
+    AccessRun,
     AddRules,
     Confirm,
     LeaveAlone,
     RemoveRules,
+    SetQuotas,
     SitePlan,
+    carry_out,
     diff,
     in_words,
     managed_by,
@@ -196,3 +199,24 @@ def test_a_cluster_that_never_shows_them_is_reported(topology: Topology, monkeyp
     (result,) = apply_sites(topology, opened({"tokyo": store}), ["tokyo"])
     assert isinstance(result.error, UnavailableError)
     assert "does not show them" in result.error.what
+
+
+def test_setting_quotas_ends_when_the_cluster_shows_them() -> None:
+    store = MemoryStore()
+    store.quotas = {"gone": {"producer_byte_rate": 8.0}}
+    store.stale_reads = 3
+    changes = (
+        SetQuota("ducks", "consumer_byte_rate", None, 2e6),
+        SetQuota("gone", "producer_byte_rate", 8.0, None),
+    )
+    carry_out([SetQuotas("tokyo", changes)], AccessRun(store))
+    assert store.stale_reads == 0
+    assert store.read_quotas() == {"ducks": {"consumer_byte_rate": 2e6}, "gone": {}}
+
+
+def test_quotas_that_a_cluster_never_shows_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "CONFIRM_TIMEOUT", 0.05)
+    store = MemoryStore()
+    store.stale_reads = 1_000_000
+    with pytest.raises(UnavailableError, match="client quotas and does not show them"):
+        carry_out([SetQuotas("tokyo", (SetQuota("ducks", "consumer_byte_rate", None, 2e6),))], AccessRun(store))
