@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -28,6 +29,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(tmp_path_factory.mktemp("spark"), extra=AS_THEY_STAND)
     yield session
     close(session)
+
+
+@pytest.fixture(autouse=True)
+def forget_tables(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let Delta forget the tables of each test. It keeps some 2 MB for every table that it has read in the last hour:
+    the tables of ten tests fill the session's memory, and Java then does nothing but collect garbage."""
+    yield
+    if "spark" in request.fixturenames:
+        java: Any = request.getfixturevalue("spark").sparkContext._jvm  # noqa: SLF001  # Python has no way to it
+        java.org.apache.spark.sql.delta.DeltaLog.clearCache()
 
 
 @pytest.fixture
