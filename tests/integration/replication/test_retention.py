@@ -22,6 +22,8 @@ from fairlead.kafka.protocol.errors import ConnectionLost, RequestTimeout
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites
+from fairlead.records import encode
+from fairlead.records.ends import EndsEntry, LogEnd
 from replication.plan import retention
 from replication.plan.retention import delete_expired
 from replication.replicator import Replicator
@@ -169,6 +171,58 @@ async def test_an_edge_deletes_only_what_the_centre_has(lab: Lab, monkeypatch: p
     first = next(number for number, each in enumerate(stored) if log in each["ends"])
     # A list of all comes first, so that older entries may go; on these sites another test may have caused it.
     assert any(each.get("parts", 0) >= 1 for each in stored[: first + 1])
+
+
+async def test_a_stolen_site_gives_up_its_own_records_and_nobody_elses(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thief at gamma writes gamma's log of ends. It may claim what gamma lacks; for beta it cannot speak."""
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    log, present, long = lab.log("alpha.cpu"), int(time.time() * 1000), {"default": "10y"}
+    topology = lab.topology(
+        sites={
+            "alpha": {"kind": "datacentre", "retention": {"default": "1d"}},
+            "beta": {"kind": "datacentre", "retention": long},
+            "gamma": {"kind": "datacentre", "retention": long},
+        },
+        streams={lab.stream: {}, "ends": {}},
+        links=[
+            *({"from": "alpha", "to": to, "streams": {lab.stream: "all"}} for to in ("beta", "gamma")),
+            *({"from": site, "to": "alpha", "streams": {"ends": [site]}} for site in ("beta", "gamma")),
+        ],
+    )
+    nowhere = KafkaEndpoint("gamma", (("127.0.0.1", 1),))
+    here = Spread(lab, topology, log)
+    edge = Replicator(
+        topology,
+        "alpha",
+        lab.kafka("alpha", "replicator"),
+        lambda source: nowhere if source == "gamma" else lab.kafka(source, "replicator.alpha"),
+    )
+    await lab.make("alpha", log, "ends.gamma")
+    await write_at(lab, log, 10, present - 5 * DAY)
+    await write_at(lab, log, 1, present)
+    forged = [
+        EndsEntry(site=site, ends={log: LogEnd(end=end, term=0)}) for site in ("beta", "gamma") for end in (10, 99)
+    ]
+    with allowed(lab, topology):
+        async with lab.running(edge):
+            await here.told(edge, 10)
+            assert set(waits(edge)) == {"beta", "gamma"}
+            appender = Appender(await lab.cluster("alpha"))
+            ends = TopicPartition("ends.gamma")
+            await appender.open_term(ends, 1, marker_record(b"{}", timestamp_ms=present))
+            await appender.append(ends, [NewRecord(value=encode(each), timestamp_ms=present) for each in forged])
+            await appender.close()
+
+            async def believed() -> bool:
+                return set(waits(edge)) == {"beta"}
+
+            await until(believed, f"gamma's claim about itself does not count: {waits(edge)}")
+            await here.told(edge, 10)
+            assert await start_of(lab, "alpha", log) == 0
+            async with lab.running(here.replicator("beta")):
+                await here.starts(10)
 
 
 @pytest.mark.long
