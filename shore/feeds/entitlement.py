@@ -1,8 +1,9 @@
 """Compare what customers' feeds must have with what they have, as DataFrames.
 
 The origin (``log``, ``log_offset``) identifies a record. The newest row of an origin in table ``feeds`` says whether
-the customer has the record. A record that is made for a feed (``shore.feeds.coarse``, ``shore.feeds.movements``) has a
-name with a slash in place of a log. Table ``feeds`` has a digest of it; another digest is another revision.
+the customer has the record. A record that is made for a feed (``shore.feeds.coarse``, ``movements``, ``ashore`` and
+``at_sea``) has a name with a slash in place of a log. Table ``feeds`` has a digest of it; another digest is another
+revision.
 
 ``due`` compares the part of the feeds that a ``Look`` names: all records of containers whose bookings changed, and
 other new records. Literals in its conditions let Delta skip files of large tables.
@@ -21,6 +22,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
+from shore.feeds.ashore import alerts_found_ashore
+from shore.feeds.at_sea import digests_at_sea
 from shore.feeds.coarse import hours, milestones
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
@@ -133,8 +136,8 @@ def due(
     """Compute what to append to feeds so that they have exactly what their customers are entitled to.
 
     Args:
-        inputs: Tables ``readings``, ``alerts``, ``custody_entries``, ``events``, ``feeds``, ``sites`` and ``owners``,
-            by name. Only those that are needed are read.
+        inputs: Tables ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events``, ``digests``,
+            ``feeds``, ``sites`` and ``owners``, by name. Only those that are needed are read.
         readers: The customers with feeds.
         periods: Of these customers (``shore.feeds.periods``).
 
@@ -253,6 +256,15 @@ def _made(
         if look.events is not None:
             heard = heard.join(F.broadcast(look.events), on="event_id", how="left_semi")
         derived.append(movements(heard, inputs["sites"], inputs["owners"], customers))
+    alarmed = look.boxes | look.alarmed
+    if alarmed or look.everything:
+        ashore, told = (
+            of_boxes(inputs[name], None if look.everything else alarmed) for name in ("alerts_ashore", "alerts")
+        )
+        derived.append(alerts_found_ashore(ashore, told, periods, customers))
+    digested = look.boxes | look.digested.keys()
+    if "detailed" in grains and (look.digested or look.everything):
+        derived.append(_digests(inputs, periods, None if look.everything else look.digested))
     feeds = inputs["feeds"].where(F.col("log").contains("/"))
     if look.everything:
         rows = feeds
@@ -266,15 +278,19 @@ def _made(
             scope.append((kind == "hours") & among(frozenset(begins)) & (hour >= F.lit(min(begins.values()))))
         if look.events is not None:
             scope.append(kind == "movements")
+        if alarmed:
+            scope.append((kind == "alerts") & among(alarmed))
+        if digested:
+            scope.append((kind == "digests") & among(digested))
         if not scope:
             return
         rows = feeds.where(reduce(or_, scope))
     given = newest_rows(_of_readers(rows, customers))
     if not look.everything:
-        given = _in_scope(given, look, begins, moved)
+        given = _in_scope(given, look, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
-    if look.everything or look.boxes or derived:
+    if look.everything or look.boxes or digested or derived:
         yield spark.sql(
             """
             select g.customer, 2 as step, g.log, g.log_offset, g.equipment_reference, g.device_date_time,
@@ -311,8 +327,27 @@ _MADE: Final = (
 )
 
 
-def _in_scope(given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], moved: frozenset[str]) -> DataFrame:
-    """The rows of feeds whose records are made again, and no others."""
+def _digests(inputs: Mapping[str, DataFrame], periods: DataFrame, since: Mapping[str, dt.datetime] | None) -> DataFrame:
+    """The digests that are due, of containers and times ``since``; None: of all."""
+    spark = periods.sparkSession
+    if since is None:
+        rows = periods.where("grain = 'detailed'").select(BOX, F.lit(_BEGIN).alias("since")).distinct()
+        return digests_at_sea(inputs["digests"], inputs["readings"], periods, rows)
+    first = F.lit(min(since.values()))
+    near = of_boxes(inputs["readings"], frozenset(since)).where(F.col("device_date_time") >= first)
+    rows = spark.createDataFrame(pa.table({BOX: list(since), "since": pa.array(list(since.values()), TIME)}))
+    said = inputs["digests"].where(F.col("as_of_date_time") >= first)
+    return digests_at_sea(said, near, periods, F.broadcast(rows))
+
+
+def _in_scope(
+    given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], again: Mapping[str, frozenset[str]]
+) -> DataFrame:
+    """The rows of feeds whose records are made again, and no others.
+
+    Args:
+        again: The containers all of whose records of a kind are made again, by kind.
+    """
     spark = given.sparkSession
     name = F.split_part("log", F.lit("/"), F.lit(2))
     kind = F.split_part("log", F.lit("/"), F.lit(1))
@@ -324,8 +359,7 @@ def _in_scope(given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], m
         whole = among(look.boxes) if look.boxes else F.lit(False)
         hour = given.where(kind == "hours").join(since, on=[F.col("_box") == F.col(BOX)])
         found.append(hour.where(late | whole).drop("_box", "_since"))
-    if moved:
-        found.append(of_boxes(given.where(kind == "milestones"), moved))
+    found += [of_boxes(given.where(kind == name), boxes) for name, boxes in again.items() if boxes]
     if look.events is not None:
         heard = F.broadcast(look.events.select(F.expr(NAME).alias("_event")))
         found.append(given.where(kind == "movements").join(heard, on=[F.col("_event") == name], how="left_semi"))

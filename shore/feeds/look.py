@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, StructType, TimestampType
 
+from shore.feeds.at_sea import SEEN
 from shore.tables.bands import IN_TIME
 from shore.tables.model import TIME
 from topologies.model import Grain
@@ -39,7 +40,8 @@ RECORD: Final = (
 
 CHANGE: Final = StructType([*RECORD.fields, *StructType().add("event_id", StringType()).fields])
 """The rows of a batch: rows of ``RECORD``; rows of kind ``bookings``, each a container whose booking changed; rows of
-kind ``events``, with the ship's IMO number as ``equipment_reference`` in an event of a ship."""
+kind ``events``, with the ship's IMO number as ``equipment_reference`` in an event of a ship; rows of kinds
+``alerts_ashore`` and ``digests``, each a container that shore has found an alert about, or that a digest names."""
 
 _COPIED: Final = ("readings", "alerts", "custody")
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -68,6 +70,8 @@ class Look:
         since: Containers whose hours are made again, and from when on.
         moved: Containers whose milestones are made again.
         events: Column ``event_id``: the movements that are made again.
+        alarmed: Containers whose alerts that shore has found are compared.
+        digested: Containers whose newest digest is compared, and from when on digests and readings count.
         ledgers: Site kinds, and streams of owner codes, that decide which ledger entries are believed; None: all are.
     """
 
@@ -78,6 +82,8 @@ class Look:
     since: Mapping[str, dt.datetime] = field(default_factory=dict)
     moved: frozenset[str] = frozenset()
     events: DataFrame | None = None
+    alarmed: frozenset[str] = frozenset()
+    digested: Mapping[str, dt.datetime] = field(default_factory=dict)
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None
 
     @property
@@ -87,7 +93,7 @@ class Look:
     @property
     def named(self) -> frozenset[str]:
         """All containers that are compared in any way."""
-        return self.boxes | self.seen.keys() | self.since.keys() | self.moved
+        return self.boxes | self.seen.keys() | self.since.keys() | self.moved | self.alarmed | self.digested.keys()
 
     @property
     def boxes(self) -> frozenset[str]:
@@ -104,6 +110,7 @@ class Key(NamedTuple):
     Args:
         first, last: The device times of its rows; None where they have none.
         in_time: The first plausible device time (``IN_TIME``).
+        reached: The newest time of its readings as digests have it (``shore.feeds.at_sea.SEEN``).
     """
 
     kind: str
@@ -111,15 +118,46 @@ class Key(NamedTuple):
     first: dt.datetime | None
     last: dt.datetime | None
     in_time: dt.datetime | None
+    reached: dt.datetime | None = None
 
 
 def keys_of(batch: DataFrame) -> list[Key]:
     """Return the keys of a batch of ``CHANGE``."""
     time = F.col("device_date_time")
     times = {"first": F.min(time), "last": F.max(time), "in_time": F.min(F.when(F.expr(IN_TIME), time))}
+    times["reached"] = F.max(F.expr(SEEN))
     box = F.coalesce(BOX, F.lit("")).alias(BOX)  # an event may name neither container nor ship
     rows = batch.groupBy("kind", box).agg(*(F.unix_micros(each).alias(name) for name, each in times.items()))
     return [Key(row["kind"], row[BOX], *(_time(row[name]) for name in times)) for row in rows.collect()]
+
+
+@dataclass(frozen=True, slots=True)
+class AtSea:
+    """The containers that may have a digest in a feed which no reading has reached yet, and the digest's time; 1970
+    where it is not known."""
+
+    times: dict[str, dt.datetime]
+
+    @classmethod
+    def of(cls, feeds: DataFrame) -> AtSea:
+        """Return what rows of table ``feeds`` say."""
+        last = F.max_by(F.struct("retracts", "device_date_time"), "feed_offset").alias("last")
+        newest = feeds.where(F.col("log").startswith("digests/")).groupBy("customer", BOX).agg(last)
+        time = F.unix_micros(F.max("last.device_date_time")).alias("time")
+        standing = newest.where("not coalesce(last.retracts, false)").groupBy(BOX).agg(time)
+        return cls({row[BOX]: _time(row["time"]) or _EPOCH for row in standing.collect()})
+
+    def note(self, keys: Sequence[Key]) -> None:
+        """Take in a batch that has been delivered."""
+        reached = {key.box: key.reached for key in keys if key.kind == "readings" and key.reached is not None}
+        for box in self.times.keys() & reached.keys():
+            if reached[box] >= self.times[box]:
+                del self.times[box]
+        for key in keys:
+            if key.kind == "bookings":
+                self.times.setdefault(key.box, _EPOCH)
+            elif key.kind == "digests" and key.last is not None and not reached.get(key.box, _EPOCH) >= key.last:
+                self.times[key.box] = max(key.last, self.times.get(key.box, key.last))
 
 
 def look_of(
@@ -129,17 +167,20 @@ def look_of(
     periods: DataFrame,
     grains: Collection[Grain],
     ledgers: tuple[Mapping[str, str], Mapping[str, str]] | None = None,
+    at_sea: Mapping[str, dt.datetime] | None = None,
 ) -> Look:
     """Return the part of the feeds that must be compared after a batch.
 
     Args:
         batch: Rows of ``CHANGE``.
         keys: The batch's keys.
-        inputs: Tables ``readings`` and ``events``; read only where there are coarse feeds.
+        inputs: Tables ``readings`` and ``events``; read only where they are needed.
         periods: From ``shore.feeds.periods.periods``.
         grains: The kinds of feeds that there are.
+        at_sea: Containers with a digest that no reading has reached yet, and the digest's time.
     """
-    of_kind = {kind: [key for key in keys if key.kind == kind] for kind in (*_COPIED, "bookings", "events")}
+    kinds = (*_COPIED, "bookings", "events", "alerts_ashore", "digests")
+    of_kind = {kind: [key for key in keys if key.kind == kind] for kind in kinds}
     whole = frozenset(key.box for key in of_kind["bookings"])
     copied = [key for kind in _COPIED for key in of_kind[kind] if key.box not in whole]
     since, moved = dict[str, dt.datetime](), frozenset[str]()
@@ -158,8 +199,36 @@ def look_of(
         since=since,
         moved=moved,
         events=events,
+        alarmed=frozenset(key.box for kind in ("alerts", "alerts_ashore") for key in of_kind[kind]) - whole,
+        digested=_digested(inputs, periods, of_kind, at_sea or {}) if "detailed" in grains else {},
         ledgers=ledgers,
     )
+
+
+def _digested(
+    inputs: Mapping[str, DataFrame],
+    periods: DataFrame,
+    of_kind: Mapping[str, Sequence[Key]],
+    at_sea: Mapping[str, dt.datetime],
+) -> dict[str, dt.datetime]:
+    """Per container whose digest is compared, from when on digests and readings count: since the first new digest; for
+    a container whose readings have reached its digest, since the newest of them; for one whose booking changed, since
+    its newest reading, or without any, since its first booking."""
+    found: dict[str, dt.datetime] = {}
+    if whole := frozenset(key.box for key in of_kind["bookings"]):
+        begins = of_boxes(periods.where("grain = 'detailed'"), whole)
+        begins = begins.groupBy(BOX).agg(F.min(F.expr("array_min(spans.valid_from)")).alias("_begin"))
+        newest = of_boxes(inputs["readings"], whole).groupBy(BOX).agg(F.max(F.expr(SEEN)).alias("_seen"))
+        rows = begins.join(newest, on=BOX, how="left")
+        since = F.unix_micros(F.coalesce("_seen", "_begin")).alias("since")
+        times = {row[BOX]: _time(row["since"]) for row in rows.select(BOX, since).collect()}
+        found = {box: _in_feed(time) for box, time in times.items() if time is not None}
+    reached = {key.box: key.reached for key in of_kind["readings"] if key.reached is not None}
+    begin = {box: time for box, time in reached.items() if box in at_sea and time >= at_sea[box]}
+    for key in of_kind["digests"]:
+        if key.first is not None:
+            begin[key.box] = min(key.first, begin.get(key.box, key.first))
+    return {box: _in_feed(time) for box, time in begin.items() if box not in whole} | found
 
 
 def _times(keys: Iterable[Key]) -> dict[str, TimeRange]:

@@ -23,6 +23,7 @@ MAX_BYTES = 500_000
 _KINDS = {
     "alerts": "alert",
     "custody": "custody",
+    "digests": "digest",
     "hours": "conditions",
     "milestones": "milestone",
     "movements": "movement",

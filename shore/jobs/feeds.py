@@ -1,9 +1,9 @@
 """Job ``feeds``: appends to each customer's feed the records that the customer is entitled to.
 
 ``shore.feeds`` decides which records these are, and ``shore.sink`` appends each exactly once. The query follows new
-rows of ``readings``, ``alerts``, ``custody_entries`` and ``events``, and changes of ``bookings``. A batch compares its
-new rows, and all records of containers whose bookings changed, with the feeds. So a record may arrive before or after
-its booking.
+rows of ``readings``, ``alerts``, ``custody_entries``, ``events``, ``alerts_ashore`` and ``digests``, and changes of
+``bookings``. A batch compares its new rows, and all records of containers whose bookings changed, with the feeds. So a
+record may arrive before or after its booking.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.feeds.entitlement import customer_rows, due
 from shore.feeds.kinds import newcomers, note_kinds
-from shore.feeds.look import BOX, CHANGE, Look, keys_of, look_of, of_boxes
+from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader, readers_here
 from shore.jobs.checkpoint import has_begun
@@ -70,6 +70,7 @@ def changes(lake: Lake) -> DataFrame:
     event: dict[str, Column | str] = record | {"device_date_time": "event_date_time", "late": F.lit(False)}
     box = F.split_part("entry_log", F.lit("."), F.lit(2))
     moved = F.coalesce(BOX, "vessel_imo_number")
+    told = lake.new_rows("digests").select(F.explode("boxes").alias("box"))
     names = ("log", "log_offset", BOX, "device_date_time", "received_date_time", "late", "payload")
     grants = lake.new_rows("custody_entries").where("entry_type = 'grant'")
     return (
@@ -78,6 +79,8 @@ def changes(lake: Lake) -> DataFrame:
         .unionByName(part("bookings", lake.changed_rows("bookings"), equipment_reference=BOX))
         .unionByName(part("custody", grants, **event, equipment_reference=box, payload="payload"))
         .unionByName(part("events", lake.new_rows("events"), **event, equipment_reference=moved, event_id="event_id"))
+        .unionByName(part("alerts_ashore", lake.new_rows("alerts_ashore"), equipment_reference=BOX))
+        .unionByName(part("digests", told, equipment_reference=f"box.{BOX}", device_date_time="box.reading_date_time"))
     )
 
 
@@ -133,6 +136,7 @@ class Feeds:
     sink: FeedSink
     believed_by: tuple[dict[str, str], dict[str, str]] | None
     _periods: DataFrame | None = field(default=None, init=False)
+    _at_sea: AtSea | None = field(default=None, init=False)
 
     def deliver_everything(self, lake: Lake, readers: Sequence[FeedReader]) -> int:
         """Compare the whole feeds of these customers. Append missing records, and retractions of surplus ones."""
@@ -152,11 +156,15 @@ class Feeds:
         held = self._periods
         if held is None:
             raise AssertionError("they were made just now")
+        if self._at_sea is None:
+            self._at_sea = AtSea({}) if lake.is_empty("digests") else AtSea.of(inputs["feeds"])
         grains = {reader.grain for reader in self.readers}
-        look = look_of(batch, keys, inputs, held, grains, self.believed_by)
-        if not look.named and look.events is None:
-            return 0
-        return self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
+        look = look_of(batch, keys, inputs, held, grains, self.believed_by, self._at_sea.times)
+        count = 0
+        if look.named or look.events is not None:
+            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
+        self._at_sea.note(keys)
+        return count
 
     def _renew_periods(self, lake: Lake, inputs: Mapping[str, DataFrame]) -> None:
         """Compute the periods from the newest bookings. They stay valid until a booking changes."""

@@ -187,7 +187,7 @@ JOBS: dict[str, Job] = {
             "10 seconds",
             feeds.query,
             lambda topology: bool(customers_here(topology)),
-            inputs=("readings", "alerts", "bookings", "custody_entries", "events"),
+            inputs=("readings", "alerts", "bookings", "custody_entries", "events", "alerts_ashore", "digests"),
         ),
         Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
         Job(

@@ -168,7 +168,8 @@ def to_restore(lake: Lake, readers: Sequence[FeedReader], ends: Mapping[str, int
 
 def _made(lake: Lake, readers: Sequence[FeedReader]) -> DataFrame:
     """Return the content of every record that is made for these customers' feeds, as the tables give it now."""
-    names = ("readings", "alerts", "custody_entries", "events", "sites", "owners", "bookings")
+    logs, topology = ("readings", "alerts", "custody_entries", "events", "digests"), ("sites", "owners")
+    names = (*logs, *topology, "alerts_ashore", "bookings")
     inputs = {name: lake.read(name) for name in names} | {FEEDS.name: lake.read(FEEDS.name).limit(0)}
     held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
     found = due(inputs, readers, held).where("step = 3")

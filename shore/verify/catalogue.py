@@ -78,6 +78,8 @@ FEEDS_FOLLOW_FROM: Final = (
     "booking_changes",
     "custody_entries",
     "events",
+    "alerts_ashore",
+    "digests",
     "dock_movements",
     "custody",
     "bookings",

@@ -2,8 +2,8 @@
 
 What belongs in a feed and what stands in it are compared record by record. The origin (``log``, ``log_offset``)
 identifies a record, and the newest row of it in table ``feeds`` says whether the customer has it. A record that is made
-for a feed (``coarse``, ``movements``) has a name with a slash in place of a log. Table ``feeds`` has a digest of it;
-another digest is another revision.
+for a feed (``coarse``, ``movements``, ``ashore``) has a name with a slash in place of a log. Table ``feeds`` has a
+digest of it; another digest is another revision.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.bookings import STATES
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import covers
-from shore.verify.entitlement import coarse, movements
+from shore.verify.entitlement import ashore, coarse, movements
 
 BOX: Final = "equipment_reference"
 
@@ -242,9 +242,9 @@ class Due:
         the same for records made for feeds.
 
         Args:
-            relations: ``readings``, ``alerts``, ``custody_entries``, ``events`` and ``feeds``, with all rows of
-                ``boxes``; for feeds of movements all rows of ``events`` and of these feeds, and ``sites`` and
-                ``owners``.
+            relations: ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events`` and ``feeds``, with
+                all rows of ``boxes``; all rows of ``digests``; for feeds of movements all rows of ``events`` and of
+                these feeds, and ``sites`` and ``owners``.
         """
         for name, relation in relations.items():
             self._connection.register(name, relation)
@@ -252,6 +252,7 @@ class Due:
             self._connection.execute(statement)
         coarse.derive(self._connection)
         movements.derive(self._connection, everything=self.everything)
+        ashore.derive(self._connection)
         self._connection.execute(_MADE_THERE)
         found: list[pa.Table] = []
         for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):

@@ -46,7 +46,8 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
         # Named containers let Arrow skip files and row groups by their statistics.
         wanted = is_in(BOX, boxes)
         movers = [reader.customer for reader in readers if reader.grain == "movements"]
-        relations = {name: open_dataset(paths, name).filter(wanted) for name in ("readings", "alerts")}
+        relations = {name: open_dataset(paths, name).filter(wanted) for name in ("readings", "alerts", "alerts_ashore")}
+        relations["digests"] = open_dataset(paths, "digests")
         if (first := due.first_reading) is not None:  # in steady state this skips most files
             relations["readings"] = relations["readings"].filter(pc.field("log_offset") >= first)
         given = wanted | is_in("customer", movers)
@@ -65,7 +66,8 @@ def _with_owned(paths: TablePaths, touched: pa.Table, owners: Collection[str]) -
     """What was touched and, if everything was, all containers of these owners that ever had an alert."""
     if pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is not True:
         return touched
-    boxes = pc.unique(open_dataset(paths, "alerts").to_table(columns=[BOX])[BOX])
+    told = [open_dataset(paths, name).to_table(columns=[BOX])[BOX] for name in ("alerts", "alerts_ashore")]
+    boxes = pc.unique(pa.chunked_array([chunk for each in told for chunk in each.chunks], pa.string()))
     boxes = boxes.filter(pc.is_in(pc.utf8_slice_codeunits(boxes, 0, 4), pa.array(sorted(owners))))
     more = pa.table([boxes, pa.nulls(len(boxes)), pa.nulls(len(boxes))], names=TOUCHED.names)
     return pa.concat_tables([touched, more.cast(TOUCHED)])

@@ -1,8 +1,8 @@
 """Random histories: with retractions applied, a feed holds exactly what its customer is entitled to.
 
-A history mixes bookings and their corrections, readings, alerts, custody, and events of boxes and their ship in any
-order, with deliveries between them, some interrupted. This module computes what a customer may see record by record
-from the history of each booking, and what a recipient gets hour by hour and event by event.
+A history mixes bookings and their corrections, readings, alerts of sites and of shore, custody, digests, and events of
+boxes and their ship in any order, with deliveries between them, some interrupted. This module computes what a customer
+may see record by record from the history of each booking, and what a recipient gets hour by hour and event by event.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.shore.feeds.scenarios import LOGS, T0, Play, Scenario, World
+from tests.integration.shore.feeds.scenarios import LOGS, T0, Play, Scenario, World, hours
 from tests.support.feeds import followed, value_of
 
 CUSTOMERS = ("ducks", "toyshop")
@@ -50,6 +50,9 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
         history: list[Change] = []
         happened: list[tuple[str, int, int, bytes]] = []
         moves: list[tuple[str, str, int, int]] = []
+        at_sea: list[tuple[int, float]] = []
+        ashore: list[tuple[int, int, int, int]] = []
+        known: set[tuple[int, int]] = set()
 
         def book(change: Change) -> None:
             history.append(change)
@@ -69,7 +72,7 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
                 world.broken_after = rng.choice([None, None, 0, 2, 4])
                 yield "batch"
             box, hour = rng.choice([0, 0, 1]), rng.randrange(6)
-            match rng.choices(["reading", "record", "change", "move"], [4, 3, 3, 3])[0]:
+            match rng.choices(["reading", "record", "change", "move", "digest", "alert"], [4, 3, 3, 3, 2, 2])[0]:
                 case "change":
                     statuses = ["CONFIRMED", "CONFIRMED", "COMPLETED", "CANCELLED"]
                     to, status = rng.choice([*CUSTOMERS, "stranger"]), rng.choice(statuses)
@@ -79,6 +82,19 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
                     code, identity = rng.choice(["LOAD", "DISC", "ARRI", "DEPA"]), f"e{step}"
                     world.moved(identity, code, hour, box, copies=rng.choice([1, 2]))
                     moves.append((identity, code, box, hour))
+                case "digest":
+                    heard = hour + rng.randrange(60) / 60
+                    world.digest(heard + rng.choice([0, 0.25]), {box: heard})
+                    at_sea.append((box, heard))
+                case "alert":
+                    alert = rng.randrange(2)
+                    revision = sum(1 for each in ashore if each[:2] == (box, alert))
+                    condition = world.found(hour + 0.5, box, alert, revision)
+                    ashore.append((box, alert, revision, hour))
+                    if rng.random() < 0.3:
+                        row = world.happened("alerts", hour + 0.5, box, alert_id=condition)
+                        happened.append(("alerts", box, hour, row["payload"]))
+                        known.add((box, alert))
                 case what:
                     table = "readings" if what == "reading" else rng.choice(sorted(LOGS))
                     minute = rng.randrange(60)
@@ -88,6 +104,14 @@ def random_history(seed: int, *, steps: int = 22, deliveries: int = 2) -> Scenar
         yield "batch"  # completes the one before if that was interrupted
         assert not any((yield "everything").values())
         check(world, history, happened, moves)
+        for name in (*CUSTOMERS, SHOP):
+            records = [value_of(record) for record in followed(world.feed(name))]
+            digests = sorted(
+                (v["equipmentReference"], v["readingDateTime"]) for v in records if v.get("kind") == "digest"
+            )
+            assert digests == ([] if name == SHOP else _digests(world, at_sea, name, history))
+            alerts = sorted((v["alertID"], v["eventDateTime"]) for v in records if "alertID" in v)
+            assert alerts == _alerts(world, ashore, known, name, history)
 
     return play
 
@@ -119,10 +143,11 @@ def check(
         ]
         copied = [record.value or b"" for record in records if not value_of(record)]
         assert sorted(copied) == sorted(entitled)
-        assert name == SHOP or len(copied) == len(records)
+        made = [value_of(record) for record in records if value_of(record)]
+        assert name == SHOP or all("alertID" in value or value["kind"] == "digest" for value in made)
     made = [value_of(record) for record in stands[SHOP]]
-    hours = sorted(_hour(value) for value in made if value.get("kind") == "conditions")
-    for said, (box, hour, *numbers) in zip(hours, _hours(world, history), strict=True):
+    conditions = sorted(_hour(value) for value in made if value.get("kind") == "conditions")
+    for said, (box, hour, *numbers) in zip(conditions, _hours(world, history), strict=True):
         assert said[:2] == (box, hour)
         assert said[2:] == pytest.approx(numbers, abs=0.00051)
     milestones = sorted(_milestone(value) for value in made if value.get("kind") == "milestone")
@@ -144,6 +169,41 @@ def _hours(world: World, history: list[Change]) -> list[tuple[str, int, int, flo
             if values and over and may_see(SHOP, box, hour, history):
                 found.append((world.box(box), hour, len(values), min(values), statistics.fmean(values), max(values)))
     return sorted(found)
+
+
+def _digests(
+    world: World, at_sea: list[tuple[int, float]], customer: str, history: list[Change]
+) -> list[tuple[str, str]]:
+    """Return the digests that a customer must have: box and the time of the reading."""
+    found = []
+    for box in (0, 1):
+        heard = [hour for which, hour in at_sea if which == box and may_see(customer, box, int(hour), history)]
+        read = [r["device_date_time"] for r in world.tables["readings"] if r["equipment_reference"] == world.box(box)]
+        if heard and not any(time >= hours(max(heard)) for time in read):
+            found.append((world.box(box), json_time(hours(max(heard)))))
+    return sorted(found)
+
+
+def _alerts(
+    world: World,
+    ashore: list[tuple[int, int, int, int]],
+    known: set[tuple[int, int]],
+    customer: str,
+    history: list[Change],
+) -> list[tuple[str, str]]:
+    """Return the alerts of shore that a customer must have: id, and the time of the newest state that it may see."""
+    newest: dict[tuple[int, int], tuple[int, int]] = {}
+    for box, alert, revision, hour in ashore:
+        if (box, alert) not in known and may_see(customer, box, hour, history):
+            newest[box, alert] = max(newest.get((box, alert), (revision, hour)), (revision, hour))
+    return sorted(
+        (f"POWER_LOST.{world.box(box)}@{alert}", json_time(hours(hour + 0.5)))
+        for (box, alert), (_, hour) in newest.items()
+    )
+
+
+def json_time(time: dt.datetime) -> str:
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _milestones(

@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.kafka.protocol.record import Record
 from shore.feeds.entitlement import customer_rows, due, order_of_feeds
-from shore.feeds.look import CHANGE, EVERYTHING, keys_of, look_of
+from shore.feeds.look import CHANGE, EVERYTHING, AtSea, Key, keys_of, look_of
 from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, new_record
@@ -33,7 +33,17 @@ from topologies.model import Grain
 T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 LOGS: Final = {"readings": "containers.{box}", "alerts": "alerts.tokyo", "custody_entries": "custody.tokyo"}
 KINDS: Final = {"readings": "readings", "alerts": "alerts", "custody_entries": "custody"}
-INPUTS: Final = ("readings", "alerts", "custody_entries", "booking_changes", "events", "sites", "owners")
+INPUTS: Final = (
+    "readings",
+    "alerts",
+    "alerts_ashore",
+    "custody_entries",
+    "booking_changes",
+    "events",
+    "digests",
+    "sites",
+    "owners",
+)
 
 Wish = Literal["batch", "everything"]
 Play = Generator[Wish, dict[str, list[Record]], None]
@@ -47,7 +57,8 @@ def hours(count: float) -> dt.datetime:
 @dataclass
 class World:
     """The tables and feeds of one scenario. ``number`` makes its names unique; those of its containers begin with
-    ``owner``. ``broken_after`` interrupts the next delivery after so many records, before its batch counts as done."""
+    ``owner``. ``broken_after`` interrupts the next delivery after so many records, before its batch counts as done.
+    ``at_sea`` is what the job knows of digests; None: it has just begun."""
 
     number: int
     offsets: Counter[str]
@@ -57,6 +68,7 @@ class World:
     changes: list[dict[str, Any]] = field(default_factory=list)
     broken_after: int | None = None
     owner: str = "BIGU"
+    at_sea: AtSea | None = None
 
     def reader(
         self, name: str, grain: Grain = "detailed", port: str | None = None, owners: tuple[str, ...] = ()
@@ -97,6 +109,36 @@ class World:
             record = {"kind": KINDS[table], "equipment_reference": about, "device_date_time": time}
             self.changes.append(record | {name: row.get(name) for name in ("log", "log_offset", "late", "payload")})
         return row
+
+    def found(self, hour: float, box: int = 0, alert: int = 1, revision: int = 0, state: str = "OPENED") -> str:
+        """Add a state of an alert that shore finds. Return the id that a site gives to the same condition."""
+        name, time = self.box(box), hours(hour)
+        condition = f"POWER_LOST.{name}.d.1.{alert}"
+        row: dict[str, Any] = {"alert_id": f"POWER_LOST.{name}@{alert}", "revision": revision, "kind": "POWER_LOST"}
+        row |= {"severity": "ALARM", "state": state, "equipment_reference": name, "log": f"containers.{name}"}
+        row |= {"first_offset": alert, "log_offset": alert + revision, "event_date_time": time, "reason": "fault"}
+        self.tables["alerts_ashore"].append(row | {"detail": "switched off", "condition_id": condition})
+        change = {"kind": "alerts_ashore", "equipment_reference": name, "device_date_time": time}
+        self.changes.append(change | {"log": f"alerts/{name}/{row['alert_id']}", "log_offset": 0})
+        return condition
+
+    def digest(self, hour: float, heard: Mapping[int, float]) -> None:
+        """Add a digest that the ship makes at an hour, with containers and the hours of their newest readings. Their
+        temperature depends on the rows so far."""
+        log = f"ships.{self.ship}.digest"
+        self.offsets[log] += 1
+        index = sum(len(rows) for rows in self.tables.values())
+        boxes = [
+            {"equipment_reference": self.box(box), "reading_date_time": hours(at), "supply_temperature": index / 100}
+            | {"is_connected_to_power_source": True, "is_powered": True, "is_disturbed": False, "open_alerts": 0}
+            | {"door_open": False, "immersed": False}
+            for box, at in heard.items()
+        ]
+        row: dict[str, Any] = {"log": log, "log_offset": self.offsets[log], "vessel_imo_number": self.ship}
+        self.tables["digests"].append(row | {"as_of_date_time": hours(hour), "whole": False, "boxes": boxes})
+        for each in boxes:
+            about = {"equipment_reference": each["equipment_reference"], "device_date_time": each["reading_date_time"]}
+            self.changes.append({"kind": "digests", "log": log, "log_offset": self.offsets[log]} | about)
 
     def event(self, identity: str, hour: float, *, copy: int = 0, log: str = "events.tokyo", **more: Any) -> None:
         self.offsets[log] += 1
@@ -188,11 +230,17 @@ def _deliver(
     readers = [reader for world in wanted for reader in world.readers]
     inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
     held = periods(inputs["bookings"], customer_rows(spark, readers))
-    look, changes = EVERYTHING, [change for world in wanted for change in world.changes]
+    look, keys, changes = EVERYTHING, list[Key](), [change for world in wanted for change in world.changes]
     if wish == "batch":
         schema = to_arrow_schema(CHANGE, timezone="UTC")
         batch = spark.createDataFrame(pa.Table.from_pylist(changes, schema=schema))
-        look = look_of(batch, keys_of(batch), inputs, held, {reader.grain for reader in readers})
+        keys = keys_of(batch)
+        if begun := [world for world in wanted if world.at_sea is None]:
+            stored = AtSea.of(inputs["feeds"]).times
+            for world in begun:
+                world.at_sea = AtSea({box: at for box, at in stored.items() if int(box[4:9]) == world.number})
+        at_sea = {box: time for world in wanted if world.at_sea for box, time in world.at_sea.times.items()}
+        look = look_of(batch, keys, inputs, held, {reader.grain for reader in readers}, at_sea=at_sea)
     lacking = due(inputs, readers, held, look).orderBy(*order_of_feeds()).toArrow().to_pylist()
     assert lacking == by_duck(tables, readers, wanted, changes if wish == "batch" else None)
     found: dict[int, dict[str, list[Record]]] = {world.number: defaultdict(list) for world in wanted}
@@ -203,7 +251,13 @@ def _deliver(
             record, feed = new_record(row), world.feeds[row["customer"]]
             feed.append(Record(len(feed), record.timestamp_ms, record.key, record.value, record.headers))
             found[world.number][row["customer"]].append(feed[-1])
-        if world.broken_after is None or len(new) <= world.broken_after:
+        done = world.broken_after is None or len(new) <= world.broken_after
+        if done and world.at_sea is not None and wish == "batch":
+            named = {change["equipment_reference"] for change in world.changes}
+            world.at_sea.note([key for key in keys if key.box in named])
+        else:
+            world.at_sea = None  # the job begins again
+        if done:
             world.changes.clear()
         world.broken_after = None
     return found
@@ -219,7 +273,7 @@ def by_duck(
     boxes = {
         row["equipment_reference"]
         for world in wanted
-        for row in (*world.tables["booking_changes"], *world.tables["alerts"])
+        for row in (*world.tables["booking_changes"], *world.tables["alerts"], *world.tables["alerts_ashore"])
     }
     touched = [{"equipment_reference": box} for box in (*boxes, None)]
     if changes is not None:

@@ -7,6 +7,8 @@ from itertools import combinations
 from typing import Any
 
 from fairlead.kafka.protocol.record import Record
+from fairlead.records import decoder
+from fairlead.records.alert import Alert
 from tests.integration.shore.feeds.scenarios import Play, Scenario, Wish, World, hours
 from tests.support.feeds import followed, value_of
 from topologies.model import Grain
@@ -399,6 +401,103 @@ def an_owner_gets_the_alerts_about_its_boxes_and_nothing_else(world: World) -> P
     assert offsets(found[world.customer("owner")]) == [foreign, later]
 
 
+def an_alert_that_only_shore_finds_is_one_record_with_its_newest_state(world: World) -> Play:
+    """Until a site tells the same condition. A customer sees the states of its own time, an owner all of them."""
+    world.owner = "OWND"
+    world.reader("ducks")
+    world.reader(SHOP, "coarse")
+    world.reader("owner", "alerts", owners=("OWND",))
+    world.booked(0, 5, consignee=SHOP)
+    condition = world.found(1)
+    found = yield "batch"
+    for name in ("ducks", SHOP, "owner"):
+        (record,) = found[world.customer(name)]
+        alert = decoder(Alert).decode(record.value or b"")
+        assert (alert.kind, alert.state, alert.raised_at, alert.revision) == ("POWER_LOST", "OPENED", "shore", 0)
+        assert (alert.event_date_time, alert.evidence[0].detail) == (hours(1), "switched off")
+        assert (record.key, alert.equipment_reference) == (world.box().encode(), world.box())
+    world.found(6, revision=1, state="CLEARED")
+    found = yield "batch"
+    assert not found[world.customer("ducks")]
+    (record,) = found[world.customer("owner")]
+    alert = decoder(Alert).decode(record.value or b"")
+    assert (alert.state, alert.revision) == ("CLEARED", 1)
+    world.happened("alerts", 1, alert_id=condition)
+    found = yield "batch"
+    for name in ("ducks", SHOP, "owner"):
+        assert [kind_of_origin(record) for record in found[world.customer(name)]] == ["alerts.tokyo", "back alerts/"]
+    world.found(2, alert=7)
+    world.booked(3, 5, consignee=SHOP)
+    found = yield "batch"
+    assert not [record for record in found[world.customer("ducks")] if kind_of_origin(record) == "alerts/"]
+
+
+def what_a_ship_at_sea_says_stands_until_the_readings_reach_it(world: World) -> Play:
+    world.reader("ducks")
+    world.reader("toyshop")
+    world.reader(SHOP, "coarse")
+    world.booked(0, 10, consignee=SHOP)
+    world.digest(1, {0: 0.9, 1: 0.9})
+    (first,) = yield from delivered(world, "ducks")
+    assert value_of(first) == {
+        "kind": "digest",
+        "equipmentReference": world.box(),
+        "vesselIMONumber": world.ship,
+        "readingDateTime": "2026-03-01T00:54:00.000Z",
+        "supplyTemperature": 0.01,
+        "isConnectedToPowerSource": True,
+        "isPowered": True,
+        "isDisturbed": False,
+        "doorOpen": False,
+        "immersed": False,
+        "revision": 0,
+    }
+    assert not world.feed("toyshop")
+    assert not world.feed(SHOP)
+    world.digest(2, {0: 1.9})
+    (second,) = yield from delivered(world, "ducks")
+    assert (value_of(second)["revision"], dict(second.headers)) == (1, dict(first.headers))
+    world.digest(1.5, {0: 1.4})  # one that comes late
+    world.happened("readings", 1.5)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["containers.box"]
+    world.happened("readings", 1.9)
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
+    world.digest(2.2, {0: 1.9})  # after the reading that it is about
+    world.happened("readings", 2)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["containers.box"]
+
+
+def a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it(world: World) -> Play:
+    world.reader("ducks")
+    world.happened("readings", 0.5)
+    world.digest(2, {0: 1.9})
+    world.digest(3, {0: 2.9})
+    assert not (yield from delivered(world, "ducks"))
+    world.booked(0, 2)
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "digests/"]
+    assert value_of(found[1])["readingDateTime"] == "2026-03-01T01:54:00.000Z"
+    world.booked(0, 1)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["back digests/"]
+    world.booked(0, None)
+    assert [kind_of_origin(record) for record in (yield from delivered(world, "ducks"))] == ["digests/"]
+    world.at_sea = None  # the job begins again
+    world.happened("readings", 4)
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
+
+
+def kind_of_origin(record: Record) -> str:
+    """Return where a record comes from, without the numbers in it; with "back" before it where it retracts."""
+    named = dict(record.headers)
+    origin = (named.get("origin") or named["retracts"] or b"").decode()
+    kind, slash, _ = origin.partition("/")
+    if not slash:
+        kind = "containers.box" if origin.startswith("containers.") else origin.partition("@")[0]
+    return f"{'back ' * ('retracts' in named)}{kind}{slash}"
+
+
 def stands(world: World) -> list[tuple[str, str]]:
     """Return what a consumer has in the end: origins and contents, without the number of the revision."""
     found = []
@@ -430,6 +529,9 @@ def told_histories() -> dict[str, Scenario]:
         an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,
         a_port_authority_sees_nothing_of_a_booked_containers_readings,
         an_owner_gets_the_alerts_about_its_boxes_and_nothing_else,
+        an_alert_that_only_shore_finds_is_one_record_with_its_newest_state,
+        what_a_ship_at_sea_says_stands_until_the_readings_reach_it,
+        a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it,
     )
     kinds = {f"{first} then {second}": of_another_kind(first, second) for first, second in combinations(KINDS, 2)}
     return {each.__name__.replace("_", " "): each for each in plain} | kinds

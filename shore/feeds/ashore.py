@@ -1,0 +1,78 @@
+"""Alerts that only shore has found, for customers' feeds.
+
+One record per alert (``alerts/<container>/<alert id>@0``): its newest state that the customer may see, in the form of a
+site's alert (``fairlead.records.alert.Alert``) with ``raisedAt`` ``shore``. Each further state is a revision of the
+record. Where a site has told the same condition (``condition_id``), its alert is in the feed, and shore's is none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shore.feeds.periods import covered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RAISED_AT: Final = "shore"
+"""The site that such an alert names. Shore may move, and its alerts stay the same."""
+
+
+def exact_time(name: str) -> str:
+    """Return the SQL for a time as JSON has it, in milliseconds of UTC."""
+    return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
+
+
+_FOUND: Final = f"""
+with found as (
+    select a.* from {{alerts_ashore}} a
+    left anti join {{alerts}} s
+        on s.equipment_reference = a.equipment_reference and s.alert_id = a.condition_id
+),
+seen as (
+    select p.customer, a.* from found a join {{periods}} p on p.equipment_reference = a.equipment_reference
+    where {covered("a.event_date_time")}
+    union all
+    select o.customer, a.* from found a
+    join (select customer, explode(owners) as owner from {{customers}} where grain = 'alerts') o
+        on o.owner = left(a.equipment_reference, 4)
+),
+newest as (
+    select *, row_number() over (partition by customer, alert_id order by revision desc) as place from seen
+)
+select
+    customer,
+    concat('alerts/', equipment_reference, '/', alert_id) as log,
+    0L as log_offset,
+    equipment_reference,
+    event_date_time as device_date_time,
+    to_json(named_struct(
+        'alertID', alert_id,
+        'kind', kind,
+        'severity', severity,
+        'state', state,
+        'equipmentReference', equipment_reference,
+        'raisedAt', '{RAISED_AT}',
+        'eventDateTime', {exact_time("event_date_time")},
+        'raisedDateTime', {exact_time("event_date_time")},
+        'evidence', array(named_struct('name', reason, 'weight', 1.0D, 'detail', coalesce(detail, '')))
+    )) as content
+from newest
+where place = 1
+"""  # noqa: S608  # our own names
+
+
+def alerts_found_ashore(
+    alerts_ashore: DataFrame, alerts: DataFrame, periods: DataFrame, customers: DataFrame
+) -> DataFrame:
+    """Compute the alerts of all customers, as rows of ``shore.feeds.coarse.MADE``.
+
+    Args:
+        alerts_ashore: All rows of each of their containers.
+        alerts: All rows of each of these containers.
+        periods: From ``shore.feeds.periods.periods``.
+        customers: ``customer``, ``grain`` and ``owners``, for those who get the alerts about containers of their own.
+    """
+    return alerts_ashore.sparkSession.sql(
+        _FOUND, alerts_ashore=alerts_ashore, alerts=alerts, periods=periods, customers=customers
+    )

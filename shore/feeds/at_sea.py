@@ -1,0 +1,81 @@
+"""What a ship at sea says of a container, for the cargo owner's feed, until the readings arrive.
+
+One record per container (``digests/<container>@0``): the newest digest that the customer may see
+(``fairlead.records.digest``). Each newer digest is a revision of the record. As soon as a reading of that time or a
+later one is there, the record is retracted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from shore.feeds.ashore import exact_time
+from shore.feeds.periods import covered
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SEEN: Final = "least(device_date_time, coalesce(received_date_time, device_date_time))"
+"""The time of a reading as digests have it: a clock that is ahead counts as the moment of receipt."""
+
+_DIGESTS: Final = f"""
+with said as (
+    select d.vessel_imo_number, d.log, d.log_offset, d.box.*
+    from (select vessel_imo_number, log, log_offset, explode(boxes) as box from {{digests}}) d
+    join {{since}} s on s.equipment_reference = d.box.equipment_reference
+    where d.box.reading_date_time >= s.since
+),
+seen as (
+    select p.customer, said.* from said join {{periods}} p on p.equipment_reference = said.equipment_reference
+    where p.grain = 'detailed' and {covered("said.reading_date_time")}
+),
+newest as (
+    select *, row_number() over (
+        partition by customer, equipment_reference order by reading_date_time desc, log, log_offset
+    ) as place
+    from seen
+),
+reached as (
+    select r.equipment_reference, max({SEEN}) as at
+    from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
+    where r.device_date_time >= s.since
+    group by r.equipment_reference
+)
+select
+    n.customer,
+    concat('digests/', n.equipment_reference) as log,
+    0L as log_offset,
+    n.equipment_reference,
+    n.reading_date_time as device_date_time,
+    to_json(named_struct(
+        'kind', 'digest',
+        'equipmentReference', n.equipment_reference,
+        'vesselIMONumber', n.vessel_imo_number,
+        'readingDateTime', {exact_time("n.reading_date_time")},
+        'setpointTemperature', n.setpoint_temperature,
+        'supplyTemperature', n.supply_temperature,
+        'returnTemperature', n.return_temperature,
+        'isConnectedToPowerSource', n.is_connected_to_power_source,
+        'isPowered', n.is_powered,
+        'inBand', n.in_band,
+        'isDisturbed', n.is_disturbed,
+        'doorOpen', n.door_open,
+        'immersed', n.immersed
+    )) as content
+from newest n
+left join reached r on r.equipment_reference = n.equipment_reference
+where n.place = 1 and (r.at is null or date_trunc('MILLISECOND', r.at) < n.reading_date_time)
+"""  # noqa: S608  # our own names
+
+
+def digests_at_sea(digests: DataFrame, readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
+    """Compute the digests of all customers, as rows of ``shore.feeds.coarse.MADE``.
+
+    Args:
+        digests: Digests made at or after the first time in ``since``.
+        readings: Readings of the containers in ``since``, from that time on.
+        periods: From ``shore.feeds.periods.periods``.
+        since: From when on digests and readings count (``since``, whole milliseconds as digests have them), by
+            ``equipment_reference``. No digest of an earlier time may be due.
+    """
+    return digests.sparkSession.sql(_DIGESTS, digests=digests, readings=readings, periods=periods, since=since)
