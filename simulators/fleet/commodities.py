@@ -63,6 +63,7 @@ class ReeferUnit:
     strength: float = 1.0  # of the machinery, 1 is new
     on_deck: bool = True
     first_defrost_hours: float = 6.0  # running hours until the first defrost, so that boxes differ
+    three_probes: bool = False  # three probes in the cargo, as a cold treatment has them
 
 
 _APPLES = Atmosphere(o2=2.5, co2=2.5)
@@ -73,6 +74,7 @@ _ALL = (
     Commodity("ice-cream", -25.0, 14.0, 1.9, humidity=92.0, defrost_hours=12.0),
     Commodity("chilled-beef", -1.4, 18.0, 3.2, humidity=92.0, defrost_hours=6.0),
     Commodity("bananas", 13.3, 19.0, 3.4, respiration=45.0, humidity=95.0, defrost_hours=None, vent=25.0),
+    Commodity("oranges", 4.0, 21.0, 3.8, respiration=10.0, humidity=90.0, defrost_hours=6.0, vent=15.0),
     Commodity("apples", 0.5, 20.0, 3.6, respiration=12.0, humidity=94.0, defrost_hours=6.0, vent=20.0),
     Commodity("cut-flowers", 2.0, 6.0, 3.7, respiration=60.0, humidity=92.0, defrost_hours=6.0, vent=15.0),
     Commodity("pharmaceuticals", 5.0, 6.0, 2.5, humidity=60.0, defrost_hours=8.0),

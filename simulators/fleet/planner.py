@@ -298,6 +298,7 @@ def _boxes(scenario: Scenario, topology: Topology, rng: random.Random) -> list[P
                 strength=rng.uniform(0.85, 1.05),
                 on_deck=rng.random() < 0.6,
                 first_defrost_hours=rng.uniform(0.2, goods.defrost_hours or 1.0),
+                three_probes=lot.cold_treatment is not None,
             )
             phase = dt.timedelta(milliseconds=rng.randrange(int(spread / dt.timedelta(milliseconds=1))))
             device = f"rmm-{rng.randrange(16**8):08x}"

@@ -257,6 +257,7 @@ FIGURES = {
     "failed": "boxes whose machinery stops cooling",
     "doors_open": "boxes whose doors stand open at sea",
     "wrong_setpoint": "boxes with another set point than booked",
+    "cold_treatments": "boxes whose booking asks for a cold treatment",
     "unit_alarms": "boxes whose reefer unit reports an alarm",
     "sunk": "boxes that are aboard a ship when it sinks",
     "landed": "of these, boxes that are found and landed",
@@ -311,6 +312,13 @@ class ScenarioShip(Model):
         return self
 
 
+class ColdTreatment(Model):
+    """A quarantine treatment: ``days`` without a break at or below ``temperature``, in degrees Celsius."""
+
+    temperature: float = Field(ge=-65, le=30)
+    days: float = Field(gt=0, le=100)
+
+
 class Lot(Model):
     """Containers that differ only in their numbers.
 
@@ -329,6 +337,7 @@ class Lot(Model):
             a gate-out it still runs when the scenario ends.
         gate_out_after: They leave through the gate about this long after discharge.
         inspected: Customs keep each box's doors open for this long, two hours after its last discharge.
+        cold_treatment: The booking asks for it, and each box has three probes in its cargo.
     """
 
     owner: OwnerCode
@@ -343,6 +352,7 @@ class Lot(Model):
     released_after: PositiveDuration | None = None
     gate_out_after: PositiveDuration = dt.timedelta(days=1)
     inspected: PositiveDuration | None = None
+    cold_treatment: ColdTreatment | None = None
 
     @model_validator(mode="after")
     def _check_lot(self) -> Lot:
@@ -350,6 +360,8 @@ class Lot(Model):
             raise ValueError("expected a route of ports and ships by turns that begins and ends with a port")
         if self.consignee and not self.customer:
             raise ValueError("a consignee without a customer: nobody books these boxes")
+        if self.cold_treatment and not self.customer:
+            raise ValueError("a cold_treatment without a customer: a booking asks for it, and nobody books these boxes")
         if self.released_after and self.afterwards == "leave" and self.released_after > self.gate_out_after:
             raise ValueError("released_after is later than gate_out_after: release it before it leaves")
         if self.released_after and self.afterwards == "aboard":

@@ -13,6 +13,11 @@ off to keep the **return** air within a band. Defrosting stops cooling and fans 
 the return probe above it reads high. An open door lets ambient air in. Fruit turns O2 into CO2 in proportion to its
 heat; vents, or the machinery of a controlled atmosphere while it has power, work against that.
 
+A unit with three probes also has the pulp around each of them (``PULP``). It follows the air there with a lag of its
+own and gives nothing back: a carton weighs little in 20 tonnes.
+
+    d pulp/dt = (air there + respiration / hA - pulp) / lag
+
 Sizes are those of a 40' high-cube unit: UA about 44 W/K, 1.8 kW/K of air flow (half of it for frozen cargo, with the
 fans at low speed), 6 kW of cooling at -20 and 11 kW at +5 degrees. docs/simulators-physics.md compares with published
 figures. Units: degrees Celsius, watts, seconds, per cent. All arrays have one element per box, in the order of
@@ -51,6 +56,7 @@ DEFROST_LEAK = 900.0  # W of the defrost heat that reach the cargo space
 STILL_AIR = 0.6  # share of the heat transfer to the cargo that remains without fans
 FROZEN_BAND = 0.25  # K either side of the set point
 PROBE_NOISE = 0.04  # K
+PULP_NOISE = 0.02  # K; fruit is steadier than air
 FREE_AIR = 38.0  # m3 around the cargo
 TIGHTNESS = 0.1  # m3/h that any box leaks
 CO2_PER_WATT = 1 / (2.96 * 1960)  # m3/h: 1 mg/(kg h) of CO2 goes with 2.96 W/t of heat (USDA); 1.96 kg/m3
@@ -58,8 +64,33 @@ OUTSIDE_O2, OUTSIDE_CO2 = 20.9, 0.04  # per cent
 ATMOSPHERE_RATE = 0.5  # per cent; the most by which a controlled atmosphere is corrected in a step of five minutes
 
 
+class PulpPlace(NamedTuple):
+    """Where a probe sticks in the cargo: what air is there, and how slowly the pulp follows it.
+
+    Args:
+        rise: Share of the way from supply to return air, in kelvins, that the air has come there.
+        wall: Share of the difference from the air inside to the outside that reaches the cartons.
+        lag: Of the pulp, in parts of the lag of the whole cargo (its heat capacity by hA).
+    """
+
+    rise: float
+    wall: float
+    lag: float
+
+
+PULP = (
+    PulpPlace(rise=1.0, wall=0.0, lag=0.7),  # beside the return air intake, on top of the load
+    PulpPlace(rise=0.5, wall=0.0, lag=1.8),  # in a centre carton, half as high as the load, near the doors
+    PulpPlace(rise=0.6, wall=0.01, lag=1.3),  # at a side wall, half as high, near the doors
+)
+"""The places of probes 1, 2 and 3 in a cold treatment (USDA; Carrier 69NT40-541 manual, 4.6.12)."""
+
+
 class Sample(NamedTuple):
-    """What the probes of all boxes show, with probe noise: 0.01 K, 0.1 % relative humidity, 0.01 % of O2 and CO2."""
+    """What the probes of all boxes show, with probe noise: 0.01 K, 0.1 % relative humidity, 0.01 % of O2 and CO2.
+
+    ``pulp``: the three probes of the boxes ``ReeferFleet.probed``, one row a probe; it stands for ``cargo`` there.
+    """
 
     supply: Floats
     return_: Floats
@@ -68,6 +99,7 @@ class Sample(NamedTuple):
     humidity: Floats
     o2: Floats
     co2: Floats
+    pulp: Floats
 
 
 class ReeferFleet:
@@ -120,6 +152,11 @@ class ReeferFleet:
         self.air: Floats = self.setpoint.copy()
         self.cargo: Floats = self.setpoint.copy()
         self.supply: Floats = self.setpoint.copy()
+        self.probed = np.flatnonzero([u.three_probes for u in units])
+        self.pulp: Floats = np.tile(self.setpoint[self.probed], (len(PULP), 1))
+        places = np.array(PULP, dtype=np.float64)[:, :, np.newaxis]
+        self._rise, self._wall, lag = places[:, 0], places[:, 1], places[:, 2]
+        self._pulp_share = _SECONDS / (lag * self._cargo_capacity[self.probed])  # times hA: what a step takes over
         self.humidity: Floats = self._moisture.copy()
         self.powered: Flags = np.ones(n, dtype=np.bool_)
         self.dead_socket: Flags = np.zeros(n, dtype=np.bool_)  # the plug is in, and there is no power
@@ -203,6 +240,8 @@ class ReeferFleet:
         self.cargo = self.cargo + _SECONDS * heat / self._cargo_capacity
         blown = before + (fan_heat - cooling) / self._flow
         self.supply = np.where(fans, blown, self.supply + 0.2 * (self.air - self.supply))
+        if len(self.probed):
+            self._warm_pulp(warm, mean_air, breath, transfer)
         self._dry(fans)
         self._breathe(breath)
         compressor = np.where(cooling > 0, CONDENSER_FAN + cooling / COP, -cooling)
@@ -226,6 +265,12 @@ class ReeferFleet:
         above = self.air - self.setpoint
         self._compressor = (above > FROZEN_BAND) | (self._compressor & (above >= -FROZEN_BAND))
         return np.where(self._chilled, modulated, np.where(self._compressor, capacity, 0.0))
+
+    def _warm_pulp(self, warm: Floats, air: Floats, breath: Floats, transfer: Floats) -> None:
+        at = self.probed
+        supply, air, transfer = self.supply[at], air[at], transfer[at]
+        there = supply + self._rise * (air - supply) + self._wall * (warm[at] - air)
+        self.pulp = self.pulp + self._pulp_share * (transfer * (there - self.pulp) + breath[at])
 
     def _dry(self, fans: Flags) -> None:
         # Near saturation, relative humidity falls by about 5 % for each kelvin between air and dew point (Lawrence,
@@ -251,6 +296,7 @@ class ReeferFleet:
     def sample(self) -> Sample:
         """Read all probes. Draws the same number of random numbers every time, whatever the state."""
         noise = self._rng.normal(0.0, 1.0, size=(7, len(self.air)))
+        in_pulp = self._rng.normal(0.0, 1.0, size=self.pulp.shape)
         melting = np.where(self.defrosting, 3.5 + 1.5 * np.minimum(1.0, self._defrost_left / 1800.0), 0.0)
         return Sample(
             supply=np.round(self.supply + PROBE_NOISE * noise[0], 2),
@@ -260,6 +306,7 @@ class ReeferFleet:
             humidity=np.round(np.minimum(100.0, np.maximum(0.0, self.humidity + 0.6 * noise[4])), 1),
             o2=np.round(np.maximum(0.0, self.o2 + 0.05 * noise[5]), 2),
             co2=np.round(np.maximum(0.0, self.co2 + 0.05 * noise[6]), 2),
+            pulp=np.round(self.pulp + PULP_NOISE * in_pulp, 2),
         )
 
 

@@ -177,6 +177,8 @@ class Sensors:
         self._inspected = np.array([[when.timestamp() for when in span] for span in spans], dtype=np.float64).T
         self._aboard: list[str | None] = [None] * len(boxes)  # the site of the newest reading, by rank
         self._stowage: list[str | None] = [None] * len(boxes)  # and the box's slot there
+        self._probed = [self._rank[index] for index in self._fleet.probed.tolist()]
+        self._pulp: dict[int, list[float]] = {}  # by rank, what the probes of a box with three of them show
         self._columns: list[Sequence[Any]] = []
         self._repeats: list[bool] = []
         self._delays: list[float] = []  # seconds after which a repeat comes
@@ -236,6 +238,7 @@ class Sensors:
             inspected,
         )
         self._columns = [range(n), self._identities, *(column[self._order].tolist() for column in columns)]
+        self._pulp = dict(zip(self._probed, sample.pulp.T.tolist(), strict=True))
         self._repeats = (chance[0] < self._chance.repeat)[self._order].tolist()
         self._delays = (1.0 + 45.0 * chance[2])[self._order].tolist()
 
@@ -327,6 +330,7 @@ class Sensors:
             settings = _INSPECTED_MELTING if melts else _INSPECTED
         else:
             settings = _DEFROSTING if melts and powered else _COOLING
+        probes = self._pulp.get(rank) or (cargo, None, None)
         payload = encode(
             Reading(
                 equipment_reference=number,
@@ -335,7 +339,9 @@ class Sensors:
                     supply_temperature=supply,
                     return_temperature=return_,
                     ambient_temperature=ambient,
-                    cargo_probe1_temperature=cargo,
+                    cargo_probe1_temperature=probes[0],
+                    cargo_probe2_temperature=probes[1],
+                    cargo_probe3_temperature=probes[2],
                     relative_humidity=humidity,
                     o2=o2 if gases else None,
                     co2=co2 if gases else None,

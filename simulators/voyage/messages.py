@@ -107,7 +107,7 @@ def event_of_another_line(identity: str, seen: OtherMove) -> bytes:
 
 def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes:
     """Return the booking of a box for its customer, from its first LOAD on; only a completed booking has an end."""
-    loaded = box.first_load
+    loaded, asked = box.first_load, box.lot.cold_treatment
     return encode(
         Booking(
             booking_reference=str(box.booking_reference),
@@ -121,6 +121,8 @@ def booking(box: PlannedBox, status: Literal["CONFIRMED", "COMPLETED"]) -> bytes
             valid_from=loaded.time,
             valid_to=box.released if status == "COMPLETED" else None,
             consignee=box.lot.consignee or "",
+            cold_treatment_temperature=asked.temperature if asked else None,
+            cold_treatment_days=asked.days if asked else None,
             transport_document_reference=transport_document(box),
         )
     )

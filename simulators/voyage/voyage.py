@@ -614,6 +614,7 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "failed": sum(bool(box.failures) for box in plan.boxes),
         "doors_open": sum(any(box.holder(start) in plan.timetables for start, _ in box.doors) for box in plan.boxes),
         "wrong_setpoint": sum(bool(box.setpoints) for box in plan.boxes),
+        "cold_treatments": sum(box.lot.cold_treatment is not None for box in plan.boxes),
         "unit_alarms": sum(bool(box.alarms) for box in plan.boxes),
         "sunk": sum(box.sinks is not None for box in plan.boxes),
         "landed": sum(box.landed is not None for box in plan.boxes),

@@ -11,10 +11,14 @@ from pyspark.sql import SparkSession
 
 from shore.tables import TABLES
 from shore.tables.cold_treatments import cold_treatments
+from simulators.fleet.scenario_file import load
+from simulators.voyage.voyage import Voyage
 from tests.integration.shore.hourly import in_spark
 from tests.integration.shore.lake import Tables, empty_tables
+from tests.support.cold_truth import cold_truths
 from tests.unit.shore import fleet
 from tests.unit.shore.fleet import BOX, at, change
+from topologies.loader.load import load as load_topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -93,6 +97,29 @@ def test_what_breaks_a_treatment_and_what_completes_it(spark: SparkSession) -> N
     probes = {box: found[box]["probes"] for box in ("RUNS", "GAP", "MISSING", "NO_PROBES")}
     assert probes == {"RUNS": 3, "GAP": 1, "MISSING": 2, "NO_PROBES": 0}
     assert (found["RUNS"]["warmest_temperature"], found["RUNS"]["limit_temperature"]) == (1.1, 1.1)
+
+
+def test_it_says_of_a_voyage_what_the_simulated_devices_measured(spark: SparkSession) -> None:
+    truths = cold_truths(Voyage(load("reefer-claim"), load_topology("big-blue", env={}), seed=7))
+    readings, bookings = [], []
+    for number, truth in truths.items():
+        asked = truth.box.lot.cold_treatment
+        assert asked is not None
+        for time, probes in truth.measured:
+            readings.append(reading(number, 0, *probes) | {"device_date_time": time})
+        limits = {"cold_treatment_temperature": asked.temperature, "cold_treatment_days": asked.days}
+        bookings.append(booking(number, valid_from=truth.box.first_load.time, **limits))
+    found = found_in(spark, readings, bookings)
+    assert found.keys() == truths.keys()
+    assert len(found) == 2
+    for number, truth in truths.items():
+        row = found[number]
+        since, until = truth.cold[-1]
+        assert (row["state"], row["probes"]) == ("RUNNING", 3)
+        assert (row["since_date_time"], row["until_date_time"]) == (since, until)
+        assert row["breaks"] == len(truth.warm_again)
+        assert row["broken_date_time"] == max(truth.warm_again, default=None)
+        assert row["broken_by"] == ("WARM" if truth.box.outages else None)
 
 
 @pytest.mark.long

@@ -65,6 +65,10 @@ def test_every_mistake_is_reported_with_its_line() -> None:
         (TRANSHIPMENT.replace("containers: 3", "containers: 0"), "cargo.ducks.containers: Input should be"),
         (TRANSHIPMENT.replace(", sydney],", "],"), "by turns that begins and ends with a port"),
         (TRANSHIPMENT.replace("owner: BIGU", "owner: BIG"), "ISO 6346 owner code"),
+        (
+            TRANSHIPMENT.replace("customer: ducks", "cold_treatment: { temperature: 1.11, days: 14 }"),
+            "a cold_treatment without a customer",
+        ),
         (TRANSHIPMENT.replace("reading_interval: 12h", "reading_interval: 0h"), "from 1m to 7d"),
         (TRANSHIPMENT.replace("2026-09-01T00:00:00Z", "2026-09-01T00:00:00"), "start: Input should have timezone"),
         (TRANSHIPMENT + "faults:\n  - { kind: overbord }\n", "faults[0]: Input tag 'overbord'"),

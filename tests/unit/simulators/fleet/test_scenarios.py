@@ -12,6 +12,7 @@ import pytest
 from edge.ingest.classifier import Classifier
 from edge.messages import Rejected
 from fairlead.records import decoder
+from fairlead.records.booking import Booking
 from fairlead.records.reading import Reading
 from simulators.fleet.plan import VoyagePlan, power_changes
 from simulators.fleet.planner import check_fit, make_plan
@@ -19,6 +20,7 @@ from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped, 
 from simulators.fleet.timetable import AT_ANCHOR, worked
 from simulators.steps import LinkChange, MessageKind, Publish, ShipSeized, ShipSinks, VoyageBarrier
 from simulators.voyage.voyage import Voyage, unmet
+from tests.support.cold_truth import cold_truths
 from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, published
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
@@ -266,6 +268,40 @@ def test_only_a_controlled_atmosphere_is_measured_and_only_onions_are_dried() ->
                 dried.add(boxes[step.key])
     assert gases == {"avocados"}
     assert dried == {"onions"}
+
+
+def test_only_boxes_in_a_cold_treatment_have_three_probes_and_their_bookings_ask_for_it() -> None:
+    treated = {box.number for box in plan("reefer-claim").boxes if box.lot_name == "oranges"}
+    fitted, asked = set(), set()
+    for step in claim():
+        if step.kind is MessageKind.READING:
+            said = reading.decode(step.payload).measurements
+            assert said.cargo_probe1_temperature is not None
+            if said.cargo_probe2_temperature is not None and said.cargo_probe3_temperature is not None:
+                fitted.add(step.key)
+        elif step.kind is MessageKind.BOOKING:
+            told = decoder(Booking).decode(step.payload)
+            if told.cold_treatment_days is not None:
+                assert (told.cold_treatment_temperature, told.cold_treatment_days) == (1.11, 14)
+                asked.add(told.equipment_reference)
+    assert len(treated) == 2
+    assert fitted == asked == treated
+
+
+@pytest.mark.parametrize("seed", [1, 2, 7])
+def test_one_cold_treatment_goes_on_and_the_other_begins_anew(seed: int) -> None:
+    """Neither reaches its 14 days in nine; without power the fruit warms within hours, and then it cools for a day."""
+    found = cold_truths(Voyage(load("reefer-claim"), big_blue(), seed=seed)).values()
+    (broken,) = (each for each in found if each.box.outages)
+    (whole,) = (each for each in found if not each.box.outages)
+    assert whole.cold == ((whole.measured[0][0], whole.measured[-1][0]),)
+    assert 8 * DAY < whole.cold[0][1] - whole.cold[0][0] < 14 * DAY
+    ((dark, lit),) = broken.box.outages
+    assert len(broken.cold) > 1
+    assert dark + HOUR < broken.warm_again[0] < lit + HOUR
+    anew, newest = broken.cold[-1]
+    assert lit + HOUR < anew < lit + 3 * DAY
+    assert newest == broken.measured[-1][0]
 
 
 def test_a_failed_reefer_thaws() -> None:

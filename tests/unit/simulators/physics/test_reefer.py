@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +19,8 @@ from tests.support.examples import examples
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
 GOODS = sorted(COMMODITIES.values(), key=lambda c: c.name)
-ALL = [ReeferUnit(goods, goods.setpoint) for goods in GOODS]
+ORANGES = ReeferUnit(commodity("oranges"), -0.6, three_probes=True)
+ALL = [*(ReeferUnit(goods, goods.setpoint) for goods in GOODS), ORANGES]
 
 
 def fleet(units: list[ReeferUnit], *changes: PowerChange, seed: int = 1) -> ReeferFleet:
@@ -63,7 +65,7 @@ def test_physical_bounds_hold_whatever_the_weather(ambient: float, sun: float, s
     for _ in range(8):
         run(boxes, 6, ambient, sun)
         sample = boxes.sample()
-        for values in (sample.supply, sample.return_, sample.cargo, boxes.air):
+        for values in (sample.supply, sample.return_, sample.cargo, sample.pulp, boxes.air):
             assert np.isfinite(values).all()
             assert values.min() > -40
             assert values.max() < max(ambient + sun, 20) + 8
@@ -163,4 +165,36 @@ def test_many_short_advances_equal_one_long_one(parts: list[int]) -> None:
     run(whole, sum(parts) * (STEP / HOUR), 30.0)
     assert (pieces.air == whole.air).all()
     assert (pieces.cargo == whole.cargo).all()
+    assert (pieces.pulp == whole.pulp).all()
     assert (pieces.humidity == whole.humidity).all()
+
+
+def test_three_probes_show_three_places_of_the_cargo() -> None:
+    """The further the air has come to the return intake, the warmer is the fruit; each place has a lag of its own."""
+    off, on = PowerChange(START + 240 * HOUR, 0, False), PowerChange(START + 252 * HOUR, 0, True)
+    boxes = fleet([ORANGES], off, on)
+    run(boxes, 240, 28.0)
+    intake, centre, wall = boxes.pulp[:, 0].tolist()
+    assert boxes.supply[0] < centre < wall < intake < 1.1
+    assert intake == pytest.approx(boxes.cargo[0], abs=0.1)  # the one mass of the model has return air around it
+    run(boxes, 12, 28.0)
+    risen = boxes.pulp[:, 0] - [intake, centre, wall]
+    assert risen[0] > risen[2] > risen[1] > 0.1
+    assert boxes.air[0] > boxes.pulp.max(), "fruit follows the air"
+    shown = boxes.sample().pulp[:, 0]
+    assert shown == pytest.approx(boxes.pulp[:, 0], abs=0.15)
+    assert len(set(shown.tolist())) == 3
+    assert 1.3 < boxes.pulp[0, 0] < 2.0
+    run(boxes, 48, 28.0)
+    assert boxes.pulp.max() < 1.11
+
+
+def test_three_probes_change_nothing_of_other_boxes_or_of_the_box_itself() -> None:
+    other = ReeferUnit(commodity("apples"), 0.5)
+    three, one = fleet([other, ORANGES]), fleet([other, replace(ORANGES, three_probes=False)])
+    for boxes in (three, one):
+        run(boxes, 48, 25.0)
+    assert three.probed.tolist() == [1]
+    assert one.probed.tolist() == []
+    for shown, expected in zip(three.sample()[:-1], one.sample()[:-1], strict=True):
+        assert shown.tolist() == expected.tolist()

@@ -149,3 +149,15 @@ def test_frozen_return_air_goes_up_and_down_within_a_kelvin_or_so() -> None:
         air.append(boxes.air[0])
     assert max(air) - min(air) < 2.5
     assert sum((a > -25) != (b > -25) for a, b in pairwise(air)) >= 4
+
+
+def test_warm_citrus_takes_as_long_to_cool_as_measured() -> None:
+    """Oranges that were loaded warm were at 3 degrees within 5 to 6 days (Berry and others, 2020)."""
+    unit = ReeferUnit(commodity("oranges"), -0.6, three_probes=True)
+    boxes = ReeferFleet([unit], START, [], np.random.default_rng(1))
+    for values in (boxes.air, boxes.cargo, boxes.supply, boxes.pulp):
+        values[...] = 20.0
+    run(boxes, 5 * 24, 25.0)
+    assert boxes.pulp[1, 0] > 3.0
+    run(boxes, 24, 25.0)
+    assert boxes.pulp.max() < 3.0
