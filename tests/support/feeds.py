@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 
 from fairlead.kafka.protocol.record import Record
+from fairlead.records import headers
+from shore.feeds.records import parse_origin
 
 
 def value_of(record: Record) -> dict[str, Any]:
@@ -19,6 +21,12 @@ def value_of(record: Record) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def origins(records: Iterable[Record]) -> list[tuple[str, int]]:
+    """Return the log and offset that each record names as its origin."""
+    found = [parse_origin(dict(record.headers)[headers.ORIGIN]) for record in records]
+    return [origin for origin in found if origin is not None]
+
+
 def followed(feed: Iterable[Record]) -> list[Record]:
     """Return the data records of a feed that are still valid.
 
@@ -28,13 +36,13 @@ def followed(feed: Iterable[Record]) -> list[Record]:
     has: dict[bytes | None, Record] = {}
     revisions: dict[bytes | None, int] = {}
     for record in feed:
-        headers, value = dict(record.headers), value_of(record)
+        named, value = dict(record.headers), value_of(record)
         if "retracts" in value:
-            taken = has.pop(headers["retracts"])
+            taken = has.pop(named["retracts"])
             assert (taken.offset, taken.key) == (value["feedOffset"], record.key)
-            assert headers["retracts"] == value["retracts"].encode()
+            assert named["retracts"] == value["retracts"].encode()
             continue
-        origin = headers["origin"]
+        origin = named["origin"]
         if "revision" in value:
             assert value["revision"] == revisions.get(origin, -1) + 1
             revisions[origin] = value["revision"]

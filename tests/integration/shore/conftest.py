@@ -14,6 +14,7 @@ import shore
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.lake import AS_THEY_STAND
+from shore.jobs.runner import JOBS
 from shore.jobs.status import JobStatus
 from shore.read import rows, sql, table
 from shore.session import close
@@ -21,6 +22,9 @@ from shore.session import spark as open_session
 from tests.integration.shore.world import World
 from tests.support.patience import patient
 from topologies.model import Topology
+
+BEFORE_FEEDS = ("readings", "operations", next(job.name for job in JOBS.values() if "bookings" in job.tables))
+"""The jobs that bring records of logs, and bookings, to the tables that job ``feeds`` follows."""
 
 
 @pytest.fixture(scope="session")

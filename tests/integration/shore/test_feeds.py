@@ -3,8 +3,6 @@ fails."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -17,30 +15,21 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import order_of_feeds
-from shore.feeds.records import parse_origin
-from shore.jobs.runner import JOBS
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import appending
-from tests.integration.shore.conftest import Shore
-from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
-from tests.support.feeds import followed, value_of
+from tests.integration.shore.conftest import BEFORE_FEEDS, Shore
+from tests.integration.shore.world import T0, World, alert, at, booking, docked, grant, reading
+from tests.support.feeds import followed, origins, value_of
 from topologies.model import Customer
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
-FIRST = ("readings", "operations", next(job.name for job in JOBS.values() if "bookings" in job.tables))
-"""The jobs that job ``feeds`` follows."""
-
 
 def run_jobs(shore_of: Shore, **more: Any) -> None:
     """Bring everything that is in the logs now to tables and feeds."""
-    shore_of.run(*FIRST, **more)
+    shore_of.run(*BEFORE_FEEDS, **more)
     shore_of.run("feeds", **more)
-
-
-def at(minutes: int) -> dt.datetime:
-    return T0 + minutes * MINUTE
 
 
 def write(world: World, *boxes: int, first: int = 0, count: int = 60) -> None:
@@ -52,11 +41,6 @@ def write(world: World, *boxes: int, first: int = 0, count: int = 60) -> None:
 
 def feed(world: World, customer: str | None = None) -> list[Record]:
     return [record for record in world.read(f"feeds.{customer or world.customer}") if is_data(record)]
-
-
-def origins(records: Sequence[Record]) -> list[tuple[str, int]]:
-    found = [parse_origin(dict(record.headers)[headers.ORIGIN]) for record in records]
-    return [origin for origin in found if origin is not None]
 
 
 def offsets(world: World, box: int, customer: str | None = None) -> list[int]:

@@ -24,11 +24,11 @@ from shore.sink.takeover import to_restore
 from shore.site import HeldLog, SiteRecord, read_site
 from shore.tables import TABLES
 from shore.verify.run import verify
+from tests.integration.shore.conftest import BEFORE_FEEDS
 from tests.integration.shore.moving import copy_log, two_sites
-from tests.integration.shore.test_feeds import FIRST, at, origins
-from tests.integration.shore.world import World, alert, booking, number, reading
+from tests.integration.shore.world import World, alert, at, booking, number, reading
 from tests.support.deltars import append_once, create
-from tests.support.feeds import followed
+from tests.support.feeds import followed, origins
 from tests.support.patience import patient
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
@@ -128,7 +128,7 @@ def test_feeds_go_on_at_another_site(moving: Move) -> None:
     taken = booking(f"B-{old.tag}", old.customer, old.box(0), at(0), None, consignee=old.recipient)
     old.append({box: [reading(old.box(0), i, at(i)) for i in (*range(20), 65)], old.bookings: [taken]})
     old.append({old.alerts: [alert(old.box(0), "alpha", at(15))]})
-    moving.run(old, *FIRST)
+    moving.run(old, *BEFORE_FEEDS)
     moving.run(old, "feeds")
     before = {name: moving.old.read(f"feeds.{name}") for name in customers}
     assert [sum(map(is_data, before[name])) for name in customers] == [22, 2]

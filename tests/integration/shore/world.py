@@ -30,6 +30,10 @@ T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 MINUTE = dt.timedelta(minutes=1)
 
 
+def at(minutes: int) -> dt.datetime:
+    return T0 + minutes * MINUTE
+
+
 def number(index: int) -> str:
     """Return a container number with a valid check digit."""
     ten = f"BIGU{index:06d}"

@@ -1,4 +1,4 @@
-"""The examples in docs/alerts.md and docs/alerts-extend.md work, and the table of alerts has every kind."""
+"""The examples in docs/alerts*.md work, and the table of alerts has every kind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.edge.alerts.detecting import MINUTE, message
 from tests.unit.edge.samples import BOX_LOG
 
 ROOT = Path(__file__).parents[3]
-PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "alerts-extend.md"))
+PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "alerts-overboard.md", "alerts-extend.md"))
 
 TRY_SENSOR = """
 from edge.ingest.classifier import Classifier

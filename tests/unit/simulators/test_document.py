@@ -1,4 +1,4 @@
-"""The example of ``docs/simulators.md`` runs."""
+"""The example of ``docs/simulators-extend.md`` runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simulators.physics.climate import link_weather
 from simulators.voyage.voyage import unmet
 from tests.unit.simulators.worlds import big_blue
 
-TEXT = (Path(__file__).parents[3] / "docs" / "simulators.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "simulators-extend.md").read_text(encoding="utf-8")
 (EXAMPLE,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
 (LINKS,) = re.findall(r"```yaml links\n(.*?)```", TEXT, re.DOTALL)
 
