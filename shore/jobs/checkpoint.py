@@ -60,6 +60,7 @@ def table_end(paths: TablePaths, name: str) -> TablePosition:
 
 
 _VERSION: Final = "v1"
+PARTITIONS: Final = "spark.sql.shuffle.partitions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,21 +145,21 @@ def read_checkpoint(paths: TablePaths, job: str) -> Checkpoint | None:
     return Checkpoint(job, query_id, begun, done, sources, ahead)
 
 
-def write_checkpoint(paths: TablePaths, job: str, positions: Positions, like: str) -> None:
+def write_checkpoint(paths: TablePaths, job: str, positions: Positions, settings: str) -> None:
     """Write a checkpoint from which a job that reads logs continues at these positions.
 
     Args:
-        like: The settings line of a checkpoint of the same version of Spark (``{}`` lets Spark use its defaults).
+        settings: The settings line of an older checkpoint of the job, or ``{}``; see ``complete_settings``.
     """
-    _write(paths, job, [store(positions)], like)
+    _write(paths, job, [store(positions)], settings)
 
 
-def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[TablePosition]) -> None:
-    """Write a checkpoint from which a job that follows tables continues at these positions, with Spark's default
-    settings.
+def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[TablePosition], settings: str) -> None:
+    """Write a checkpoint from which a job that follows tables continues at these positions.
 
     Args:
         positions: One for each of ``Job.inputs``, in their order.
+        settings: As in ``write_checkpoint``.
     """
     sources = [
         {
@@ -170,17 +171,32 @@ def write_table_checkpoint(paths: TablePaths, job: str, positions: Sequence[Tabl
         }
         for position in positions
     ]
-    _write(paths, job, sources, "{}")
+    _write(paths, job, sources, settings)
 
 
-def _write(paths: TablePaths, job: str, sources: Sequence[Any], like: str) -> None:
+def complete_settings(settings: str, partitions: str) -> str:
+    """Return a settings line that has a number of shuffle partitions.
+
+    Without it, Spark 4.2 never starts a query again of which the batch after this one was interrupted: it compares the
+    numbers of both batches and fails with ``None.get`` (``OfflineStateRepartitionUtils.isRepartitionBatch``). Spark
+    goes on with the number that it finds.
+
+    Args:
+        settings: The settings line of an older checkpoint, or ``{}``.
+        partitions: The session's ``PARTITIONS``; it counts where the line has none.
+    """
+    found = {"batchWatermarkMs": 0, "batchTimestampMs": 0} | json.loads(settings)
+    return json.dumps(found | {"conf": {PARTITIONS: partitions} | found.get("conf", {})}, separators=(",", ":"))
+
+
+def _write(paths: TablePaths, job: str, sources: Sequence[Any], settings: str) -> None:
     """Write a checkpoint whose only batch is done and ends at the offsets ``sources``."""
     files = Storage(paths.checkpoints)
     offsets = [json.dumps(source, separators=(",", ":")) for source in sources]
     contents = {  # offsets come last: without them the folder does not count as a checkpoint
         "metadata": json.dumps({"id": str(uuid.uuid4())}),
         "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
-        "offsets/0": "\n".join([_VERSION, like, *offsets]),
+        "offsets/0": "\n".join([_VERSION, settings, *offsets]),
     }
     fresh = f"{job}.new"
     files.delete(fresh)

@@ -12,7 +12,7 @@ import logging
 from typing import Final
 
 from shore.delta.commit import conform
-from shore.jobs.checkpoint import has_begun, table_end, write_table_checkpoint
+from shore.jobs.checkpoint import PARTITIONS, complete_settings, has_begun, table_end, write_table_checkpoint
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import SPARK_ERRORS, job_failure
 from shore.tables.graph import DERIVED
@@ -50,7 +50,8 @@ def fill_first(context: JobContext, job: Job) -> None:
     except SPARK_ERRORS as error:
         logger.warning("its tables are filled batch by batch: %s", job_failure(job.name, str(error)).what)
         return
-    write_table_checkpoint(context.paths, job.name, list(ends.values()))
+    settings = complete_settings("{}", str(context.spark.conf.get(PARTITIONS)))
+    write_table_checkpoint(context.paths, job.name, list(ends.values()), settings)
 
 
 def _is_due(context: JobContext, job: Job) -> bool:

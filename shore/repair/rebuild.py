@@ -33,7 +33,7 @@ from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
 from shore.feeds.readers import customers_here
-from shore.jobs.checkpoint import archive_checkpoint, settings_line, write_checkpoint
+from shore.jobs.checkpoint import PARTITIONS, archive_checkpoint, complete_settings, settings_line, write_checkpoint
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
@@ -94,7 +94,7 @@ def rebuild_job(
     written: dict[str, int] = {}
     positions: Positions | None = None
     aside: str | None = None
-    settings = settings_line(paths, job)
+    settings = complete_settings(settings_line(paths, job), str(lake.spark.conf.get(PARTITIONS)))
     suffix = f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}"
     if one.reads_logs and not any(entry.job == job for entry in FROM_LOGS):
         # First: an empty table with the old checkpoint would look correct, and its rows would be missing for good.

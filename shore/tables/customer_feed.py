@@ -19,7 +19,9 @@ CUSTOMER_FEED = Table(
     title="What this customer was given",
     columns=(
         Column("feed_offset", pa.int64(), "Offset in the log feeds.<customer>"),
-        Column("kind", _TEXT, "reading, alert, custody, digest, conditions, milestone, movement; of a retraction: of what"),
+        Column(
+            "kind", _TEXT, "reading, alert, custody, digest, conditions, milestone, movement; of a retraction: of what"
+        ),
         Column("equipment_reference", _TEXT, "ISO 6346 container number; of a ship's movement its IMO number"),
         Column("device_date_time", TIME, "Device time of the record, or time of the event"),
         Column("log", _TEXT, "Where it was copied from; with a slash: what was made for the feed"),

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from shore.errors import JobFailedError
 from shore.jobs import first_fill
 from shore.jobs.checkpoint import read_checkpoint
 from shore.paths import TablePaths
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import write
 from tests.integration.shore.world import T0, World, alert, booking, reading
+from tests.support.crashes import Plan, planted
 from tests.unit.shore.hours import check as check_derived
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
@@ -33,7 +35,7 @@ def fill(world: World) -> None:
     )
 
 
-def test_small_inputs_need_no_batch_and_later_rows_are_followed(shore_of: Shore, world: World) -> None:
+def test_small_inputs_need_no_batch_and_later_batches_follow_also_after_a_crash(shore_of: Shore, world: World) -> None:
     paths = TablePaths.of(shore_of.folder)
     fill(world)
     done = shore_of.run(*JOBS)
@@ -48,6 +50,11 @@ def test_small_inputs_need_no_batch_and_later_rows_are_followed(shore_of: Shore,
 
     box = world.box(1)
     world.append({world.log(box): [reading(box, 900, T0 + dt.timedelta(minutes=3), 9.0)]})
+    with planted(Plan(1, "before")), pytest.raises(JobFailedError):  # after the write of readings
+        shore_of.run("readings", "conditions")
+    checkpoint = read_checkpoint(paths, "conditions")
+    assert checkpoint is not None
+    assert checkpoint.under_way
     assert shore_of.run(*JOBS)["conditions"].rows == 1
     check_derived(paths)
 

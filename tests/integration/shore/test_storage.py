@@ -129,10 +129,10 @@ def test_a_job_of_an_earlier_release_may_lack_tables(paths: TablePaths) -> None:
         if table.name != "milestones":
             create(table, paths.table(table.name))
     ends: list[TablePosition] = [table_end(paths, name) for name in job.inputs]
-    write_table_checkpoint(paths, job.name, ends[:-1])
+    write_table_checkpoint(paths, job.name, ends[:-1], "{}")
     check_state(paths, [job])
     assert archive_checkpoint(paths, job.name, "earlier")
-    write_table_checkpoint(paths, job.name, ends)
+    write_table_checkpoint(paths, job.name, ends, "{}")
     with pytest.raises(SplitStateError, match="table milestones is gone"):
         check_state(paths, [job])
 

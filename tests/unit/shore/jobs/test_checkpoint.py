@@ -11,9 +11,11 @@ from deltalake import DeltaTable, write_deltalake
 
 from shore.errors import CheckpointDamagedError
 from shore.jobs.checkpoint import (
+    PARTITIONS,
     TablePosition,
     archive_checkpoint,
     commit_actions,
+    complete_settings,
     has_begun,
     read_checkpoint,
     unread_rows,
@@ -68,6 +70,16 @@ def test_sources_that_are_tables(tmp_path: Path) -> None:
     (only,) = found.tables
     assert (only.table_id, only.version, only.index, only.snapshot) == ("t-1", 5, -1, False)
     assert found.positions == {}
+
+
+def test_settings_always_have_a_number_of_shuffle_partitions() -> None:
+    assert json.loads(complete_settings("{}", "2")) == {
+        "batchWatermarkMs": 0,
+        "batchTimestampMs": 0,
+        "conf": {PARTITIONS: "2"},
+    }
+    known = {"batchWatermarkMs": 7, "batchTimestampMs": 9, "conf": {PARTITIONS: "200", "a": "b"}}
+    assert json.loads(complete_settings(json.dumps(known), "2")) == known
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:

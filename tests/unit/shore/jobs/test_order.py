@@ -146,7 +146,7 @@ def test_a_job_whose_checkpoint_is_at_the_ends_of_its_inputs_has_read_all(tmp_pa
         create(TABLES[name], paths.table(name))
     assert not has_read_all(paths, follower), "it has no checkpoint"
     ends = [table_end(paths, name) for name in follower.inputs]
-    write_table_checkpoint(paths, follower.name, ends)
+    write_table_checkpoint(paths, follower.name, ends, "{}")
     assert has_read_all(paths, follower)
     (tmp_path / "checkpoints" / follower.name / "commits" / "0").unlink()
     assert not has_read_all(paths, follower), "a batch was interrupted"
@@ -157,7 +157,7 @@ def test_a_commit_after_the_checkpoint_is_news(tmp_path: Path) -> None:
     for name in follower.inputs:
         create(TABLES[name], paths.table(name))
     first, second = (table_end(paths, name) for name in follower.inputs)
-    write_table_checkpoint(paths, follower.name, [first, replace(second, version=second.version - 1)])
+    write_table_checkpoint(paths, follower.name, [first, replace(second, version=second.version - 1)], "{}")
     assert not has_read_all(paths, follower)
 
 
