@@ -359,6 +359,18 @@ class Maintenance(Model):
     expire: PositiveDuration | None = dt.timedelta(days=1)
 
 
+class Exceptions(Model):
+    """From which hours on shore marks schedules and milestones as exceptions.
+
+    Args:
+        eta_hours: An arrival is expected more hours earlier or later than was said first.
+        dwell_hours: A container stayed more hours in a port.
+    """
+
+    eta_hours: int = Field(default=12, ge=1, le=720)
+    dwell_hours: int = Field(default=168, ge=1, le=8_760)
+
+
 class Shore(Model):
     """The site where PySpark reads the logs and writes the customers' feeds, and its settings.
 
@@ -373,6 +385,7 @@ class Shore(Model):
         packages: Jars besides Delta's, by Maven coordinates (for a storage such as S3).
         activation_energy: kJ/mol, for the mean kinetic temperature. The default is USP's value, for use when the
             product's own is unknown. Another value rebuilds table ``mkt``.
+        exceptions: The limits of exceptions. Another limit renews the marks in ``schedules`` and ``milestones``.
         maintenance: How often files and old rows are looked after.
         retention: How long rows of a table are kept, 30 days at least; for ever where it is not named.
         fail_on_data_loss: Whether a job stops when records were deleted before it read them, until somebody
@@ -386,6 +399,7 @@ class Shore(Model):
     settings: SparkSettings = Field(default_factory=dict)
     packages: tuple[Package, ...] = ()
     activation_energy: float = Field(default=83.144, ge=10.0, le=500.0)
+    exceptions: Exceptions = Exceptions()
     maintenance: Maintenance = Field(default_factory=Maintenance)
     retention: dict[RetainedTable, RowRetention] = Field(default_factory=dict)
     fail_on_data_loss: bool = True

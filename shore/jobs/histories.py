@@ -4,7 +4,8 @@ bookings and events: ``milestones``, ``shipments`` and ``schedules``.
 Changes of bookings recompute the states of those bookings, and ledger entries the custody intervals of their logs, each
 from all rows of the input table. Then the milestones and shipments of the containers that events and changes of
 bookings are about are computed again, from all events and bookings of these containers, and the schedules of the ships
-that events are about from all of their events. A change of the topology recomputes all of ``custody``, because sites
+that events are about from all of their events. A query begins by renewing milestones and schedules whose marks are of
+other limits than the topology's. A change of the topology recomputes all of ``custody``, because sites
 and owner codes decide which entries count, and what names ships and ports: milestones, shipments and schedules. The
 tables are the only state.
 """
@@ -23,13 +24,18 @@ from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.custody import CUSTODY, custody
-from shore.tables.milestones import MILESTONES, milestones
-from shore.tables.schedules import SCHEDULES, schedules
+from shore.tables.graph import Settings
+from shore.tables.milestones import MILESTONES, long_dwell, milestones
+from shore.tables.model import Table
+from shore.tables.schedules import SCHEDULES, eta_changed, schedules
 from shore.tables.shipments import SHIPMENTS, shipments
+from topologies.model import Exceptions
 
 INPUTS: Final = ("booking_changes", "custody_entries", "sites", "owners", "events")
 BOOKING, LOG, TOPOLOGY, MOVE, CALL = "booking", "log", "topology", "move", "call"
 """The values of column ``kind`` in a batch: what a row is about. A move is a container's event, a call a ship's."""
+LIMITS: Final = Exceptions()
+"""The limits of a topology that names none."""
 _SHIP: Final = "vessel_imo_number"
 _MOST: Final = "64m"  # bytes of a table in one batch
 _NAMED: Final = 100  # keys: up to so many are literals in a condition, by which Delta skips files
@@ -37,7 +43,8 @@ _NAMED: Final = 100  # keys: up to so many are literals in a condition, by which
 
 def query(context: JobContext) -> DataStreamWriter:
     """Build the query, which follows the changes of bookings, the ledgers, and the topology."""
-    lake = context.lake
+    lake, limits = context.lake, Settings.of(context.topology).exceptions
+    renew_marks(lake, limits)
     rows = changes(
         lake.new_rows("booking_changes", maxBytesPerTrigger=_MOST),
         lake.new_rows("custody_entries", maxBytesPerTrigger=_MOST),
@@ -45,7 +52,9 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.changed_rows("owners"),
         lake.new_rows("events", maxBytesPerTrigger=_MOST),
     )
-    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(
+        lambda batch, _: update(lake.in_batch(batch), batch, limits)
+    )
     return writer
 
 
@@ -79,7 +88,7 @@ def changes(
     )
 
 
-def update(lake: Lake, batch: DataFrame) -> None:
+def update(lake: Lake, batch: DataFrame, limits: Exceptions = LIMITS) -> None:
     """Recompute what the rows of a batch of ``changes`` are about."""
     keys = computed(batch.distinct())
     counts = {row["kind"]: row["count"] for row in keys.groupBy("kind").count().collect()}
@@ -87,35 +96,52 @@ def update(lake: Lake, batch: DataFrame) -> None:
         _update_bookings(lake, keys, counts[BOOKING])
     if TOPOLOGY in counts:
         replace_rows(lake, CUSTODY, _custody(lake, lake.read("custody_entries")))
-        _update_milestones(lake, Boxes(None))
-        replace_rows(lake, SCHEDULES, schedules(lake.read("events"), lake.read("sites")))
+        _update_milestones(lake, Boxes(None), limits)
+        _update_all_schedules(lake, limits)
         return
     if LOG in counts:
         _update_custody(lake, keys, counts[LOG])
     if CALL in counts:
-        _update_schedules(lake, keys, counts[CALL])
+        _update_schedules(lake, keys, counts[CALL], limits)
     if BOOKING in counts or MOVE in counts:
         boxes = keys.where(F.col("kind").isin(BOOKING, MOVE)).select(BOX).distinct().toArrow()
-        _update_milestones(lake, Boxes.of(boxes[BOX].to_pylist()))
+        _update_milestones(lake, Boxes.of(boxes[BOX].to_pylist()), limits)
 
 
-def _update_milestones(lake: Lake, boxes: Boxes) -> None:
+def renew_marks(lake: Lake, limits: Exceptions) -> None:
+    """Recompute milestones and schedules as a whole where any stored mark is of another limit, or is missing."""
+    if _has(lake, MILESTONES, f"long_dwell is distinct from {long_dwell(limits.dwell_hours)}"):
+        _update_milestones(lake, Boxes(None), limits)
+    if _has(lake, SCHEDULES, f"eta_changed is distinct from {eta_changed(limits.eta_hours)}"):
+        _update_all_schedules(lake, limits)
+
+
+def _has(lake: Lake, table: Table, rows: str) -> bool:
+    return not lake.is_empty(table.name) and not lake.read(table.name).where(rows).isEmpty()
+
+
+def _update_milestones(lake: Lake, boxes: Boxes, limits: Exceptions) -> None:
     """Recompute the milestones and shipments of these containers. The bookings must be up to date."""
     if not boxes:
         return
     booked = computed(boxes.gather(lake.read("bookings")))
-    made = computed(milestones(boxes.gather(lake.read("events")), booked, lake.read("sites")))
+    events = boxes.gather(lake.read("events"))
+    made = computed(milestones(events, booked, lake.read("sites"), limits.dwell_hours))
     replace_rows(lake, MILESTONES, made, within=boxes.rows_of, bounds=boxes.bounds)
     replace_rows(lake, SHIPMENTS, shipments(made, booked), within=boxes.rows_of, bounds=boxes.bounds)
 
 
-def _update_schedules(lake: Lake, keys: DataFrame, count: int) -> None:
+def _update_all_schedules(lake: Lake, limits: Exceptions) -> None:
+    replace_rows(lake, SCHEDULES, schedules(lake.read("events"), lake.read("sites"), limits.eta_hours))
+
+
+def _update_schedules(lake: Lake, keys: DataFrame, count: int, limits: Exceptions) -> None:
     touched, bounds = _touched(keys, CALL, _SHIP, count)
     told = lake.read("events").join(touched, _SHIP, "left_semi")
     replace_rows(
         lake,
         SCHEDULES,
-        schedules(told, lake.read("sites")),
+        schedules(told, lake.read("sites"), limits.eta_hours),
         within=lambda rows: rows.join(touched, _SHIP, "left_semi"),
         bounds=bounds,
     )

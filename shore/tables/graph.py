@@ -7,7 +7,7 @@ The same function serves the job that keeps the table (over what new rows touch)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
@@ -31,11 +31,10 @@ from shore.tables.schedules import SCHEDULES, schedules
 from shore.tables.shipments import SHIPMENTS, shipments
 from shore.tables.ships_now import SHIPS_NOW, ships_now
 from shore.tables.voyages import VOYAGES
+from topologies.model import Exceptions, Topology
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-    from topologies.model import Topology
 
 Inputs = Mapping[str, "DataFrame"]
 """Tables by name."""
@@ -47,14 +46,17 @@ class Settings:
 
     Args:
         activation_energy: kJ/mol, for table ``mkt``.
+        exceptions: The limits of the marks in ``schedules`` and ``milestones``.
     """
 
     activation_energy: float = ACTIVATION_ENERGY
+    exceptions: Exceptions = field(default_factory=Exceptions)
 
     @classmethod
     def of(cls, topology: Topology) -> Settings:
         """Return the settings of a topology; the defaults where it has no shore."""
-        return cls(topology.shore.activation_energy) if topology.shore is not None else cls()
+        shore = topology.shore
+        return cls(shore.activation_energy, shore.exceptions) if shore is not None else cls()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,17 @@ DERIVED: tuple[Derived, ...] = (
         ("custody_entries", "sites", "owners"),
         lambda i, _: custody(i["custody_entries"], i["sites"], i["owners"]),
     ),
-    Derived(MILESTONES, ("events", "bookings", "sites"), lambda i, _: milestones(**i)),
+    Derived(
+        MILESTONES,
+        ("events", "bookings", "sites"),
+        lambda i, settings: milestones(**i, dwell_hours=settings.exceptions.dwell_hours),
+    ),
     Derived(SHIPMENTS, ("milestones", "bookings"), lambda i, _: shipments(**i)),
-    Derived(SCHEDULES, ("events", "sites"), lambda i, _: schedules(**i)),
+    Derived(
+        SCHEDULES,
+        ("events", "sites"),
+        lambda i, settings: schedules(**i, eta_hours=settings.exceptions.eta_hours),
+    ),
     Derived(
         DOCK_MOVEMENTS,
         ("events", "sites", "owners"),

@@ -51,6 +51,12 @@ MILESTONES = Table(
             "LOAD and GTOT: since the GTIN or DISC in the same port, if nothing was told between; else null",
             "h",
         ),
+        Column(
+            "long_dwell",
+            pa.bool_(),
+            "Whether `dwell_hours` is more than the topology's `shore.exceptions.dwell_hours`. False while the "
+            "container is still in the port: no event tells how long it has been there",
+        ),
     ),
     key=("equipment_reference", "booking_reference", "event_id", "milestone"),
     grain="One row per container, booking and milestone.",
@@ -63,7 +69,16 @@ MILESTONES = Table(
 # SQL window: what happened to a container under one booking, in order.
 _JOURNEY: Final = """partition by equipment_reference, booking_reference
     order by event_date_time, event_created_date_time, event_id"""
-STATEMENT = f"""
+
+
+def long_dwell(dwell_hours: int) -> str:
+    """Return the SQL condition that the container of a row stayed longer than so many hours."""
+    return f"coalesce(dwell_hours > {dwell_hours}, false)"
+
+
+def milestones_sql(dwell_hours: int) -> str:
+    """Return the statement over ``{events}``, ``{bookings}`` and ``{sites}``, for Spark and DuckDB."""
+    return f"""
 with periods as ({VALID_BOOKINGS}),
 copies as (
     select *, row_number() over (partition by equipment_reference, event_id order by {COPIES}) as copy
@@ -142,7 +157,8 @@ select
     t.voyage_reference,
     t.publisher,
     t.event_id,
-    t.dwell_hours
+    t.dwell_hours,
+    {long_dwell(dwell_hours)} as long_dwell
 from told t
 left join {{bookings}} b on b.is_current and b.booking_reference = t.booking_reference
     and b.equipment_reference = t.equipment_reference
@@ -151,13 +167,15 @@ left join {{sites}} w on w.kind = 'ship' and w.vessel_imo_number = t.from_vessel
 """  # noqa: S608  # constants of this package
 
 
-def milestones(events: DataFrame, bookings: DataFrame, sites: DataFrame) -> DataFrame:
+def milestones(events: DataFrame, bookings: DataFrame, sites: DataFrame, dwell_hours: int) -> DataFrame:
     """Return the milestones of containers.
 
     Args:
         events: All events of each of its containers.
         bookings: All states of all bookings of these containers.
         sites: All sites of the topology: the names of ships, and the ports of events that name none.
+        dwell_hours: A stay in a port is long from so many hours on.
     """
-    found: DataFrame = events.sparkSession.sql(STATEMENT, events=events, bookings=bookings, sites=sites)
+    statement = milestones_sql(dwell_hours)
+    found: DataFrame = events.sparkSession.sql(statement, events=events, bookings=bookings, sites=sites)
     return found

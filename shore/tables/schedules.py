@@ -7,7 +7,8 @@ movement, so a second call at one port in one voyage is the same row.
 A schedule may contradict itself, or may have been wrong. Its rows are kept as published, and marked:
 
 - ``contradictory``: the arrival at this port is expected after the departure of the same voyage.
-- ``eta_changed``: the arrival is expected more than ``ETA_HOURS`` earlier or later than was said first.
+- ``eta_changed``: the arrival is expected more hours earlier or later than was said first than the topology's
+  ``shore.exceptions.eta_hours``.
 - ``port_omitted``: nothing of the call happened, and the ship has arrived where it was expected later, or which it has
   reached later without a schedule. The mark goes when the ship comes after all.
 """
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TEXT, _BOOL = pa.string(), pa.bool_()
-ETA_HOURS: Final = 12
-"""By so many hours an arrival may move, before it is an exception."""
 
 SCHEDULES = Table(
     name="schedules",
@@ -43,7 +42,11 @@ SCHEDULES = Table(
         Column("schedules", pa.int64(), "How many planned and estimated events there were"),
         Column("actual_date_time", TIME, "When it happened: the first ARRI, the last DEPA; null: not yet"),
         Column("contradictory", _BOOL, "Whether the arrival is expected after the departure"),
-        Column("eta_changed", _BOOL, f"Whether the arrival has moved by more than {ETA_HOURS} hours"),
+        Column(
+            "eta_changed",
+            _BOOL,
+            "Whether the arrival has moved by more than the topology's `shore.exceptions.eta_hours`",
+        ),
         Column("port_omitted", _BOOL, "Whether the ship has gone on without this call"),
     ),
     key=("vessel_imo_number", "voyage_reference", "un_location_code", "movement"),
@@ -54,7 +57,17 @@ SCHEDULES = Table(
 )
 
 _CALL: Final = "vessel_imo_number, voyage_reference, un_location_code, movement"
-STATEMENT: Final = f"""
+
+
+def eta_changed(eta_hours: int) -> str:
+    """Return the SQL condition that the arrival of a row has moved by more than so many hours."""
+    moved = "abs(unix_micros(expected_date_time) - unix_micros(first_date_time))"
+    return f"(movement = 'ARRI' and {moved} > {eta_hours * 3_600_000_000})"
+
+
+def schedules_sql(eta_hours: int) -> str:
+    """Return the statement over ``{events}`` and ``{sites}``, for Spark and DuckDB."""
+    return f"""
 with copies as (
     select *, row_number() over (partition by vessel_imo_number, event_id order by {COPIES}) as copy
     from {{events}}
@@ -88,7 +101,7 @@ calls as (
     group by {_CALL}
 ),
 reached as (
-    select *, max(
+    select *, {eta_changed(eta_hours)} as eta_changed, max(
         case when movement = 'ARRI' and actual_date_time is not null
             then coalesce(expected_date_time, actual_date_time) end
     ) over (partition by vessel_imo_number) as farthest
@@ -102,8 +115,7 @@ select
             else o.expected_date_time > c.expected_date_time end,
         false
     ) as contradictory,
-    c.movement = 'ARRI' and abs(unix_micros(c.expected_date_time) - unix_micros(c.first_date_time))
-        > {ETA_HOURS * 3_600_000_000} as eta_changed,
+    c.eta_changed,
     coalesce(
         c.movement = 'ARRI' and c.actual_date_time is null and o.actual_date_time is null
             and c.farthest > c.expected_date_time,
@@ -117,12 +129,13 @@ where c.expected_date_time is not null
 """  # noqa: S608  # constants of this package
 
 
-def schedules(events: DataFrame, sites: DataFrame) -> DataFrame:
+def schedules(events: DataFrame, sites: DataFrame, eta_hours: int) -> DataFrame:
     """Return the schedules of ships.
 
     Args:
         events: All transport events of each of its ships.
         sites: All sites of the topology: the names of ships.
+        eta_hours: By so many hours an arrival may move, before it is an exception.
     """
-    found: DataFrame = events.sparkSession.sql(STATEMENT, events=events, sites=sites)
+    found: DataFrame = events.sparkSession.sql(schedules_sql(eta_hours), events=events, sites=sites)
     return found

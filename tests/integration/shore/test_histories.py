@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from fairlead.custody.history import chain
 from fairlead.records.custody import LedgerEntry
 from shore.jobs import histories, reference
 from shore.jobs.model import JobContext
+from shore.tables import TABLES as DELTA_TABLES
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
+from tests.integration.shore.lake import Context
 from tests.integration.shore.readings import undo_commit
 from tests.support.ledgers import LOG, came_back, claimed, entry, refused
 from tests.support.oracle import bookings as bookings_duckdb
@@ -36,7 +40,7 @@ from tests.unit.shore.fleet import (
     scheduled,
     topology,
 )
-from topologies.model import InsertPoint, Site, SiteKind, Stream
+from topologies.model import Exceptions, InsertPoint, Shore, Site, SiteKind, Stream
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -287,6 +291,38 @@ def test_the_query_follows_its_inputs_and_another_topology(spark: SparkSession, 
     assert {log.partition(".")[0] for log in fleet.rows("custody", "log")} == {"yellow"}
     assert fleet.version("bookings") == before[0]
     check(fleet)
+
+
+def test_other_limits_and_rows_without_marks_renew_the_marks(spark: SparkSession, fleet: FleetLake) -> None:
+    fleet.add(
+        booking_changes=[change(1, 0)],
+        events=[
+            event(1, 0, "GTIN"),
+            event(2, 9, "LOAD", vessel_imo_number=STAR),
+            scheduled(3, 0, 60),
+            scheduled(4, 1, 66),
+        ],
+    )
+    assert fleet.rows("milestones", "long_dwell") + fleet.rows("schedules", "eta_changed") == [False, False, False]
+    limits = Exceptions(eta_hours=5, dwell_hours=8)
+    before = topology()
+    shore = Shore(at="tokyo", exceptions=limits)
+    context = Context(before.model_copy(update={"shore": shore}), cast(Any, None), fleet.paths, spark, 1000)
+    histories.query(context)
+    assert fleet.rows("milestones", "milestone", "long_dwell") == [("GTIN", False), ("LOAD", True)]
+    assert fleet.rows("schedules", "eta_changed") == [True]
+    versions = [fleet.version(table) for table in TABLES]
+    histories.query(context)
+    assert [fleet.version(table) for table in TABLES] == versions
+    for table, mark in (("milestones", "long_dwell"), ("schedules", "eta_changed")):  # as an earlier release left them
+        rows = [row | {mark: None} for row in fleet.rows(table)]
+        content = pa.Table.from_pylist(rows, schema=DELTA_TABLES[table].plain_schema)
+        write_deltalake(fleet.paths.table(table), content, mode="overwrite")
+    histories.query(context)
+    assert fleet.stored("milestones").equals(
+        same_shape("milestones", milestones_duckdb.everything(fleet.paths, limits))
+    )
+    assert fleet.stored("schedules").equals(same_shape("schedules", schedules_duckdb.everything(fleet.paths, limits)))
 
 
 def test_a_chain_is_the_one_that_custody_shows(fleet: FleetLake) -> None:

@@ -18,6 +18,7 @@ from tests.support.examples import examples
 from tests.support.oracle.bookings import states
 from tests.support.oracle.milestones import milestones, shipments_of
 from tests.unit.shore.fleet import BOX, MARLIN, OTHER, STAR, at, change, event, topology
+from topologies.model import Exceptions
 
 Row = dict[str, Any]
 SITES = site_rows(topology(), {})
@@ -141,6 +142,15 @@ def test_how_long_a_container_stayed_in_a_port(events: list[Row], hours: list[fl
     found, _ = made(events, [change(1, 0)])
     assert [row["dwell_hours"] for row in found if row["milestone"] not in DERIVED] == hours
     assert {row["dwell_hours"] for row in found if row["milestone"] in DERIVED} <= {None}
+    assert not any(row["long_dwell"] for row in found)
+
+
+@pytest.mark.parametrize(("dwell_hours", "long"), [(9, ["GTOT"]), (10, []), (11, [])])
+def test_a_topology_says_which_stay_is_long(dwell_hours: int, long: list[str]) -> None:
+    booked, events = states(of("booking_changes", [change(1, 0)])), of("events", DIRECT)
+    rows = milestones(events, booked, SITES, Exceptions(dwell_hours=dwell_hours)).to_pylist()
+    assert [row["milestone"] for row in rows if row["long_dwell"]] == long
+    assert {row["long_dwell"] for row in rows} <= {True, False}
 
 
 def state(events: list[Row], *changes: Row) -> str:

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from shore.tables.schedules import ETA_HOURS
+from tests.support.oracle.schedules import everything
 from tests.unit.shore.fleet import MARLIN, Fleet, at, docked, position, scheduled
+from topologies.model import Exceptions
 
 Row = dict[str, Any]
+ETA_HOURS = Exceptions().eta_hours
 MARKS = ("contradictory", "eta_changed", "port_omitted")
 
 
@@ -67,6 +69,13 @@ def test_an_arrival_that_moves_far_is_an_exception(fleet: Fleet, moved: int) -> 
     expected = {"eta_changed"} if abs(moved) > ETA_HOURS else set()
     assert marks(fleet)["SGSIN", "ARRI"] == expected
     assert marks(fleet)["SGSIN", "DEPA"] == set()
+
+
+@pytest.mark.parametrize(("eta_hours", "changed"), [(5, True), (6, False), (7, False)])
+def test_a_topology_says_how_far_an_arrival_may_move(fleet: Fleet, eta_hours: int, changed: bool) -> None:
+    fleet.add(events=[scheduled(1, 0, 60), scheduled(2, 1, 54)])
+    found = everything(fleet.paths, Exceptions(eta_hours=eta_hours))
+    assert found["eta_changed"].to_pylist() == [changed]
 
 
 def test_a_schedule_that_contradicts_itself_is_kept_and_marked(fleet: Fleet) -> None:

@@ -127,6 +127,28 @@ FORM = [
     Case(19, "shore: {at: sydney, ^mastr: local}", "shore.mastr", "no such key", "at, standby, master", "master"),
     Case(19, "shore: {at: sydney, ^storage: s3a://b/c}", "shore.storage", "the key is tables now", "tables"),
     Case(19, "shore: {at: sydney, retention: {readings: ^7d}}", "shore.retention.readings", "7d", "30d or more"),
+    Case(
+        19,
+        "shore: {at: sydney, exceptions: {^eta_hour: 6}}",
+        "shore.exceptions.eta_hour",
+        "no such key",
+        "eta_hours, dwell_hours",
+        "eta_hours",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney, exceptions: {eta_hours: ^0}}",
+        "shore.exceptions.eta_hours",
+        "0 does not belong",
+        "greater than or equal to 1",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney, exceptions: {dwell_hours: ^7d}}",
+        "shore.exceptions.dwell_hours",
+        "'7d' does not belong",
+        "a whole number",
+    ),
     Case(19, "shore: {at: sydney, settings: {^executor: 2}}", "shore.settings.executor", "executor", "spark.<name>"),
     Case(
         19,
