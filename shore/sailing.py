@@ -135,6 +135,10 @@ class TimeBounds:
     read_since: int | None = None
     read_until: int | None = None
 
+    def has(self, time: int) -> bool:
+        """Return whether rows that begin at this time are replaced."""
+        return _inside(time, self.since, self.until)
+
 
 ALL: Final = TimeBounds()
 
@@ -365,8 +369,8 @@ def sail(
     legs = legs_of(calls, track)
     named = {(call.time, call.port): call for call in reversed(calls)}  # of two contradicting calls, the first
     return (
-        [call for call in reversed(named.values()) if _inside(call.time, bounds.since, bounds.until)],
-        [leg for leg in legs if _inside(leg.time, bounds.since, bounds.until)],
+        [call for call in reversed(named.values()) if bounds.has(call.time)],
+        [leg for leg in legs if bounds.has(leg.time)],
     )
 
 

@@ -42,6 +42,7 @@ PAGES: Final = {
             "port_calls",
             "schedules",
             "voyages",
+            "geofence_visits",
             "ships_now",
             "dock_movements",
             "events",
@@ -50,6 +51,7 @@ PAGES: Final = {
             "digests",
             "sites",
             "owners",
+            "geofences",
         ),
     ),
     "bookings": Page(
@@ -86,7 +88,7 @@ def graph_page() -> str:
     lines += ["```", "", "| table | job | computed from |", "|---|---|---|"]
     for name in TABLES:
         sources = ", ".join(f"`{source}`" for source in derived.get(name, ()))
-        origin = "the topology" if name in ("sites", "owners") else "logs"
+        origin = "the topology" if name in ("sites", "owners", "geofences") else "logs"
         lines.append(f"| `{name}` | {jobs.get(name, 'each run')} | {sources or origin} |")
     return "\n".join(lines) + "\n"
 

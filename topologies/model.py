@@ -194,6 +194,13 @@ class Place(Model):
     longitude: float = Field(ge=-180, le=180)
 
 
+class Geofence(Model):
+    """A circle on the sea or ashore; shore finds ships' visits of it in their positions."""
+
+    at: Place
+    within_km: float = Field(ge=0.1, le=5_000)
+
+
 class Site(Model):
     """One Kafka cluster with its MQTT broker and services.
 
@@ -458,6 +465,7 @@ class Topology(Model):
     customers: dict[SiteName, Customer] = Field(default_factory=dict)
     users: dict[str, User] = Field(default_factory=dict)
     shore: Shore | None = None
+    geofences: dict[SiteName, Geofence] = Field(default_factory=dict)
     tls: bool = False
 
     _secrets: dict[tuple[str, str], SecretStr] = PrivateAttr(default_factory=dict)  # never part of the model's data

@@ -168,7 +168,7 @@ JOBS: dict[str, Job] = {
         ),
         Job(
             "ships",
-            ("dock_movements", "port_calls", "voyages", "ships_now"),
+            ("dock_movements", "port_calls", "voyages", "geofence_visits", "ships_now"),
             "60 seconds",
             ships.query,
             inputs=ships.INPUTS,

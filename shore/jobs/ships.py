@@ -1,9 +1,10 @@
-"""Job ``ships``: keeps ``dock_movements``, ``port_calls``, ``voyages`` and ``ships_now``.
+"""Job ``ships``: keeps ``dock_movements``, ``port_calls``, ``voyages``, ``geofence_visits`` and ``ships_now``.
 
 New events recompute the movements that they describe, from all copies of the events. New movements and positions of a
 ship recompute the part of its history that they may change (``shore.sailing.window``), from its movements and positions
-around that part. The newest position of a ship is the newest of the stored one and the new ones. A change
-of the topology recomputes all rows. The tables are the only state.
+around that part; new positions do the same for its visits of geofences (``shore.geofences.window``). The newest
+position of a ship is the newest of the stored one and the new ones. A change of the topology recomputes all rows. The
+tables are the only state.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
+from shore.tables.geofence_visits import GEOFENCE_VISITS, VISIT, geofence_visits, visited
 from shore.tables.itineraries import (
     CALL,
     EARLIEST,
@@ -41,14 +43,15 @@ from shore.tables.port_calls import PORT_CALLS
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 from shore.tables.voyages import VOYAGES
 
-INPUTS: Final = ("events", "positions", "sites", "owners")
+INPUTS: Final = ("events", "positions", "sites", "owners", "geofences")
 EVENT, POSITION, TOPOLOGY = "event", "position", "topology"
 """The values of column ``kind`` in a batch: what a row is about."""
 _SHIP: Final = "vessel_imo_number"
 _MOST: Final = "64m"  # bytes of a table in one batch
 _NAMED: Final = 100  # ships: up to so many are literals in a condition, by which Delta skips files
 _LOOK_BACK: Final = (dt.timedelta(days=10), dt.timedelta(days=60), None)
-"""How far back to read a ship's movements, step by step until they are enough. Ships call at a port every few days."""
+"""How far back to read a ship's movements or positions, step by step until they are enough. Ships call at a port every
+few days, and are seldom inside geofences for longer."""
 _RANGES: Final = 50  # time ranges in one condition
 _MADE: Final = ((PORT_CALLS, CALL, "call_date_time"), (VOYAGES, LEG, "leg_date_time"))
 _WINDOW: Final = "ship string, since long, until long, read_since long, read_until long"
@@ -69,12 +72,15 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.new_rows("positions", maxBytesPerTrigger=_MOST),
         lake.changed_rows("sites"),
         lake.changed_rows("owners"),
+        lake.changed_rows("geofences"),
     )
     writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
     return writer
 
 
-def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: DataFrame) -> DataFrame:
+def changes(
+    events: DataFrame, positions: DataFrame, sites: DataFrame, owners: DataFrame, geofences: DataFrame
+) -> DataFrame:
     """Return the new rows of the inputs: ``kind``, ``event_id`` for events, and the columns ``USED`` for positions."""
 
     def kind(name: str) -> Column:
@@ -86,6 +92,7 @@ def changes(events: DataFrame, positions: DataFrame, sites: DataFrame, owners: D
         located.select(kind(POSITION), *USED),
         sites.select(kind(TOPOLOGY)),
         owners.select(kind(TOPOLOGY)),
+        geofences.select(kind(TOPOLOGY)),
     ):
         found = found.unionByName(other, allowMissingColumns=True)
     return found
@@ -100,6 +107,8 @@ def update(lake: Lake, batch: DataFrame) -> None:
         update_everything(lake)
         return
     spans = {row[_SHIP]: Span(row["first"], row["last"]) for row in news if row["kind"] == POSITION}
+    if spans:
+        update_visits(lake, spans)
     if EVENT in kinds:
         events = batch.where(F.col("kind") == EVENT).select("event_id").distinct()
         for ship, span in _update_movements(lake, events).items():
@@ -118,6 +127,7 @@ def update_everything(lake: Lake) -> None:
     made = computed(itineraries(lake.read("dock_movements"), positions, sites))
     for table, what, _ in _MADE:
         replace_rows(lake, table, named(made, what, sites))
+    replace_rows(lake, GEOFENCE_VISITS, geofence_visits(positions, lake.read("geofences"), sites))
     replace_rows(lake, SHIPS_NOW, ships_now(positions, sites))
 
 
@@ -147,6 +157,28 @@ def _update_itineraries(lake: Lake, spans: Mapping[str, Span]) -> None:
     made = computed(itineraries(movements, positions.where(needed(bounds)), sites, bounds))
     for table, what, begins in _MADE:
         _replace(lake, table, named(made, what, sites), bounds, begins)
+
+
+def update_visits(lake: Lake, spans: Mapping[str, Span]) -> None:
+    """Recompute the visits of geofences around these times of ships, from positions as far back as they need."""
+    if lake.is_empty("geofences"):
+        return
+    left = dict(spans)
+    for back in _LOOK_BACK:
+        around = {ship: TimeBounds(read_since=_before(span, back)) for ship, span in left.items()}
+        positions = lake.read("positions").where(needed(around))
+        made = computed(visited(positions, lake.read("geofences"), left, cut=back is not None))
+        known = made.where(f"`{VISIT}` is null").collect()
+        bounds = {row[_SHIP]: TimeBounds(row["since"], row["until"]) for row in known}
+        if bounds:
+            _replace(lake, GEOFENCE_VISITS, named(made, VISIT, lake.read("sites")), bounds, "entered_date_time")
+        left = {ship: span for ship, span in left.items() if ship not in bounds}
+        if not left:
+            break
+
+
+def _before(span: Span, back: dt.timedelta | None) -> int | None:
+    return None if back is None else max(span.first - back // MICROSECOND, EARLIEST)
 
 
 def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, dict[str, TimeBounds]]:

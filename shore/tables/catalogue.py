@@ -12,6 +12,7 @@ from shore.tables.custody import CUSTODY
 from shore.tables.dock_movements import DOCK_MOVEMENTS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
 from shore.tables.feeds import FEEDS
+from shore.tables.geofence_visits import GEOFENCE_VISITS
 from shore.tables.milestones import MILESTONES
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
@@ -20,7 +21,7 @@ from shore.tables.outlook import OUTLOOK
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
-from shore.tables.reference import OWNERS, SITES
+from shore.tables.reference import GEOFENCES, OWNERS, SITES
 from shore.tables.schedules import SCHEDULES
 from shore.tables.shipments import SHIPMENTS
 from shore.tables.ships_now import SHIPS_NOW
@@ -53,6 +54,7 @@ TABLES: dict[str, Table] = {
         CONTAINERS_NOW,
         PORT_CALLS,
         VOYAGES,
+        GEOFENCE_VISITS,
         SCHEDULES,
         SHIPS_NOW,
         DOCK_MOVEMENTS,
@@ -60,6 +62,7 @@ TABLES: dict[str, Table] = {
         FEEDS,
         SITES,
         OWNERS,
+        GEOFENCES,
     )
 }
 
@@ -75,7 +78,7 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
         "custody_entries",
     ),
     "histories": ("bookings", "custody", "milestones", "shipments", "schedules"),
-    "ships": ("dock_movements", "port_calls", "voyages", "ships_now"),
+    "ships": ("dock_movements", "port_calls", "voyages", "geofence_visits", "ships_now"),
     "conditions": ("conditions", "excursions", "excursion_parts", "mkt", "outlook"),
     "alerts": ("alerts_ashore",),
     "alerts_now": ("alerts_now",),
@@ -83,8 +86,11 @@ KEPT_BY: dict[str, tuple[str, ...]] = {
     "containers_now": ("containers_now", "cold_treatments"),
     "quality": ("quality",),
 }
-"""The tables that each job keeps. ``sites`` and ``owners`` are not here: every run writes them from the topology."""
-_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | {"sites": "ships", "owners": "ships"}
+"""The tables that each job keeps. ``sites``, ``owners`` and ``geofences`` are not here: every run writes them from the
+topology."""
+_JOBS = {table: job for job, tables in KEPT_BY.items() for table in tables} | dict.fromkeys(
+    ("sites", "owners", "geofences"), "ships"
+)
 
 
 def job_of(table: str) -> str:

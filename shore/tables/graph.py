@@ -19,6 +19,7 @@ from shore.tables.containers_now import CONTAINERS_NOW, containers_now
 from shore.tables.custody import CUSTODY, custody
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
+from shore.tables.geofence_visits import GEOFENCE_VISITS, geofence_visits
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.itineraries import port_calls, voyages
 from shore.tables.milestones import MILESTONES, milestones
@@ -108,6 +109,12 @@ DERIVED: tuple[Derived, ...] = (
     ),
     Derived(PORT_CALLS, _SAILED, lambda i, _: port_calls(*(i[name] for name in _SAILED)), "call_date_time"),
     Derived(VOYAGES, _SAILED, lambda i, _: voyages(*(i[name] for name in _SAILED)), "leg_date_time"),
+    Derived(
+        GEOFENCE_VISITS,
+        ("positions", "geofences", "sites"),
+        lambda i, _: geofence_visits(**i),
+        "entered_date_time",
+    ),
     Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
     Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day"),
     Derived(

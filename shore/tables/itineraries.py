@@ -27,7 +27,8 @@ MICROSECOND: Final = dt.timedelta(microseconds=1)
 _SHIP: Final = "vessel_imo_number"
 _EVENT: Final = (_SHIP, "event_date_time", "movement", "un_location_code", "event_id", "voyage_reference")
 _ORDER: Final = ("device_date_time", "log", "log_offset")
-_POSITION: Final = (_SHIP, *_ORDER, "latitude", "longitude", "speed_over_ground", "navigation_status")
+POSITION: Final = (_SHIP, *_ORDER, "latitude", "longitude", "speed_over_ground", "navigation_status")
+"""The columns of ``positions`` that ``track_of`` takes, and the ship."""
 
 CALL, LEG = "call", "leg"
 """Columns of ``itineraries``: exactly one of them is set in each row."""
@@ -73,18 +74,18 @@ def itineraries(
     def of_ship(key: tuple[pa.Scalar, ...], events: pa.Table, track: pa.Table) -> pa.Table:
         ship = key[0].as_py()
         part = ALL if bounds is None else bounds[ship]
-        calls, legs = sail(events_of(events), _track(track), ports, part)
+        calls, legs = sail(events_of(events), track_of(track), ports, part)
         rows: list[dict[str, Any]] = [{CALL: {_SHIP: ship, **_call(call)}} for call in calls]
         rows += [{LEG: {_SHIP: ship, **_leg(leg)}} for leg in legs]
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
     placed = positions.where(f"latitude is not null and device_date_time is not null and {_SHIP} is not null")
     events = ship_events(dock_movements).groupBy(_SHIP)
-    return events.cogroup(placed.select(*_POSITION).groupBy(_SHIP)).applyInArrow(of_ship, _spark(_SCHEMA))
+    return events.cogroup(placed.select(*POSITION).groupBy(_SHIP)).applyInArrow(of_ship, spark_schema(_SCHEMA))
 
 
 def named(found: DataFrame, what: str, sites: DataFrame) -> DataFrame:
-    """Return the calls or the legs (``CALL``, ``LEG``) of ``itineraries``, with the names of their ships."""
+    """Return the structs in one column, such as the calls or the legs of ``itineraries``, with their ships' names."""
     ships = sites.where("kind = 'ship'").selectExpr(_SHIP, "title as vessel")
     return found.where(f"`{what}` is not null").select(f"{what}.*").join(ships, _SHIP, "left")
 
@@ -115,8 +116,8 @@ def instant(since_1970: int) -> dt.datetime:
     return _EPOCH + since_1970 * MICROSECOND
 
 
-def _track(positions: pa.Table) -> Track:
-    """The positions of one ship in order of time. Of several at one moment, the one written first counts."""
+def track_of(positions: pa.Table) -> Track:
+    """Return the positions of one ship in order of time. Of several at one moment, the one written first counts."""
     ordered = positions.sort_by([(name, "ascending") for name in _ORDER])
     time = ordered["device_date_time"].cast(pa.int64()).to_numpy()
     first = np.ones(len(time), bool)
@@ -165,7 +166,8 @@ def _maybe(since_1970: int | None) -> dt.datetime | None:
     return None if since_1970 is None else instant(since_1970)
 
 
-def _spark(schema: pa.Schema) -> StructType:
+def spark_schema(schema: pa.Schema) -> StructType:
+    """Return an Arrow schema as Spark's."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     return from_arrow_schema(schema)

@@ -1,4 +1,4 @@
-"""Tables ``sites`` and ``owners``: the topology's places, ships and owner codes, for joins.
+"""Tables ``sites``, ``owners`` and ``geofences``: the topology's places, ships and owner codes, for joins.
 
 They are made equal to the topology whenever shore starts (``shore.jobs.reference``). The jobs whose tables depend on
 them follow their changes and recompute those tables as a whole.
@@ -52,6 +52,23 @@ OWNERS = Table(
     change_feed=True,
 )
 
+GEOFENCES = Table(
+    name="geofences",
+    title="Geofences of the topology",
+    columns=(
+        Column("geofence", _TEXT, "Name of the geofence"),
+        Column("latitude", _DOUBLE, "WGS 84, of its middle", "deg"),
+        Column("longitude", _DOUBLE, "WGS 84, of its middle", "deg"),
+        Column("within_km", _DOUBLE, "Its radius", "km"),
+    ),
+    key=("geofence",),
+    grain="One row per geofence.",
+    late=_LATE,
+    layout="Not partitioned: a few rows.",
+    retention=_RETENTION,
+    change_feed=True,
+)
+
 
 def site_rows(topology: Topology, ports: dict[str, PortPlace]) -> pa.Table:
     """Return the rows of table ``sites``. ``ports``: the known ports of the world by UN/LOCODE."""
@@ -69,6 +86,15 @@ def owner_rows(topology: Topology) -> pa.Table:
         line = (customer.title if customer is not None else "") or stream.title or name
         rows += [{"owner_code": code, "stream": name, "line": line} for code in stream.owners]
     return pa.Table.from_pylist(sorted(rows, key=lambda row: row["owner_code"]), schema=OWNERS.plain_schema)
+
+
+def geofence_rows(topology: Topology) -> pa.Table:
+    """Return the rows of table ``geofences``."""
+    rows = [
+        {"geofence": name, **geofence.at.model_dump(), "within_km": geofence.within_km}
+        for name, geofence in sorted(topology.geofences.items())
+    ]
+    return pa.Table.from_pylist(rows, schema=GEOFENCES.plain_schema)
 
 
 def _site(name: str, site: Site, ports: dict[str, PortPlace]) -> dict[str, object]:

@@ -60,7 +60,7 @@ FROM_LOGS: Final = (
     *(FromLogs((operation.table.name,), operation) for operation in OPERATIONS),
 )
 
-_TOPOLOGY: Final = ("sites", "owners")
+_TOPOLOGY: Final = ("sites", "owners", "geofences")
 
 DERIVED: Final = graph.DERIVED
 

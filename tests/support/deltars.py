@@ -54,6 +54,6 @@ def append_once(
 
 
 def refresh(paths: TablePaths, topology: Topology) -> None:
-    """Make tables ``sites`` and ``owners`` equal to a topology."""
+    """Make the tables made from the topology equal to one."""
     for name, rows in rows_of_topology(topology).items():
         write_deltalake(DeltaTable(paths.table(name)), rows, mode="overwrite")

@@ -30,7 +30,7 @@ from shore.alerts.rules import COLUMNS, reading_of
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import table_of
 from shore.tables.graph import DERIVED
-from shore.tables.reference import owner_rows, site_rows
+from shore.tables.reference import geofence_rows, owner_rows, site_rows
 from tests.support.oracle.tables import ORACLES
 from tests.support.tables import fill
 from topologies.drawing.seachart import ports
@@ -101,6 +101,7 @@ def rows() -> dict[str, list[Row]]:
     return {
         "sites": site_rows(topology, ports()).to_pylist(),
         "owners": owner_rows(topology).to_pylist(),
+        "geofences": geofence_rows(topology).to_pylist(),
         "readings": readings,
         "readings_rejected": [
             {

@@ -184,6 +184,9 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
     shore = part(data, "shore")
     yield from _known(("shore", "at"), text(shore, "at"), "site", sites)
     yield from _standby(shore, sites)
+    if part(data, "geofences") and not data.get("shore"):
+        problem = "geofences without shore, which finds visits of them"
+        yield CheckFinding(("geofences",), problem, "shore: {at: <site>}", at_key=True)
     for name, customer in customers.items():
         path: KeyPath = ("customers", name)
         yield from _name(path, name)

@@ -16,6 +16,7 @@ from shore.jobs import reference
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.graph import DERIVED, Settings
+from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
 from tests.support.deltars import create, refresh
 from tests.unit.shore.fleet import Rows, topology
@@ -25,9 +26,9 @@ FOLLOWS_FROM = {each.table.name: each for each in DERIVED}
 
 
 def create_lake(folder: Path, tables: Sequence[str]) -> None:
-    """Create these tables without rows, and ``sites`` and ``owners`` of the fleet."""
+    """Create these tables without rows, and those of the fleet's topology."""
     paths = TablePaths.of(folder)
-    for name in (*tables, "sites", "owners"):
+    for name in (*tables, *REFERENCE):
         create(TABLES[name], paths.table(name))
     refresh(paths, topology())
 
@@ -63,7 +64,7 @@ class FleetLake:
     def follow(self, changed: Topology) -> None:
         """Change the topology as a run does that begins with another one."""
         reference.write(self.lake, changed)
-        self.update({name: self.rows(name) for name in ("sites", "owners")})
+        self.update({name: self.rows(name) for name in REFERENCE if name in self._inputs})
 
     def rows(self, table: str, *columns: str) -> list[Any]:
         """Return rows by key: values of one column, tuples of several, or whole rows as dictionaries."""

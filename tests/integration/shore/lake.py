@@ -21,6 +21,7 @@ from shore.tables import TABLES
 from shore.tables.custody import rows_of_entries
 from shore.tables.graph import DERIVED, Settings
 from shore.tables.ships_now import ships_now
+from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.arrow_lake import ArrowLake
 from tests.support.deltars import create
 from tests.support.oracle import bookings
@@ -40,7 +41,7 @@ LOGS = (
     "custody_entries",
 )
 """Tables that ``Tables.append`` fills. It also updates what the jobs ``histories`` and ``ships`` derive from them."""
-FOLLOWING = ("bookings", "custody", "ships_now", "sites", "owners")
+FOLLOWING = ("bookings", "custody", "ships_now", *REFERENCE)
 
 
 class Context(JobContext):
@@ -70,7 +71,7 @@ class Tables:
     # -- inputs
 
     def follow(self, topology: Topology) -> None:
-        """Bring ``sites`` and ``owners`` in line with a topology."""
+        """Bring the tables made from the topology in line with one."""
         self._topology = topology
         for name, rows in rows_of_topology(topology).items():
             self._replace(name, rows)

@@ -1,4 +1,4 @@
-"""Compute tables ``port_calls``, ``voyages`` and ``ships_now`` without Spark."""
+"""Compute tables ``port_calls``, ``voyages``, ``geofence_visits`` and ``ships_now`` without Spark."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ import pyarrow.compute as pc
 from shore.delta.datasets import is_in, open_dataset, select
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
-from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
+from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, nautical_miles, sail
+from shore.tables.geofence_visits import GEOFENCE_VISITS
 from shore.tables.port_calls import PORT_CALLS
-from shore.tables.reference import SITES
+from shore.tables.reference import GEOFENCES, SITES
 from shore.tables.ships_now import NEWEST, SHIPS_NOW
 from shore.tables.voyages import VOYAGES
 
@@ -41,6 +42,31 @@ def ships_now(paths: TablePaths) -> pa.Table:
     return select(NEWEST, SHIPS_NOW.plain_schema, positions=positions, sites=sites)
 
 
+def geofence_visits(paths: TablePaths) -> pa.Table:
+    """Return table ``geofence_visits`` as it must be, position by position."""
+    sea = _Sea(paths)
+    found: list[dict[str, Any]] = []
+    for ship in sea.ships():
+        track = sea.tracks({ship: TimeBounds()})(ship)
+        for fence in stored(paths, GEOFENCES).to_pylist():
+            here: dict[str, Any] | None = None
+            last: dt.datetime | None = None
+            for micros, latitude, longitude in zip(track.time, track.latitude, track.longitude, strict=True):
+                away = nautical_miles(latitude, longitude, fence["latitude"], fence["longitude"])
+                if away * 1.852 > fence["within_km"]:
+                    if here is not None:
+                        here["left_date_time"] = last
+                    here = None
+                    continue
+                last = _time(int(micros))
+                if here is None:
+                    here = {"vessel_imo_number": ship, "vessel": sea.names.get(ship), "geofence": fence["geofence"]}
+                    here |= {"entered_date_time": last, "left_date_time": None, "positions": 0}
+                    found.append(here)
+                here["positions"] += 1
+    return pa.Table.from_pylist(found, schema=GEOFENCE_VISITS.plain_schema)
+
+
 def _everything(paths: TablePaths) -> tuple[pa.Table, pa.Table]:
     sea = _Sea(paths)
     events = sea.events()
@@ -54,7 +80,7 @@ class _Sea:
         self._movements = open_dataset(paths, "dock_movements")
         self._positions = open_dataset(paths, "positions")
         sites = stored(paths, SITES).to_pylist()
-        self._names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
+        self.names = {row["vessel_imo_number"]: row["title"] for row in sites if row["kind"] == "ship"}
         self._ports = sorted(
             {
                 Port(row["un_location_code"], row["latitude"], row["longitude"])
@@ -96,10 +122,10 @@ class _Sea:
         legs: list[dict[str, Any]] = []
         ships = sorted(bounds)
         for together in (ships[first : first + _TOGETHER] for first in range(0, len(ships), _TOGETHER)):
-            tracks = self._tracks({ship: bounds[ship] for ship in together})
+            tracks = self.tracks({ship: bounds[ship] for ship in together})
             for ship in together:
                 begun, sailed = sail(events.get(ship, ()), tracks(ship), self._ports, bounds[ship])
-                name = {"vessel_imo_number": ship, "vessel": self._names.get(ship)}
+                name = {"vessel_imo_number": ship, "vessel": self.names.get(ship)}
                 calls += [name | _call(call) for call in begun]
                 legs += [name | _leg(leg) for leg in sailed]
         return (
@@ -107,7 +133,7 @@ class _Sea:
             pa.Table.from_pylist(legs, schema=VOYAGES.plain_schema),
         )
 
-    def _tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
+    def tracks(self, bounds: Mapping[str, TimeBounds]) -> Callable[[str], Track]:
         """Read the positions of some ships at once; return a function that gives the track of each."""
         wanted = is_in("vessel_imo_number", bounds) & pc.field("latitude").is_valid()
         since = [part.read_since for part in bounds.values()]

@@ -19,6 +19,7 @@ ORACLES: Final[Mapping[str, Callable[[TablePaths], pa.Table]]] = {
     "dock_movements": dock_movements.everything,
     "port_calls": ships.port_calls,
     "voyages": ships.voyages,
+    "geofence_visits": ships.geofence_visits,
     "ships_now": ships.ships_now,
     "conditions": conditions.conditions,
     "mkt": conditions.mkt,

@@ -22,7 +22,18 @@ from shore.tables import TABLES
 from tests.support.deltars import create, refresh
 from tests.support.ledgers import entry
 from tests.support.oracle import bookings, dock_movements, milestones, now, schedules, ships
-from topologies.model import DEFAULT_STREAMS, Customer, InsertPoint, Shore, Site, SiteKind, Stream, Topology
+from topologies.model import (
+    DEFAULT_STREAMS,
+    Customer,
+    Geofence,
+    InsertPoint,
+    Place,
+    Shore,
+    Site,
+    SiteKind,
+    Stream,
+    Topology,
+)
 
 T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 HOUR = dt.timedelta(hours=1)
@@ -77,6 +88,10 @@ def topology() -> Topology:
         },
         customers={"yellow": Customer(title="Yellow Box Leasing"), "ducks": Customer(feed_at="tokyo")},
         shore=Shore(at="tokyo"),
+        geofences={
+            "tokyo-bay": Geofence(at=Place(latitude=35.5, longitude=139.8), within_km=30),
+            "high-sea": Geofence(at=Place(latitude=22.0, longitude=122.0), within_km=100),
+        },
     )
 
 
@@ -86,7 +101,7 @@ def _empty() -> Path:
     folder = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, folder)
     paths = TablePaths.of(folder)
-    for name in (*INPUTS, *DERIVED, "sites", "owners"):
+    for name in (*INPUTS, *DERIVED, "sites", "owners", "geofences"):
         create(TABLES[name], paths.table(name))
     refresh(paths, topology())
     return folder

@@ -149,6 +149,42 @@ FORM = [
         "'7d' does not belong",
         "a whole number",
     ),
+    Case(
+        19,
+        "shore: {at: sydney}\ngeofences: {cape: {at: {latitude: 1, longitude: ^190}, within_km: 25}}",
+        "geofences.cape.at.longitude",
+        "190",
+        "less than or equal to 180",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney}\ngeofences: {cape: {at: ^[1, 2], within_km: 25}}",
+        "geofences.cape.at",
+        "a list does not belong",
+        "a mapping with latitude, longitude",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney}\ngeofences: {cape: {at: {latitude: 1, longitude: 2}, within_km: ^0}}",
+        "geofences.cape.within_km",
+        "0 does not belong",
+        "greater than or equal to 0.1",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney}\ngeofences: {cape: {at: {latitude: 1, longitude: 2}, within_km: 5, ^within: 5}}",
+        "geofences.cape.within",
+        "no such key",
+        "at, within_km",
+        "within_km",
+    ),
+    Case(
+        19,
+        "shore: {at: sydney}\ngeofences: {^Cape Horn: {at: {latitude: 1, longitude: 2}, within_km: 5}}",
+        "geofences.Cape Horn",
+        "cannot be a name",
+        "lower-case letters",
+    ),
     Case(19, "shore: {at: sydney, settings: {^executor: 2}}", "shore.settings.executor", "executor", "spark.<name>"),
     Case(
         19,
@@ -379,6 +415,13 @@ def test_one_mistake_is_found_where_it_stands(case: Case) -> None:
     assert case.problem in found.problem
     assert case.expected in found.expected
     assert found.nearest == case.nearest
+
+
+def test_geofences_need_shore() -> None:
+    geofences = "geofences: {cape: {at: {latitude: 1, longitude: 2}, within_km: 5}}\n"
+    assert read(RIGHT + geofences, "small.yaml").geofences["cape"].within_km == 5
+    found = mistakes_of(RIGHT.replace("shore: {at: sydney}\n", geofences))
+    assert ("geofences", "shore: {at: <site>}") in [(mistake.path, mistake.expected) for mistake in found]
 
 
 def test_a_feed_needs_shore() -> None:
