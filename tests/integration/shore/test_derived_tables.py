@@ -28,7 +28,7 @@ from shore.tables.catalogue import job_of
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.graph import Derived
 from shore.verify import derived as module
-from shore.verify.catalogue import DERIVED, derived_table
+from shore.verify.catalogue import DERIVED, REFERENCE, derived_table
 from shore.verify.compare import TableCheck
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.run import verify
@@ -101,8 +101,13 @@ def test_every_table_is_what_its_inputs_give(lake: Lake, topology: Topology) -> 
         check = check_derived(derived, lake, topology)
         assert (check.table, check.same, check.differences) == (derived.table.name, True, ())
         assert check.rows == check.expected > 0
-    for name in ("sites", "owners"):
+    for name in REFERENCE:
         assert check_reference(name, lake, topology).same is True
+    plain = topology.model_copy(update={"geofences": {}})
+    assert told(check_reference("geofences", lake, plain)) == [("extra", ())]
+    put(lake, "geofences", rows(lake, "geofences").slice(0, 0))
+    assert check_reference("geofences", lake, plain).same is True
+    assert check_reference("geofences", lake, topology).notes == ("shore has not run yet",)
 
 
 def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: Lake, topology: Topology) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 
 from shore.jobs import reference, ships
 from shore.jobs.model import JobContext
+from shore.sailing import TimeBounds
+from shore.tables.itineraries import micros
+from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
 from tests.integration.shore.readings import undo_commit
 from tests.support.oracle import dock_movements as dock_movements_duckdb
@@ -31,7 +35,7 @@ from tests.unit.shore.fleet import (
     position,
     topology,
 )
-from topologies.model import Site, SiteKind, Topology
+from topologies.model import Geofence, Place, Site, SiteKind, Topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -39,6 +43,7 @@ ORACLES = {
     "dock_movements": dock_movements_duckdb.everything,
     "port_calls": ships_duckdb.port_calls,
     "voyages": ships_duckdb.voyages,
+    "geofence_visits": ships_duckdb.geofence_visits,
     "ships_now": ships_duckdb.ships_now,
 }
 TABLES = tuple(ORACLES)
@@ -155,12 +160,50 @@ def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLak
     check(fleet)
 
 
+SEA = (20.0, 130.0)
+
+
+def test_a_visit_of_a_geofence_lasts_until_a_position_outside(fleet: FleetLake) -> None:
+    def visits() -> list[Any]:
+        return fleet.rows("geofence_visits", "geofence", "entered_date_time", "left_date_time", "positions")
+
+    fleet.add(positions=[position(1, 0, SEA), position(2, 5, TOKYO), position(3, 50, TOKYO)])
+    assert visits() == [("tokyo-bay", at(5), None, 2)]  # a gap does not end it
+    fleet.add(positions=[position(4, 30, SEA), position(5, 51, TOKYO, latitude=None)])  # late: it was away between
+    assert visits() == [("tokyo-bay", at(5), at(5), 1), ("tokyo-bay", at(50), None, 1)]
+    fleet.add(positions=[position(6, 4, TOKYO), position(7, 52, SEA)])
+    assert visits() == [("tokyo-bay", at(4), at(5), 2), ("tokyo-bay", at(50), at(50), 1)]
+    assert set(fleet.rows("geofence_visits", "vessel_imo_number", "vessel")) == {(STAR, "MV Duck Star")}
+    check(fleet, by_function=True)
+
+
+@pytest.mark.parametrize("days", [5, 30, 90])
+def test_positions_of_a_visit_are_read_back_to_its_beginning(
+    fleet: FleetLake, days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int | None] = []
+
+    def needed(bounds: Mapping[str, TimeBounds]) -> Column:
+        read.extend(each.read_since for each in bounds.values())
+        return ships_needed(bounds)
+
+    ships_needed = ships.needed
+    fleet.add(positions=[position(1, 0, SEA), position(2, 1, TOKYO)])
+    monkeypatch.setattr(ships, "needed", needed)
+    ships.update_visits(fleet.lake, {STAR: ships.Span(micros(at(24 * days)), micros(at(24 * days)))})
+    assert len(read) == {5: 1, 30: 2, 90: 3}[days]
+    assert (read[-1] is None) == (days == 90)
+    fleet.add(positions=[position(3, 24 * days, TOKYO)])
+    assert fleet.rows("geofence_visits", "entered_date_time", "positions") == [(at(1), 2)]
+
+
 def renamed() -> Topology:
     """Return the fleet with another ship, another name of a line, and a port that is no longer known."""
     before = topology()
     return before.model_copy(
         update={
             "customers": {},
+            "geofences": {"singapore-roads": Geofence(at=Place(latitude=1.2, longitude=103.8), within_km=10)},
             "sites": before.sites
             | {
                 "marlin": Site(kind=SiteKind.SHIP, title="MV Red Herring", imo=MARLIN),
@@ -175,16 +218,20 @@ def test_another_topology_makes_the_tables_anew(fleet: FleetLake) -> None:
         events=[event(1, 0, "GTIN", YELLOW), docked(2, 1, "ARRI", ship=MARLIN)],
         positions=[position(1, 3, SINGAPORE, 0.0), position(1, 2, (20.0, 130.0), ship=MARLIN)],
     )
+    assert fleet.rows("geofence_visits") == []
     calls = fleet.rows("port_calls", "vessel", "un_location_code")
     assert calls == [("MV Duck Star", "SGSIN"), ("MV Blue Marlin", "JPTYO")]
     fleet.follow(renamed())
     assert set(fleet.rows("dock_movements", "line", "vessel")) == {("yellow", None), (None, "MV Red Herring")}
     assert fleet.rows("port_calls", "vessel", "un_location_code") == [("MV Red Herring", "JPTYO")]
     assert fleet.rows("ships_now", "vessel") == ["MV Duck Star", "MV Red Herring"]
+    assert fleet.rows("geofence_visits", "vessel", "geofence") == [("MV Duck Star", "singapore-roads")]
     check(fleet)
-    versions = [fleet.version(table) for table in (*TABLES, "sites", "owners")]
+    versions = [fleet.version(table) for table in (*TABLES, *REFERENCE)]
     fleet.follow(renamed())
-    assert [fleet.version(table) for table in (*TABLES, "sites", "owners")] == versions
+    assert [fleet.version(table) for table in (*TABLES, *REFERENCE)] == versions
+    fleet.follow(renamed().model_copy(update={"geofences": {}}))
+    assert fleet.rows("geofence_visits") == []
 
 
 # -- any order, any batches, any repeats
