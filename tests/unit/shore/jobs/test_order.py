@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from shore.errors import JobFailedError
+from shore.jobs import runner
 from shore.jobs.checkpoint import table_end, write_checkpoint, write_table_checkpoint
 from shore.jobs.model import Job
 from shore.jobs.query import QueryHandle
@@ -98,6 +101,27 @@ def test_another_error_of_a_stop_is_raised_when_the_others_have_ended() -> None:
     with pytest.raises(Py4JJavaError), JobOrder((), Mock(), running):
         pass
     assert other.stopped
+
+
+class Cycle:
+    """An object in a reference cycle, as every object of Java that Python has used."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_objects_of_java_that_batches_leave_behind_are_freed_while_queries_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "_COLLECT_SECONDS", 0.0)
+    query, left = Query(), weakref.ref(Cycle())
+    reporter = Mock()
+    reporter.refresh.side_effect = lambda *_, **__: query.stop() if left() is None else None
+    handle = QueryHandle(job("readings"), cast(Any, query))
+    gc.disable()
+    try:
+        wait_for_queries([handle], reporter, threading.Event(), cast(Any, None), forever=True)
+    finally:
+        gc.enable()
+    assert left() is None
 
 
 def test_a_job_begins_when_those_that_write_its_inputs_have_ended() -> None:
