@@ -151,6 +151,9 @@ def settings(
             "spark.sql.debug.maxToStringFields": "2",
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.sql.shuffle.partitions": "2",
+            # Each broadcast relation takes a whole page, however few rows it has. For this heap Spark chooses 8 MB, and
+            # the broadcasts of ten jobs then fill a third of it.
+            "spark.buffer.pageSize": "1m",
             "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
