@@ -62,6 +62,34 @@ where place = 1
 """  # noqa: S608  # our own names
 
 
+_STANDING: Final = f"""
+select g.* from {{given}} g
+left join (select distinct alert_id from {{alerts_ashore}}) a on a.alert_id = split_part(g.log, '/', 3)
+left join {{periods}} p on p.customer = g.customer and p.equipment_reference = g.equipment_reference
+left join {{customers}} c on c.customer = g.customer
+where not (
+    g.log like 'alerts/%' and a.alert_id is null and (
+        coalesce({covered("g.device_date_time")}, false)
+        or coalesce(array_contains(c.owners, left(g.equipment_reference, 4)), false)
+    )
+)
+"""  # noqa: S608
+
+
+def without_deleted_alerts(
+    given: DataFrame, alerts_ashore: DataFrame, periods: DataFrame, customers: DataFrame
+) -> DataFrame:
+    """Return what feeds have (rows of ``newest_rows``) without alerts that the table has no more, by its retention, and
+    that their customers may see. These stay in the feeds as they are.
+
+    Args:
+        alerts_ashore, periods, customers: As in ``alerts_found_ashore``.
+    """
+    return given.sparkSession.sql(
+        _STANDING, given=given, alerts_ashore=alerts_ashore, periods=periods, customers=customers
+    )
+
+
 def alerts_found_ashore(
     alerts_ashore: DataFrame, alerts: DataFrame, periods: DataFrame, customers: DataFrame
 ) -> DataFrame:

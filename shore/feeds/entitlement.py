@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from shore.feeds.ashore import alerts_found_ashore
+from shore.feeds.ashore import alerts_found_ashore, without_deleted_alerts
 from shore.feeds.at_sea import digests_at_sea
 from shore.feeds.coarse import hours, milestones
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
@@ -257,6 +257,7 @@ def _made(
             heard = heard.join(F.broadcast(look.events), on="event_id", how="left_semi")
         derived.append(movements(heard, inputs["sites"], inputs["owners"], customers))
     alarmed = look.boxes | look.alarmed
+    ashore: DataFrame | None = None
     if alarmed or look.everything:
         ashore, told = (
             of_boxes(inputs[name], None if look.everything else alarmed) for name in ("alerts_ashore", "alerts")
@@ -288,6 +289,8 @@ def _made(
     given = newest_rows(_of_readers(rows, customers))
     if not look.everything:
         given = _in_scope(given, look, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
+    if ashore is not None:
+        given = without_deleted_alerts(given, ashore, periods, customers)
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:

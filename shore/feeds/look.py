@@ -177,7 +177,8 @@ def look_of(
         inputs: Tables ``readings`` and ``events``; read only where they are needed.
         periods: From ``shore.feeds.periods.periods``.
         grains: The kinds of feeds that there are.
-        at_sea: Containers with a digest that no reading has reached yet, and the digest's time.
+        at_sea: Containers with a digest that no reading has reached yet, and the digest's time; None: there are no
+            digests.
     """
     kinds = (*_COPIED, "bookings", "events", "alerts_ashore", "digests")
     of_kind = {kind: [key for key in keys if key.kind == kind] for kind in kinds}
@@ -200,7 +201,7 @@ def look_of(
         moved=moved,
         events=events,
         alarmed=frozenset(key.box for kind in ("alerts", "alerts_ashore") for key in of_kind[kind]) - whole,
-        digested=_digested(inputs, periods, of_kind, at_sea or {}) if "detailed" in grains else {},
+        digested=_digested(inputs, periods, of_kind, at_sea) if "detailed" in grains and at_sea is not None else {},
         ledgers=ledgers,
     )
 

@@ -156,14 +156,16 @@ class Feeds:
         held = self._periods
         if held is None:
             raise AssertionError("they were made just now")
-        if self._at_sea is None:
-            self._at_sea = AtSea({}) if lake.is_empty("digests") else AtSea.of(inputs["feeds"])
+        if self._at_sea is None and not lake.is_empty("digests"):
+            self._at_sea = AtSea.of(inputs["feeds"])
+        at_sea = None if self._at_sea is None else self._at_sea.times
         grains = {reader.grain for reader in self.readers}
-        look = look_of(batch, keys, inputs, held, grains, self.believed_by, self._at_sea.times)
+        look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:
             count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
-        self._at_sea.note(keys)
+        if self._at_sea is not None:
+            self._at_sea.note(keys)
         return count
 
     def _renew_periods(self, lake: Lake, inputs: Mapping[str, DataFrame]) -> None:

@@ -53,6 +53,23 @@ select
 from seen
 """  # noqa: S608  # our own names
 
+DELETED_ALERT: Final = f"""(
+    h.log like 'alerts/%' and not exists (
+        select 1 from alerts_ashore a where a.alert_id = split_part(h.log, '/', 3)
+    ) and (
+        exists (
+            select 1 from periods p
+            where p.customer = h.customer and p.equipment_reference = h.equipment_reference
+                and {covers("p", "h.device_date_time")}
+        ) or exists (
+            select 1 from customers c
+            where c.customer = h.customer and list_contains(c.owners, left(h.equipment_reference, 4))
+        )
+    )
+)"""  # noqa: S608
+"""The condition that a row ``h`` of a feed is an alert that the table has no more, by its retention, and that the
+customer may see: it stays."""
+
 _DIGESTS: Final = f"""
 insert into derived
 with said as (

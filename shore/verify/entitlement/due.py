@@ -179,17 +179,17 @@ order by x.customer, r.log, r.log_offset
 limit {{limit}}
 """  # noqa: S608
 
-_MADE_TOO_MUCH: Final = """
+_MADE_TOO_MUCH: Final = f"""
 select
     h.customer, h.log, h.log_offset, h.equipment_reference, h.device_date_time,
     null as received_date_time, false as late, null as payload, h.feed_offset as retracts, null as revision
 from made_there h
 where not h.taken_back and not exists (
     select 1 from derived d where d.customer = h.customer and d.log = h.log and d.log_offset = h.log_offset
-)
+) and not {ashore.DELETED_ALERT}
 order by h.customer, h.log, h.log_offset
-limit {limit}
-"""
+limit {{limit}}
+"""  # noqa: S608
 
 _MADE_TOO_LITTLE: Final = """
 select

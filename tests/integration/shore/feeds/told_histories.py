@@ -432,6 +432,27 @@ def an_alert_that_only_shore_finds_is_one_record_with_its_newest_state(world: Wo
     assert not [record for record in found[world.customer("ducks")] if kind_of_origin(record) == "alerts/"]
 
 
+def an_alert_that_retention_has_deleted_stays_in_the_feed_while_its_booking_holds(world: World) -> Play:
+    world.owner = "OWNE"
+    world.reader("ducks")
+    world.reader("owner", "alerts", owners=("OWNE",))
+    world.booked(0, 5)
+    world.found(1)
+    yield "batch"
+    world.tables["alerts_ashore"].clear()
+    world.found(2, alert=7)
+    found = yield "batch"
+    for name in ("ducks", "owner"):
+        assert [value_of(record)["alertID"] for record in found[world.customer(name)]] == [
+            f"POWER_LOST.{world.box()}@7"
+        ]
+    assert not any((yield "everything").values())
+    world.booked(1.5, 5)
+    found = yield "batch"
+    assert [kind_of_origin(record) for record in found[world.customer("ducks")]] == ["back alerts/"]
+    assert not found[world.customer("owner")]
+
+
 def what_a_ship_at_sea_says_stands_until_the_readings_reach_it(world: World) -> Play:
     world.reader("ducks")
     world.reader("toyshop")
@@ -530,6 +551,7 @@ def told_histories() -> dict[str, Scenario]:
         a_port_authority_sees_nothing_of_a_booked_containers_readings,
         an_owner_gets_the_alerts_about_its_boxes_and_nothing_else,
         an_alert_that_only_shore_finds_is_one_record_with_its_newest_state,
+        an_alert_that_retention_has_deleted_stays_in_the_feed_while_its_booking_holds,
         what_a_ship_at_sea_says_stands_until_the_readings_reach_it,
         a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it,
     )
