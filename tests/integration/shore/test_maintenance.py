@@ -45,7 +45,7 @@ from tests.support.waits import PATIENCE
 from topologies import model
 from topologies.model import Customer, Topology
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 READINGS = TABLES["readings"]
 NOW = dt.datetime.now(dt.UTC)
