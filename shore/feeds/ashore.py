@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from shore.feeds.coarse import exact_time
 from shore.feeds.periods import covered
 
 if TYPE_CHECKING:
@@ -16,11 +17,6 @@ if TYPE_CHECKING:
 
 RAISED_AT: Final = "shore"
 """The site that such an alert names. Shore may move, and its alerts stay the same."""
-
-
-def exact_time(name: str) -> str:
-    """Return the SQL for a time as JSON has it, in milliseconds of UTC."""
-    return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
 
 
 _FOUND: Final = f"""

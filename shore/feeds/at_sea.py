@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shore.feeds.ashore import exact_time
+from shore.feeds.coarse import exact_time
 from shore.feeds.periods import covered
 
 if TYPE_CHECKING:

@@ -43,6 +43,11 @@ def json_time(name: str) -> str:
     return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss'Z'\")"
 
 
+def exact_time(name: str) -> str:
+    """Return the SQL for a time as JSON has it, in milliseconds of UTC."""
+    return f"date_format({name}, \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\")"
+
+
 def _span(prefix: str) -> str:
     parts = ", ".join(f"'{each}', {rounded(f'h.{prefix}_temperature_{each}')}" for each in ("min", "mean", "max"))
     return f"named_struct({parts})"
