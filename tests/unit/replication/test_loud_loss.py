@@ -22,9 +22,9 @@ from edge.metrics import write_snapshot
 from edge.prometheus import BridgeCollector
 from edge.status import ALARMS, Alarm, bridge_file
 from fairlead.cli.app import run
-from fairlead.cli.commands.sites import status as sitestatus
-from fairlead.cli.commands.sites.status import LOSS, Offsets, loses, overtaken, show
+from fairlead.cli.commands.sites.status import OVERTAKEN, show
 from fairlead.errors import ExitCode
+from fairlead.fleet_status import LOSS, Offsets, loses, overtaken, waiting
 from replication.metrics import ReplicationCollector
 from replication.operations.links.access import status_file
 from replication.states import LogState, LogTrouble
@@ -130,9 +130,9 @@ def test_a_site_that_holds_up_deletions_is_named_with_the_bytes(
 def test_a_site_that_can_never_confirm_is_named_with_the_missing_link() -> None:
     delay = {"logs": 1, "records": 2, "bytes": 3, "example": "s.a", "since": STARTED.isoformat()}
     shown = {"retention": {"waits_for": {"centre": delay}}}
-    (told,) = sitestatus.waiting("edge", shown, {("edge", "centre")})
+    (told,) = waiting("edge", shown, {("edge", "centre")})
     assert told["what_to_do"] == "add ends: [centre] to the links from centre to edge"
-    assert sitestatus.waiting("edge", None, ()) == []
+    assert waiting("edge", None, ()) == []
 
 
 def test_every_alarm_of_a_way_in_has_a_sign() -> None:
@@ -210,7 +210,7 @@ def test_what_a_source_has_deleted_is_a_line_and_fails_the_check(folder: Path) -
     console.file.close()
     told = console.export_text()
     assert "c: a has deleted 1,200 records of notes.x that are not here yet" in told and "what to do:" in told
-    assert sitestatus.OVERTAKEN == "overtaken"
+    assert OVERTAKEN == "overtaken"
     paused = RULES["FairleadLogsPaused"]  # Prometheus scrapes replicators, which send no requests over a paused link
     assert "fairlead_link_state" in paused and "paused" in paused
     assert "fairlead_link_state" in RULES["FairleadLinkUnavailable"]

@@ -17,9 +17,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from acl.apply import apply_topology
 from acl.devices import place_devices
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
-from fairlead.cli.commands.sites.status import look, loses, show
+from fairlead.cli.commands.sites.status import show
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.fleet_status import fleet_status, loses
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.state import Profile
@@ -198,7 +199,7 @@ def status(
     Example: fairlead status --json
     """
     context = open_topology(topology)
-    found = look(context.topology, context.folder, context.local, context.resolver)
+    found = fleet_status(context.topology, context.folder, context.local, context.resolver)
     emit(found, as_json=as_json, render=lambda: show(found, console))
     if check and loses(found):
         raise typer.Exit(ExitCode.FAILED)
