@@ -415,6 +415,8 @@ def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | Non
             yield from _upstream(user)
         case Role.SHORE:
             yield from _shore(topology, user)
+        case Role.BOARD:
+            yield from _board(topology, user)
         case Role.CUSTOMER | Role.USER:
             _check_name(user)
             yield from _feed(topology, user)
@@ -539,6 +541,15 @@ def _shore(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
             for extent in held_at(topology, name, user.site):
                 yield from _topics(user.name, extent, _OWN_LOG, f"shore: writes {why}")
     yield _group(user.name, "shore: consumer groups of its own")
+
+
+def _board(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    for name in ("alerts", "ships"):
+        if name in topology.streams:
+            yield from _topics(user.name, whole_stream(name), (Operation.READ,), f"board: shows stream {name}")
+    if "alerts" in topology.streams:
+        why = "board: orders what its users order about alerts that were raised here"
+        yield from _topics(user.name, _ALERT_ORDERS, (Operation.CREATE, Operation.WRITE), why)
 
 
 def _feed(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:

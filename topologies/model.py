@@ -417,6 +417,19 @@ class Shore(Model):
         return (self.at, *self.standby)
 
 
+class Board(Model):
+    """The pages for a browser (``fairlead board``).
+
+    ``at``: the sites where it may run; each has a Kafka user ``board`` for it. ``read``: the customers and users that
+    see the whole fleet, its ports and containers. ``operate``: those of them that also acknowledge and clear alerts.
+    Both are access expressions; the empty one selects nobody. Customers with a table of their own see it in any case.
+    """
+
+    at: tuple[SiteName, ...] = Field(min_length=1)
+    read: str = ""
+    operate: str = ""
+
+
 DEFAULT_STREAMS: dict[str, Stream] = {
     "ships": Stream(title="Ships' logs", insert_point=InsertPoint.SHIP),
     "events": Stream(title="Port and vessel events"),
@@ -465,6 +478,7 @@ class Topology(Model):
     customers: dict[SiteName, Customer] = Field(default_factory=dict)
     users: dict[str, User] = Field(default_factory=dict)
     shore: Shore | None = None
+    board: Board | None = None
     geofences: dict[SiteName, Geofence] = Field(default_factory=dict)
     tls: bool = False
 

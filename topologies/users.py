@@ -19,7 +19,7 @@ SESSION = "bridge-session"
 SPARK = "spark"
 """The user name under which the shared secret of a standalone Spark cluster is stored."""
 
-RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", CONTROLLER, "device"})
+RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", "board", CONTROLLER, "device"})
 """Names that a customer or user may not have. Names that begin with ``replicator`` are reserved, too."""
 
 
@@ -35,6 +35,7 @@ class Role(StrEnum):
     REPLICATOR = "replicator"  # appends to this site's replicas, creates their topics
     UPSTREAM = "upstream"  # the replicator of another site, which reads the logs of its links here
     SHORE = "shore"  # reads everything here, appends to feeds
+    BOARD = "board"  # reads alerts, positions and custody here, orders what its users order about alerts
     CUSTOMER = "customer"
     USER = "user"
 
@@ -67,7 +68,7 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
     """Return every Kafka user of a site, by name, except the super user ``admin``.
 
     ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where ``has_replicator``;
-    ``replicator.<target>`` where a link begins; ``shore`` where shore may run; customers where they read; users at
+    ``replicator.<target>`` where a link begins; ``shore`` where shore may run; ``board`` where the board may run; customers where they read; users at
     the sites they name.
     """
     found: list[ServiceUser] = []
@@ -81,6 +82,8 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
         found.append(ServiceUser(upstream_user(target), site, Role.UPSTREAM, links=links, target=target))
     if topology.shore and site in topology.shore.sites:
         found.append(ServiceUser("shore", site, Role.SHORE))
+    if topology.board and site in topology.board.at:
+        found.append(ServiceUser("board", site, Role.BOARD))
     for name, customer in topology.customers.items():
         if site == customer.feed_at or site in customer.reads_at:
             found.append(ServiceUser(name, site, Role.CUSTOMER, groups=customer.groups, roles=customer.roles))

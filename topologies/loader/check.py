@@ -33,6 +33,7 @@ def check(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
     yield from _sites(data, sites, streams)
     yield from _streams(streams)
     yield from check_permissions(data, streams)
+    yield from _board(part(data, "board"), sites, {**part(data, "customers"), **part(data, "users")})
     yield from _links(data, sites, streams)
     yield from _people(data, sites, streams)
     yield from _secrets(data, sites)
@@ -212,6 +213,15 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
             yield from _known((*path, "at", index), site, "site", sites)
 
 
+def _board(board: Mapping[str, Any], sites: dict[str, Any], people: Collection[str]) -> Iterator[CheckFinding]:
+    for index, site in enumerate(items(board, "at")):
+        path: KeyPath = ("board", "at", index)
+        yield from _known(path, site, "site", sites)
+        if site in sites and text(sites[site], "kind") == SiteKind.CUSTOMER:
+            yield CheckFinding(path, f"the board cannot run at the customer's site {site}", "another site")
+    yield from _expressions(("board",), board, people, ("read", "operate"))
+
+
 def _standby(shore: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
     """Check the sites to which shore can move: known ones ashore, other than its own, each once."""
     seen = {text(shore, "at")}
@@ -278,7 +288,7 @@ def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFi
 
 def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tuple[KeyPath, Any, str]]:
     """Yield the place in the file, the site and the user of every secret that is needed. Fairlead's own are first."""
-    own = (ADMIN, CONTROLLER, "bridge", MQTT_BRIDGE, SESSION, "device", "replay", "replicator", "shore", SPARK)
+    own = (ADMIN, CONTROLLER, "bridge", MQTT_BRIDGE, SESSION, "device", "replay", "replicator", "shore", "board", SPARK)
     for site in sites:
         for user in own:
             yield ("sites", site), site, user
@@ -440,8 +450,10 @@ def check_permissions(data: Mapping[str, Any], streams: Mapping[str, Any]) -> It
                 yield from _expressions((*path, "keys", key), permissions, people)
 
 
-def _expressions(path: KeyPath, permissions: Mapping[str, Any], people: Collection[str]) -> Iterator[CheckFinding]:
-    for name in PERMISSIONS:
+def _expressions(
+    path: KeyPath, permissions: Mapping[str, Any], people: Collection[str], keys: Collection[str] = PERMISSIONS
+) -> Iterator[CheckFinding]:
+    for name in keys:
         written = text(permissions, name)
         if written is None:
             continue

@@ -1,0 +1,167 @@
+"""The board as an ASGI application: which pages there are, and who may open each.
+
+Every request goes through ``_endpoint``: it finds out who looks, answers 404 to those who may not know that the page
+exists, and checks the token of what changes something. No page decides that itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import board.pages.access
+import board.pages.alerts
+import board.pages.container
+import board.pages.fleet
+import board.pages.live
+import board.pages.port
+import board.pages.portal
+import board.pages.signing_in
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from board.security import SecureHeaders, is_same_origin, is_token
+from board.service import Board, Page
+from board.viewer import Access
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
+
+log = logging.getLogger(__name__)
+
+PAGES: Final[tuple[Page, ...]] = (
+    *board.pages.signing_in.PAGES,
+    *board.pages.fleet.PAGES,
+    *board.pages.port.PAGES,
+    *board.pages.container.PAGES,
+    *board.pages.alerts.PAGES,
+    *board.pages.access.PAGES,
+    *board.pages.portal.PAGES,
+    *board.pages.live.PAGES,
+)
+"""All pages, and the answers to their scripts."""
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+
+
+def create_app(
+    service: Board,
+    *,
+    hosts: Collection[str] = LOOPBACK,
+    tls: bool = False,
+    further: Sequence[BaseRoute] = (),
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        hosts: The names under which browsers may reach it, without ports.
+        tls: Whether it is served by TLS; cookies then go over TLS only.
+        further: Routes with their own way to sign in.
+    """
+    routes: list[BaseRoute] = [
+        Route("/healthz", _healthz),
+        *further,
+        *(Route(page.path, _endpoint(service, page), methods=[page.method]) for page in PAGES),
+        Mount("/static", StaticFiles(directory=str(_static()))),
+    ]
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with service.live.running(), board.pages.live.watching(service):
+            yield
+
+    handlers: dict[Any, Callable[[Request, Exception], Coroutine[Any, Any, Response]]] = {
+        HTTPException: _on_http_error,
+        FairleadError: _on_error,
+        Exception: _on_failure,
+    }
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(SecureHeaders, hosts=hosts, tls=tls)],
+        exception_handlers=handlers,
+        lifespan=lifespan,
+    )
+    app.state.board, app.state.tls = service, tls
+    return app
+
+
+def _endpoint(service: Board, page: Page) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    async def endpoint(request: Request) -> Response:
+        if page.method != "GET" and not is_same_origin(request.headers):
+            raise HTTPException(403, "The form was not sent by a page of this board.")
+        viewer = service.viewer(request)
+        if page.access is not Access.ANYONE:
+            if viewer is None:
+                return _to_sign_in(request)
+            if not viewer.may(page.access):
+                raise HTTPException(404)
+            if page.method != "GET":
+                await _check_token(service, request)
+        return await page.handler(service, request)
+
+    return endpoint
+
+
+def _to_sign_in(request: Request) -> Response:
+    if request.method != "GET" or request.headers.get("sec-fetch-dest", "document") != "document":
+        raise HTTPException(401, "Sign in first.")
+    asked = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/sign-in?next={quote(asked, safe='')}", 303)
+
+
+async def _check_token(service: Board, request: Request) -> None:
+    session = service.session(request)
+    form = await request.form(max_files=0, max_fields=100, max_part_size=1 << 16)
+    given = request.headers.get("x-csrf-token") or form.get("csrf")
+    if session is None or not is_token(given, session.csrf):
+        raise HTTPException(403, "The page is too old: open it again, and repeat what you did.")
+
+
+async def _healthz(_: Request) -> Response:
+    return PlainTextResponse("ok\n")
+
+
+def _static() -> Path:
+    return Path(str(resources.files("board") / "static"))
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - as registered
+    texts = {404: "There is no such page, or it is not for you.", 405: "That page cannot do this."}
+    text = texts.get(error.status_code, error.detail)
+    return _message(request, error.status_code, text, "", dict(error.headers or {}))
+
+
+async def _on_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, FairleadError)  # noqa: S101 - as registered
+    status = 500
+    for kind, code in ((ConfigurationError, 404), (UnavailableError, 503), (RefusedError, 409)):
+        if isinstance(error, kind):
+            status = code
+    if error.retriable:
+        status = 503
+    return _message(request, status, _sentence(error.what), _sentence(error.hint))
+
+
+async def _on_failure(request: Request, error: Exception) -> Response:
+    log.error("%s failed", request.url.path, exc_info=error)
+    return _message(request, 500, "The board has an error; its log has the details.", "")
+
+
+def _message(request: Request, status: int, text: str, hint: str, headers: dict[str, str] | None = None) -> Response:
+    service: Board = request.app.state.board
+    answer = service.page(request, "message.html.j2", status=status, text=text, hint=hint, code=status)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:].rstrip('.')}." if text else ""

@@ -1,0 +1,42 @@
+"""The board's audit log: who signed in and out, who was refused, who looked at which container, who changed an alert.
+
+One JSON object a line in ``board-audit.jsonl`` of the site's run folder, which only its owner can read. It has no
+passwords, tokens or cookies.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import threading
+from pathlib import Path
+
+from fairlead.home import private_folder
+
+FILE = "board-audit.jsonl"
+
+
+class AuditLog:
+    """Appends to the log. May be used from several threads."""
+
+    def __init__(self, folder: Path) -> None:
+        """``folder`` is the site's run folder (``fairlead.home.run_folder``)."""
+        self.file = private_folder(folder) / FILE
+        self._lock = threading.Lock()
+
+    def note(self, event: str, who: str, address: str, **facts: str) -> None:
+        """Append one event with its time.
+
+        Raises:
+            OSError: the file cannot be written; nothing that has to be recorded happens without its record.
+        """
+        line = json.dumps(
+            {"at": dt.datetime.now(dt.UTC).isoformat(), "event": event, "who": who, "from": address, **facts}
+        )
+        with self._lock:
+            descriptor = os.open(self.file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            try:
+                os.write(descriptor, line.encode() + b"\n")
+            finally:
+                os.close(descriptor)

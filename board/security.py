@@ -1,0 +1,95 @@
+"""What the board adds to every answer, and which requests it refuses before any page sees them.
+
+Pages carry no content from elsewhere and run no script but the board's own (``CONTENT_POLICY``). A request that changes
+something must come from a page of the same origin: browsers say so in ``Origin`` or ``Sec-Fetch-Site``, and the form
+carries the session's token. Names of the board are fixed, so that no other name can lead a browser to it (DNS
+rebinding).
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection
+from typing import Final
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+"""Headers of every answer. Pages and data also have ``Cache-Control: no-store``; files of ``/static`` may be kept."""
+
+COOKIE: Final = "fairlead_board"
+
+
+class SecureHeaders:
+    """ASGI middleware: refuse requests for other hosts, and add ``HEADERS`` to every answer.
+
+    Args:
+        hosts: The names under which browsers may reach the board, without ports.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], *, tls: bool) -> None:
+        self._app, self._hosts, self._tls = app, frozenset(hosts), tls
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def add_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if self._tls:
+                    headers["Strict-Transport-Security"] = "max-age=31536000"
+                if "cache-control" not in headers:
+                    kept = scope["path"].startswith("/static/")
+                    headers["Cache-Control"] = "no-cache" if kept else "no-store"
+            await send(message)
+
+        if host_of(Headers(scope=scope).get("host", "")) not in self._hosts:
+            await _refuse(add_headers, 421, b"This board does not answer to that name.\n")
+            return
+        await self._app(scope, receive, add_headers)
+
+
+def host_of(header: str) -> str:
+    """Return the name or address in a ``Host`` header, without port and brackets, in small letters."""
+    try:
+        return urlsplit(f"//{header}").hostname or ""
+    except ValueError:
+        return ""
+
+
+def is_same_origin(headers: Headers) -> bool:
+    """Return whether a browser sent the request from one of the board's own pages.
+
+    Programs that are no browsers send neither header; the session's token protects those requests.
+    """
+    origin, fetched = headers.get("origin"), headers.get("sec-fetch-site")
+    if origin is not None:
+        return urlsplit(origin).netloc == headers.get("host")
+    return fetched in (None, "same-origin")
+
+
+def is_token(given: object, expected: str) -> bool:
+    """Compare a form's token with the session's, in constant time."""
+    return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+async def _refuse(send: Send, status: int, body: bytes) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": [(b"content-type", b"text/plain")]})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,203 @@
+"""What all pages share: the topology, the tables, the live logs, who has signed in, and how a page is written.
+
+A page is a function of the board and a request (``Page``); ``board.app`` lists all of them and checks who may open
+each, before the function runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import time
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+import anyio
+import anyio.to_thread
+import jinja2
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from board.audit import AuditLog
+from board.live import LiveLogs
+from board.security import COOKIE
+from board.sessions import Session, Sessions
+from board.sign_in import SignInCheck, Throttle
+from board.viewer import Access, Viewer, viewer_of
+from fairlead.home import run_folder
+from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.paths import TablePaths
+from shore.report.drawing import MOVEMENTS, STATES, count, duration, number
+from shore.report.drawing import time as to_minutes
+from shore.storage import open_paths
+from topologies.context import Context
+from topologies.model import Topology
+from topologies.users import ADMIN
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+FRESH: Final = 3.0
+"""Seconds for which an answer read from tables or files is shown again, however many people look."""
+_READERS: Final = 3  # threads that read tables at once; each may use a gigabyte
+_KEPT: Final = 500  # answers
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page, or one answer to a page's script.
+
+    Args:
+        path: As Starlette writes it, with ``{parameters}``.
+        handler: Called when the viewer may open it; for ``POST`` only with the session's token.
+    """
+
+    path: str
+    handler: Callable[[Board, Request], Awaitable[Response]]
+    access: Access
+    method: str = "GET"
+
+
+class Board:
+    """The board of one site.
+
+    Args:
+        site: The site whose Kafka it reads, and by whose brokers it checks passwords first.
+        sessions: Who has signed in.
+        clock: Seconds that only rise, for waits and the age of answers.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        site: str,
+        *,
+        sessions: Sessions | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.context, self.site = context, site
+        self.sessions = sessions or Sessions(clock)
+        self.throttle = Throttle(clock)
+        self.audit = AuditLog(run_folder(context.folder, site))
+        self.live = LiveLogs(context.topology, lambda: self.kafka(site))
+        self.sign_in = SignInCheck(lambda: self.topology, site, self.kafka)
+        self._clock = clock
+        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._limit = anyio.CapacityLimiter(_READERS)
+
+    @property
+    def topology(self) -> Topology:
+        return self.context.topology
+
+    @property
+    def paths(self) -> TablePaths:
+        """Where the tables are; for a topology without shore, the place where they would be."""
+        return open_paths(self.topology.shore, self.context.folder)
+
+    def kafka(self, site: str) -> KafkaEndpoint:
+        """Return a site's Kafka as the board's own user; as administrator at sites here that have no such user."""
+        given = self.topology.board
+        user = "board" if given is not None and site in given.at else ADMIN
+        return self.context.resolver.kafka(site, user)
+
+    def may_order_at(self, site: str) -> bool:
+        """Return whether the board can give orders to the bridge of a site."""
+        if site not in self.topology.sites:
+            return False
+        given = self.topology.board
+        return (given is not None and site in given.at) or self.topology.sites[site].is_local
+
+    # --- who looks
+
+    def session(self, request: Request) -> Session | None:
+        """Return the session of a request; None where nobody has signed in."""
+        token = request.cookies.get(COOKIE)
+        return self.sessions.find(token) if token else None
+
+    def viewer(self, request: Request) -> Viewer | None:
+        """Return who looks. The topology is asked each time, so that what it takes away is gone at once."""
+        session = self.session(request)
+        return None if session is None else viewer_of(self.topology, session.name)
+
+    # --- what is read
+
+    async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads tables or files, in a thread."""
+        return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limit)
+
+    async def read_once(self, key: Hashable, function: Callable[[], T]) -> T:
+        """Call a function in a thread, and give the answer to everybody who asks for ``key`` within ``FRESH`` seconds.
+
+        Whoever asks while it is being read waits for the same answer. An error is not kept.
+        """
+        now = self._clock()
+        known = self._answers.get(key)
+        if known is None or (known[1].done() and now - known[0] > FRESH):
+            if len(self._answers) >= _KEPT:
+                self._answers = {k: each for k, each in self._answers.items() if now - each[0] <= FRESH}
+            task = asyncio.ensure_future(self.read(function))
+            known = self._answers[key] = (now, task)
+            task.add_done_callback(partial(self._read, key))
+        return cast(T, await asyncio.shield(known[1]))
+
+    def _read(self, key: Hashable, task: asyncio.Future[Any]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._answers.pop(key, None)
+        else:
+            self._answers[key] = (self._clock(), task)
+
+    # --- how a page is written
+
+    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+        """Return a page made from a template of ``board/templates``."""
+        return HTMLResponse(self.fragment(request, template, **values), status_code=status)
+
+    def fragment(self, request: Request, template: str, **values: Any) -> str:
+        """Return the text of a template, with what every template gets (``base.html.j2``)."""
+        session = self.session(request)
+        shared = {
+            "viewer": self.viewer(request),
+            "csrf": session.csrf if session else "",
+            "topology": self.topology.title or self.topology.name,
+            "path": request.url.path,
+            "written": dt.datetime.now(dt.UTC),
+            "warnings": self._warnings(),
+        }
+        given = values.pop("warnings", ())
+        return (
+            _templates().get_template(template).render({**shared, "warnings": [*shared["warnings"], *given], **values})
+        )
+
+    def _warnings(self) -> list[str]:
+        """Return what no page knows at the moment, in sentences."""
+        since = self.live.silent_since
+        if since is None:
+            return []
+        return [f"Alerts and positions are as of {since:%Y-%m-%d %H:%M} UTC: {self.live.trouble}."]
+
+
+def address_of(request: Request) -> str:
+    """Return the address that a request came from."""
+    return request.client.host if request.client else ""
+
+
+@cache
+def _templates() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("board", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "minutes": to_minutes,
+        "number": number,
+        "duration": duration,
+        "count": count,
+        "movement": lambda code: MOVEMENTS.get(code, code),
+        "state": lambda kind: STATES.get(kind, kind),
+    }
+    return environment

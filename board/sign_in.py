@@ -1,0 +1,127 @@
+"""Check a name and password at the brokers, and slow down who guesses.
+
+The board stores no password. It logs in to a broker with what somebody typed, as the customer's own program would; so
+``fairlead acl rotate`` and ``acl apply`` change who can sign in here as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from pydantic import SecretStr
+
+from board.viewer import Viewer, viewer_of
+from fairlead.errors import FairleadError
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import AuthenticationFailed
+from topologies.model import Topology
+from topologies.users import Role, service_users
+
+_PATIENCE: Final = 10.0  # seconds for a broker to answer
+LONGEST_TEXT: Final = 256
+"""Characters of a name or password; longer ones are refused without asking a broker."""
+
+
+class SignInCheck:
+    """Checks names and passwords.
+
+    Args:
+        site: The board's own site, asked first.
+        endpoint: Returns a site's Kafka, for any user; its user and password are replaced.
+    """
+
+    def __init__(self, topology: Callable[[], Topology], site: str, endpoint: Callable[[str], KafkaEndpoint]) -> None:
+        self._topology, self._site, self._endpoint = topology, site, endpoint
+
+    async def check(self, name: str, password: str) -> Viewer | None:
+        """Return who signs in; None if the password is wrong, or the name is nobody's who may see anything.
+
+        A broker is asked in every case, so that the answer takes as long for a name that does not exist.
+
+        Raises:
+            FairleadError: no broker that knows the name answers.
+        """
+        if not name or not password or max(len(name), len(password)) > LONGEST_TEXT:
+            return None
+        topology = self._topology()
+        failure: FairleadError | None = None
+        for site in _sites_of(topology, name, self._site):
+            try:
+                endpoint = replace(self._endpoint(site), user=name, password=SecretStr(password), other_passwords=())
+                cluster = await Cluster.open(endpoint, client_id="fairlead-board", request_timeout=_PATIENCE)
+            except AuthenticationFailed:
+                return None
+            except FairleadError as error:
+                failure = error
+                continue
+            await cluster.close()
+            return viewer_of(topology, name)
+        assert failure is not None  # noqa: S101 - there is at least one site
+        raise failure
+
+
+def _sites_of(topology: Topology, name: str, own: str) -> list[str]:
+    """Return the sites where a customer or user exists, the board's own first; that one alone for other names."""
+    people = (Role.CUSTOMER, Role.USER)
+    found = [
+        site
+        for site in topology.sites
+        if (user := service_users(topology, site).get(name)) is not None and user.role in people
+    ]
+    return sorted(found, key=lambda site: site != own) or [own]
+
+
+_FREE: Final = 5  # failures before a wait
+_FIRST: Final = 2.0  # seconds; each further failure doubles it
+_LONGEST: Final = 900.0
+_FORGET: Final = 3600.0
+_REMEMBERED: Final = 50_000
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int
+    last: float
+
+
+class Throttle:
+    """Counts failed sign-ins by name and by address. After five, each one more doubles the wait, up to 15 minutes.
+
+    A name is slowed down from every address, and an address for every name. An hour without a failure forgets them.
+
+    Args:
+        clock: Seconds that only rise.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._failures: OrderedDict[tuple[str, str], _Failures] = OrderedDict()
+
+    def wait(self, name: str, address: str) -> float:
+        """Return for how many more seconds a sign-in is refused; 0 if it is tried."""
+        now = self._clock()
+        waits = [
+            failures.last + min(_LONGEST, _FIRST * 2 ** min(failures.count - _FREE, 20)) - now
+            for key in (("name", name), ("address", address))
+            if (failures := self._failures.get(key)) is not None and failures.count >= _FREE
+        ]
+        return max(0.0, *waits, 0.0)
+
+    def failed(self, name: str, address: str) -> None:
+        """Count a failed sign-in."""
+        now = self._clock()
+        for key in (("name", name), ("address", address)):
+            known = self._failures.pop(key, None)
+            fresh = known is not None and now - known.last <= _FORGET
+            self._failures[key] = _Failures(known.count + 1 if fresh and known is not None else 1, now)
+        while len(self._failures) > _REMEMBERED:
+            self._failures.popitem(last=False)
+
+    def succeeded(self, name: str) -> None:
+        """Forget the failures of a name. Those of the address stay: it may guess other names."""
+        self._failures.pop(("name", name), None)
