@@ -1,7 +1,7 @@
 """What is new while people look: alerts and ships' positions from the site's Kafka, new tables, new states of sites.
 
-``LiveLogs`` follows ``alerts.*`` and ``ships.*.location`` in one task, and passes each record on to its subscribers, the
-open pages. A subscriber that does not keep up is dropped; its browser connects again and reads its page anew.
+``LiveLogs`` follows ``alerts.*`` and ``ships.*.location`` in one task, and passes each record on to its subscribers,
+the open pages. A subscriber that does not keep up is dropped; its browser connects again and reads its page anew.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class LiveLogs:
         self._positions: dict[str, Position] = {}
         self._subscriptions: set[Subscription] = set()
         self._decode_alert, self._decode_position = decoder(Alert).decode, decoder(Position).decode
-        self.silent_since: dt.datetime | None = dt.datetime.now(dt.UTC)
-        """Since when Kafka has not answered; None while it does."""
-        self.trouble = "the logs have not been read yet"
+        self.read_at: dt.datetime | None = None
+        """When Kafka last answered; None before everything that is in the logs has been read once."""
+        self.trouble = "the logs are being read"
+        """Why Kafka does not answer, or the logs are not read yet; empty while it answers."""
 
     def open_alerts(self) -> list[Alert]:
         """Return the newest state of every open alert, the newest alert first."""
@@ -173,13 +174,12 @@ class LiveLogs:
             except FairleadError as error:
                 self._silent(error)
             else:
-                self.silent_since, self.trouble = None, ""
+                self.read_at, self.trouble = dt.datetime.now(dt.UTC), ""
             await asyncio.wait({following}, timeout=_PAUSE)
         await following
 
     def _silent(self, error: FairleadError) -> None:
-        if self.silent_since is None:
-            self.silent_since = dt.datetime.now(dt.UTC)
+        if error.what != self.trouble:
             log.warning("the board reads no logs: %s", error)
         self.trouble = error.what
 

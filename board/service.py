@@ -142,6 +142,11 @@ class Board:
             task.add_done_callback(partial(self._read, key))
         return cast(T, await asyncio.shield(known[1]))
 
+    def last_answer(self, key: Hashable) -> Any:
+        """Return the last answer that ``read_once`` got for a key, however old; None without one."""
+        known = self._answers.get(key)
+        return known[1].result() if known is not None and known[1].done() else None
+
     def _read(self, key: Hashable, task: asyncio.Future[Any]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._answers.pop(key, None)
@@ -163,19 +168,18 @@ class Board:
             "topology": self.topology.title or self.topology.name,
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),
-            "warnings": self._warnings(),
         }
-        given = values.pop("warnings", ())
-        return (
-            _templates().get_template(template).render({**shared, "warnings": [*shared["warnings"], *given], **values})
-        )
+        values["warnings"] = [*self._warnings(), *values.pop("warnings", ())]
+        return _templates().get_template(template).render({**shared, **values})
 
     def _warnings(self) -> list[str]:
         """Return what no page knows at the moment, in sentences."""
-        since = self.live.silent_since
-        if since is None:
+        live = self.live
+        if not live.trouble:
             return []
-        return [f"Alerts and positions are as of {since:%Y-%m-%d %H:%M} UTC: {self.live.trouble}."]
+        if live.read_at is None:
+            return [f"Alerts and positions are not known: {live.trouble}."]
+        return [f"Alerts and positions are as of {live.read_at:%Y-%m-%d %H:%M} UTC: {live.trouble}."]
 
 
 def address_of(request: Request) -> str:

@@ -106,11 +106,11 @@ class Throttle:
         """Return for how many more seconds a sign-in is refused; 0 if it is tried."""
         now = self._clock()
         waits = [
-            failures.last + min(_LONGEST, _FIRST * 2 ** min(failures.count - _FREE, 20)) - now
+            failures.last + min(_LONGEST, _FIRST * 2.0 ** min(failures.count - _FREE, 20)) - now
             for key in (("name", name), ("address", address))
             if (failures := self._failures.get(key)) is not None and failures.count >= _FREE
         ]
-        return max(0.0, *waits, 0.0)
+        return max([0.0, *waits])
 
     def failed(self, name: str, address: str) -> None:
         """Count a failed sign-in."""
@@ -122,6 +122,9 @@ class Throttle:
         while len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
 
-    def succeeded(self, name: str) -> None:
-        """Forget the failures of a name. Those of the address stay: it may guess other names."""
+    def succeeded(self, name: str, address: str) -> None:
+        """Forget the failures of a name, and the last one of the address. Its others stay: it may guess other names."""
         self._failures.pop(("name", name), None)
+        known = self._failures.get(("address", address))
+        if known is not None:
+            known.count -= 1

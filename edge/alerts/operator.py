@@ -185,8 +185,13 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool
     return named
 
 
-def order_for(alert: Alert, reason: str, now: dt.datetime, *, acknowledge: bool = False) -> AlertOrder:
+def order_for(
+    alert: Alert, reason: str, now: dt.datetime, *, acknowledge: bool = False, ordered_by: str = ""
+) -> AlertOrder:
     """Return the order that clears an alert, or acknowledges it.
+
+    Args:
+        ordered_by: Who orders it; the user of this process when empty.
 
     Raises:
         RefusedError: the reason to clear it is empty.
@@ -201,7 +206,7 @@ def order_for(alert: Alert, reason: str, now: dt.datetime, *, acknowledge: bool 
         kind=alert.kind,
         at_site=alert.raised_at,
         ordered_date_time=now,
-        ordered_by=getpass.getuser(),
+        ordered_by=ordered_by or getpass.getuser(),
         reason=reason.strip(),
         revision=alert.revision,
     )

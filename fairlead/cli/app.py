@@ -58,6 +58,12 @@ COMMANDS: Final = {
         "Read a customer's feed, or its containers' topics, as that customer.",
         READ,
     ),
+    "board": Entry(
+        "fairlead.cli.commands.board",
+        "board",
+        "Serve pages for a browser: the fleet, ports, containers, and each customer's own containers.",
+        READ,
+    ),
     "alert": Entry(
         "fairlead.cli.commands.alert",
         "app",

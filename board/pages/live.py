@@ -1,0 +1,143 @@
+"""``/live``: server-sent events for the open pages of staff, as fragments of those pages."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from board.live import Changed, News, Subscription
+from board.pages.alerts import row_of
+from board.pages.port import concerns_port
+from board.security import COOKIE
+from board.service import Board, Page
+from board.viewer import Access, viewer_of
+from fairlead.records.alert import Alert
+from fairlead.records.ship import Position
+from shore.delta.table_errors import open_table
+
+_KEEP_ALIVE: Final = 5.0
+"""Seconds between two signs of life. ``board.js`` says that the connection is lost after three of them."""
+_LOOK: Final = 5.0  # seconds between two looks at tables and status files, while any page is open
+_WATCHED: Final = ("containers_now", "alerts_now", "ships_now", "dock_movements", "port_calls")
+
+
+async def live(board: Board, request: Request) -> Response:
+    """The events: alerts of the page's port or container (``?port=``, ``?container=``), or all; positions; what to
+    read again. The stream ends with the session."""
+    wanted = _wanted(board, request.query_params.get("port"), request.query_params.get("container"))
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(_events(board, request, wanted), media_type="text/event-stream", headers=headers)
+
+
+async def _events(board: Board, request: Request, wanted: Callable[[Alert], bool]) -> AsyncIterator[str]:
+    token = request.cookies[COOKIE]
+    with board.live.subscribe() as subscription:
+        yield ": welcome\n\n"
+        async for news in _until_end(subscription):
+            if not board.sessions.is_open(token):
+                return
+            if news is None:
+                yield ": still here\n\n"
+            elif not isinstance(news, Alert) or wanted(news):
+                yield _event(board, request, news)
+
+
+async def _until_end(subscription: Subscription) -> AsyncIterator[News | None]:
+    with contextlib.suppress(StopAsyncIteration):
+        while True:
+            yield await subscription.next(_KEEP_ALIVE)
+
+
+def _event(board: Board, request: Request, news: News) -> str:
+    match news:
+        case Changed(what):
+            return _written("changed", {"what": what})
+        case Position():
+            return _written("position", position_of(news))
+        case Alert():
+            element = f"alert-{news.alert_id}"
+            html = None if news.state == "CLEARED" else _row(board, request, news)
+            return _written("fragment", {"target": "alerts", "id": element, "html": html})
+
+
+def position_of(position: Position) -> dict[str, Any]:
+    """Return where a ship is, for ``map.js``."""
+    place = position.geo_location
+    return {
+        "id": position.vessel_imo_number,
+        "latitude": place.latitude if place else None,
+        "longitude": place.longitude if place else None,
+        "course": position.course_over_ground,
+        "speed": position.speed_over_ground,
+        "seen": f"{position.device.device_date_time:%Y-%m-%d %H:%M} UTC",
+    }
+
+
+def _row(board: Board, request: Request, alert: Alert) -> str | None:
+    session = board.session(request)
+    viewer = viewer_of(board.topology, session.name) if session else None
+    if viewer is None:
+        return None
+    return board.fragment(request, "alert_row.html.j2", row=row_of(board, viewer, alert), next=_page_of(request))
+
+
+def _page_of(request: Request) -> str:
+    port, container = request.query_params.get("port"), request.query_params.get("container")
+    return f"/ports/{port}" if port else f"/containers/{container}" if container else "/"
+
+
+def _written(event: str, data: dict[str, Any]) -> str:
+    return f"event: {event}\ndata: {json.dumps(data)}\n\n"
+
+
+def _wanted(board: Board, port: str | None, container: str | None) -> Callable[[Alert], bool]:
+    if container:
+        return lambda alert: alert.equipment_reference == container
+    if port:
+        return lambda alert: concerns_port(board, port, alert)
+    return lambda _: True
+
+
+@contextlib.asynccontextmanager
+async def watching(board: Board) -> AsyncIterator[None]:
+    """Tell open pages when tables have changed, and every few seconds that sites may have a new state."""
+    task = asyncio.create_task(_watch(board))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _watch(board: Board) -> None:
+    known: dict[str, int] = {}
+    while True:
+        await asyncio.sleep(_LOOK)
+        if not board.live.watched:
+            known.clear()
+            continue
+        versions = await board.read(_versions, board)
+        if known and versions != known:
+            board.live.tell(Changed("tables"))
+        known = versions
+        board.live.tell(Changed("status"))
+
+
+def _versions(board: Board) -> dict[str, int]:
+    """Return the versions of the tables that pages show; tables that cannot be opened are left out."""
+    found = {}
+    for name in _WATCHED:
+        with contextlib.suppress(Exception):  # the pages themselves say what is wrong with a table
+            delta = open_table(board.paths, name)
+            if delta is not None:
+                found[name] = delta.version()
+    return found
+
+
+PAGES: Final = (Page("/live", live, Access.STAFF),)

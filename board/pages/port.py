@@ -1,0 +1,172 @@
+"""A port's page for its operator: problems first, ships that come, ships at berth, boxes on the dock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from tzfpy import get_tz
+
+from board.pages.alerts import alert_rows
+from board.service import Board, Page
+from board.viewer import Access
+from fairlead.records.alert import LEFT_PORT, Alert
+from shore.report.port import PortBox, PortReport, Ship, port_report
+from shore.report.slices import Slices, open_slices, table_warnings
+from topologies.drawing.seachart import PortPlace, ports
+from topologies.model import Site, Topology
+
+_MOST: Final = 300
+"""Boxes in one list. The worst come first, and the page says how many more there are."""
+
+
+async def index(board: Board, request: Request) -> Response:
+    """The ports of the topology."""
+    found = [(site, place_of(site)) for site in sites_with_ports(board.topology).values()]
+    return board.page(request, "ports.html.j2", sites=found, map={"ports": [_mark(*each) for each in found if each[1]]})
+
+
+async def port(board: Board, request: Request) -> Response:
+    """One port."""
+    asked = request.path_params["code"]
+    code = "".join(asked.split()).upper()
+    if code != asked:
+        return RedirectResponse(f"/ports/{code}", 303)
+    return board.page(request, "port.html.j2", **await _values(board, request, code))
+
+
+async def boxes(board: Board, request: Request) -> Response:
+    """The part of a port's page that is read again when tables change."""
+    code = request.path_params["code"]
+    return board.page(request, "port_boxes.html.j2", **await _values(board, request, code))
+
+
+async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
+    report, outlook, doubts = await _report(board, code)
+    viewer = board.viewer(request)
+    assert viewer is not None  # noqa: S101 - the page is for staff
+    place = ports().get(code)
+    aboard = [box for ship in (*report.arriving, *report.in_port) for box in ship.boxes]
+    return {
+        "r": report,
+        "outlook": outlook,
+        "dock": _shown(report.dock),
+        "more_on_dock": max(0, len(report.dock) - _MOST),
+        "ships": [(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
+        "wrong": sum(bool(box.concerns) for box in (*report.dock, *aboard)),
+        "alerts": alert_rows(board, viewer, partial(_concerns, board.topology, report)),
+        "alerts_known": board.live.read_at is not None,
+        "map": _map(report, place),
+        "warnings": [*doubts, *(f"Table {name} is not there yet." for name in report.missing)],
+        "live": f"/live?port={code}",
+        "zone": get_tz(place.longitude, place.latitude) if place else None,
+        "zone_name": report.port,
+        "next": f"/ports/{code}",
+    }
+
+
+async def _report(board: Board, code: str) -> tuple[PortReport, dict[str, Any], tuple[str, ...]]:
+    return await board.read_once(("port", code), partial(_read, board, code))
+
+
+def _read(board: Board, code: str) -> tuple[PortReport, dict[str, Any], tuple[str, ...]]:
+    report = port_report(board.paths, code)
+    with open_slices(board.paths) as slices:
+        outlook = _outlook(slices)
+    doubts = table_warnings(board.context.folder, board.paths, report.versions)
+    return report, outlook, doubts
+
+
+def _outlook(slices: Slices) -> dict[str, Any]:
+    """Return the minutes until a box's cargo leaves its band, by container, where table ``outlook`` has enough data."""
+    slices.add("outlook")
+    return {row["equipment_reference"]: row for row in slices.rows(_OUTLOOK)}
+
+
+_OUTLOOK: Final = "select * from outlook where minutes_left is not null"
+
+
+def concerns_port(board: Board, code: str, alert: Alert) -> bool:
+    """Return whether an alert belongs on a port's page, by the page's last reading of the tables.
+
+    It does when a site at the port raised it, when it is about a ship that comes or is there, or about a box on the
+    dock, or when its evidence names the port.
+    """
+    known = board.last_answer(("port", code))
+    return _concerns(board.topology, known[0] if known else None, alert, code)
+
+
+def _concerns(topology: Topology, report: PortReport | None, alert: Alert, code: str | None = None) -> bool:
+    code = code or (report.un_location_code if report else None)
+    site = topology.sites.get(alert.raised_at)
+    if site is not None and site.unlocode == code:
+        return True
+    if any(each.name == LEFT_PORT and each.detail == code for each in alert.evidence):
+        return True
+    if report is None:
+        return False
+    imo = alert.vessel_imo_number or (site.imo if site else None)
+    ships = {ship.vessel_imo_number for ship in (*report.arriving, *report.in_port)}
+    return imo in ships or any(box.equipment_reference == alert.equipment_reference for box in report.dock)
+
+
+def _present(report: PortReport) -> Iterable[Ship]:
+    return (*report.in_port, *report.arriving)
+
+
+def _shown(found: tuple[PortBox, ...]) -> list[PortBox]:
+    """Return the boxes with problems first, then those for this port."""
+    return sorted(found, key=lambda box: (-len(box.concerns), not box.discharged_here, box.equipment_reference))[:_MOST]
+
+
+def _map(report: PortReport, place: PortPlace | None) -> dict[str, Any]:
+    marks = [{"name": report.port, "code": report.un_location_code, **_at(place)}] if place else []
+    ships = [
+        {
+            "id": ship.vessel_imo_number,
+            "name": ship.vessel,
+            "latitude": ship.approach.latitude,
+            "longitude": ship.approach.longitude,
+            "course": ship.approach.course,
+            "speed": ship.approach.speed,
+            "seen": f"{ship.approach.position_date_time:%Y-%m-%d %H:%M} UTC",
+            "tone": "bad" if ship.concerning else "good",
+        }
+        for ship in _present(report)
+        if ship.approach.latitude is not None and ship.approach.position_date_time is not None
+    ]
+    return {"ports": marks, "ships": ships}
+
+
+def _at(place: PortPlace) -> dict[str, float]:
+    return {"latitude": place.latitude, "longitude": place.longitude}
+
+
+def sites_with_ports(topology: Topology) -> dict[str, Site]:
+    """Return the sites that are at a port, by UN/LOCODE; of several at one port the first."""
+    found: dict[str, Site] = {}
+    for site in topology.sites.values():
+        if site.unlocode:
+            found.setdefault(site.unlocode, site)
+    return found
+
+
+def place_of(site: Site) -> PortPlace | None:
+    """Return the place of a site's port; None if the list of the world's ports does not have it."""
+    return ports().get(site.unlocode or "")
+
+
+def _mark(site: Site, place: PortPlace | None) -> dict[str, Any]:
+    code = site.unlocode or ""
+    at = _at(place) if place else {}
+    return {"name": site.title or code, "code": code, "href": f"/ports/{code}", **at}
+
+
+PAGES: Final = (
+    Page("/ports", index, Access.STAFF),
+    Page("/ports/{code}", port, Access.STAFF),
+    Page("/ports/{code}/boxes", boxes, Access.STAFF),
+)

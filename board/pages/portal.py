@@ -1,0 +1,5 @@
+from __future__ import annotations
+
+from typing import Final
+
+PAGES: Final = ()

@@ -1,0 +1,135 @@
+"""Serve the board over HTTP until stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import socket
+from collections.abc import AsyncIterator, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+
+from board.app import LOOPBACK, create_app
+from board.security import host_of
+from board.service import Board
+from fairlead.errors import ConfigurationError, UnavailableError
+
+PORT: Final = 8470
+_GRACE: Final = 1  # seconds for requests under way when the board ends; open event streams are cut
+
+
+@dataclass(frozen=True, slots=True)
+class Listen:
+    """Where the board listens.
+
+    Args:
+        port: 0 for any free one.
+        names: Further names under which browsers reach it, such as that of a proxy.
+        certificate, key: PEM files for TLS; None without TLS.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = PORT
+    names: tuple[str, ...] = ()
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def tls(self) -> bool:
+        return self.certificate is not None
+
+    def check(self) -> None:
+        """Check that passwords never cross a network in clear text.
+
+        Raises:
+            ConfigurationError: it would listen beyond this machine without TLS, or half of the TLS files is missing.
+        """
+        if (self.certificate is None) != (self.key is None):
+            raise ConfigurationError("TLS needs a certificate and its key", hint="give --certificate and --key")
+        if not self.tls and self.host not in LOOPBACK:
+            raise ConfigurationError(
+                f"{self.host} without TLS: passwords would cross the network in clear text",
+                hint="give --certificate and --key, or let a proxy with TLS on this machine pass requests to 127.0.0.1",
+                host=self.host,
+            )
+
+
+@contextlib.asynccontextmanager
+async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
+    """Serve inside the context; give the address for a browser.
+
+    Raises:
+        ConfigurationError: see ``Listen.check``.
+        UnavailableError: the address or port cannot be used.
+    """
+    listen.check()
+    _allow_many_connections()
+    app = create_app(board, hosts=_names(listen), tls=listen.tls)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=_GRACE,
+        ssl_certfile=str(listen.certificate) if listen.certificate else None,
+        ssl_keyfile=str(listen.key) if listen.key else None,
+    )
+    with _bound(listen) as listener:
+        server = _Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            await _started(server, task)
+            host = f"[{listen.host}]" if ":" in listen.host else listen.host
+            yield f"{'https' if listen.tls else 'http'}://{host}:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command, which ends the context."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
+    while not server.started:
+        if task.done():
+            await task
+            raise UnavailableError("the board could not start", hint="its log has the reason")
+        await asyncio.sleep(0.01)
+
+
+@contextlib.contextmanager
+def _bound(listen: Listen) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((listen.host, listen.port))
+        except OSError as error:
+            raise UnavailableError(
+                f"the board cannot listen on {listen.host}:{listen.port}: {error.strerror}",
+                hint="choose another port with --port; 0 takes any free one",
+                host=listen.host,
+                port=listen.port,
+            ) from error
+        yield listener
+
+
+def _names(listen: Listen) -> Collection[str]:
+    return {*LOOPBACK, host_of(listen.host) or listen.host, *(host_of(name) for name in listen.names)}
+
+
+def _allow_many_connections() -> None:
+    """Allow as many open files as the system lets this process have: each open page is a connection."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 65_536)), hard))

@@ -1,0 +1,330 @@
+/* Draws maps: land, ports, ships, links, tracks and events of <div data-map="ID"> from the JSON in <script id="ID">.
+
+   window.fairleadMap(ID).moveShip(id, {latitude, longitude, course, speed, seen}) moves one ship. A map whose JSON changes
+   is drawn again and stays where the reader has moved it. */
+"use strict";
+
+(() => {
+  const LAND = "/static/vendor/land/land.json";
+  const NAMED = 14; // with more ports or ships than this, names show when pointed at
+  const TONES = ["good", "warn", "bad", "quiet"];
+  const maps = new Map(); // ID -> Chart
+  let land = null;
+
+  const toned = (tone) => (TONES.includes(tone) ? tone : "plain");
+
+  function readLand() {
+    land ??= fetch(LAND).then((answer) => {
+      if (!answer.ok) throw new Error(`${LAND}: ${answer.status}`);
+      return answer.json();
+    });
+    return land;
+  }
+
+  /* The longitude at which a map of these longitudes is best cut: the middle of the widest gap between them. */
+  function cutOf(longitudes) {
+    const sorted = longitudes.map((each) => ((each % 360) + 360) % 360).sort((a, b) => a - b);
+    if (!sorted.length) return -180;
+    let [widest, cut] = [-1, 0];
+    sorted.forEach((each, at) => {
+      const next = at + 1 < sorted.length ? sorted[at + 1] : sorted[0] + 360;
+      if (next - each > widest) [widest, cut] = [next - each, (each + next) / 2];
+    });
+    // Content that spans little is shown at its usual longitudes, not a world to the east of them.
+    const middle = cut + 180;
+    return cut - 360 * Math.round(middle / 360);
+  }
+
+  /* The same longitude, at most half a world from another. */
+  const near = (longitude, other) => longitude + 360 * Math.round((other - longitude) / 360);
+
+  /* Points of a line with no step of more than half a world, beginning within half a world of the middle. */
+  function unwrapped(points, middle) {
+    let last = middle;
+    return points.map(([latitude, longitude]) => {
+      last = near(longitude, last);
+      return [latitude, last];
+    });
+  }
+
+  /* Points of the shortest way between two places on the sphere. */
+  function arc([lat1, lon1], [lat2, lon2]) {
+    const rad = Math.PI / 180;
+    const vector = (lat, lon) => [
+      Math.cos(lat * rad) * Math.cos(lon * rad),
+      Math.cos(lat * rad) * Math.sin(lon * rad),
+      Math.sin(lat * rad),
+    ];
+    const [a, b] = [vector(lat1, lon1), vector(lat2, lon2)];
+    const angle = Math.acos(Math.min(1, Math.max(-1, a[0] * b[0] + a[1] * b[1] + a[2] * b[2])));
+    if (angle < 0.02 || angle > 3.1) return [[lat1, lon1], [lat2, lon2]];
+    const points = [];
+    for (let step = 0; step <= 32; step += 1) {
+      const [p, q] = [Math.sin((1 - step / 32) * angle), Math.sin((step / 32) * angle)].map((s) => s / Math.sin(angle));
+      const [x, y, z] = a.map((each, at) => p * each + q * b[at]);
+      points.push([Math.atan2(z, Math.hypot(x, y)) / rad, Math.atan2(y, x) / rad]);
+    }
+    return points;
+  }
+
+  function svg(kind, attributes, ...children) {
+    const made = document.createElementNS("http://www.w3.org/2000/svg", kind);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  function shipIcon({ course, speed, tone }) {
+    const turned = Number.isFinite(course) && !(speed < 0.3);
+    const shape = turned
+      ? svg("path", { d: "M12 1.5 18.5 21 12 17 5.5 21Z", transform: `rotate(${course} 12 12)` })
+      : svg("circle", { cx: 12, cy: 12, r: 6 }); // it lies still, or nobody knows its course
+    return L.divIcon({
+      className: `ship ${toned(tone)}`,
+      html: svg("svg", { viewBox: "0 0 24 24", width: 24, height: 24, "aria-hidden": "true" }, shape),
+      iconSize: [24, 24],
+    });
+  }
+
+  const SHAPES = {
+    port: () => svg("circle", { cx: 8, cy: 8, r: 4.5 }),
+    event: () => svg("path", { d: "M8 1.5 14.5 8 8 14.5 1.5 8Z" }),
+  };
+
+  function pointIcon(kind, tone) {
+    return L.divIcon({
+      className: `${kind} ${toned(tone)}`,
+      html: svg("svg", { viewBox: "0 0 16 16", width: 16, height: 16, "aria-hidden": "true" }, SHAPES[kind]()),
+      iconSize: [16, 16],
+    });
+  }
+
+  function line(name, text) {
+    const made = document.createElement("p");
+    made.className = name;
+    made.textContent = text;
+    return made;
+  }
+
+  function popup({ name, code, href, speed, course, seen }) {
+    const made = document.createElement("div");
+    const title = line("title", href ? "" : (name ?? code));
+    if (href) {
+      const link = document.createElement("a");
+      link.href = href;
+      link.textContent = name ?? code;
+      title.append(link);
+    }
+    made.append(title);
+    if (code && code !== name) made.append(line("facts", code));
+    const moves = [];
+    if (Number.isFinite(speed)) moves.push(`${speed.toFixed(1)} kn`);
+    if (Number.isFinite(course)) moves.push(`course ${Math.round(course)}°`);
+    if (moves.length) made.append(line("facts", moves.join(", ")));
+    if (seen && window.fairlead) made.append(line("facts", `seen ${window.fairlead.timeText(seen)} ${window.fairlead.zoneName()}`));
+    return made;
+  }
+
+  class Chart {
+    constructor(element) {
+      this.element = element;
+      this.ships = new Map();
+      this.names = [];
+      // Inside are things to press, which role img would hide from a screen reader.
+      element.setAttribute("role", "group");
+      this.map = L.map(element, {
+        attributionControl: false,
+        zoomSnap: 0.25,
+        maxZoom: 11,
+        worldCopyJump: false,
+        maxBoundsViscosity: 1,
+        scrollWheelZoom: false,
+        zoomAnimation: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
+      });
+      this.map.setView([20, 0], 1, { animate: false }); // markers have no elements before
+      // The wheel moves the page until somebody uses the map.
+      this.map.on("focus click", () => this.map.scrollWheelZoom.enable());
+      this.map.on("blur mouseout", () => this.map.scrollWheelZoom.disable());
+      this.content = L.layerGroup().addTo(this.map);
+      this.map.createPane("land").style.zIndex = 200;
+      this.resized = new ResizeObserver(() => {
+        this.map.invalidateSize({ animate: false });
+        if (!this.moved) this.fit();
+        this.turnNames();
+      });
+      this.map.on("moveend", () => this.turnNames());
+      this.map.on("dragstart zoomstart", (event) => {
+        if (!this.fitting && event.target === this.map) this.moved = true;
+      });
+    }
+
+    /* Draw what the JSON text holds. */
+    draw(text) {
+      this.text = text;
+      const data = { ports: [], ships: [], links: [], tracks: [], events: [], ...JSON.parse(text) };
+      const places = [...data.ports, ...data.ships, ...data.events].filter((each) => Number.isFinite(each.latitude + each.longitude));
+      const lines = [...data.links.map((each) => [each.from, each.to]), ...data.tracks.map((each) => each.points)];
+      const cut = cutOf([...places.map((each) => each.longitude), ...lines.flat().map((each) => each[1])]);
+      this.middle = cut + 180;
+      this.content.clearLayers();
+      this.ships.clear();
+      this.names = [];
+      const points = [];
+      const at = (each) => {
+        const place = [each.latitude, near(each.longitude, this.middle)];
+        points.push(place);
+        return place;
+      };
+      for (const track of data.tracks) {
+        const way = unwrapped(track.points, this.middle);
+        points.push(...way);
+        this.stroke(way, "track plain").bindTooltip(track.name, { sticky: true });
+      }
+      for (const link of data.links) {
+        const way = unwrapped(arc(link.from, link.to), this.middle);
+        points.push(...way);
+        this.stroke(way, `link ${toned(link.tone)}`).bindTooltip(link.title ?? "", { sticky: true });
+      }
+      const known = (each) => places.includes(each);
+      for (const port of data.ports.filter(known)) {
+        this.mark(at(port), pointIcon("port", port.tone), port, port.name, data.ports.length <= NAMED ? "right" : null);
+      }
+      for (const event of data.events.filter(known)) {
+        this.mark(at(event), pointIcon("event", event.tone), { name: event.label }, event.label, null);
+      }
+      for (const ship of data.ships.filter(known)) {
+        const marker = this.mark(at(ship), shipIcon(ship), ship, ship.name, data.ships.length <= NAMED ? "top" : null);
+        marker.setZIndexOffset(500);
+        this.ships.set(String(ship.id), { marker, ship });
+      }
+      this.points = points;
+      this.drawLand();
+      if (!this.moved) this.fit();
+      this.turnNames();
+      this.element.dataset.drawn = "content";
+    }
+
+    fit() {
+      this.fitting = true;
+      const size = this.map.getSize();
+      // Nothing but land and sea is beyond the poles, or a world away from the content.
+      this.map.setMaxBounds(null);
+      this.map.setMinZoom(0);
+      const world = Math.max(0, Math.log2(size.x / 256), Math.log2(size.y / 320));
+      if (this.points.length) {
+        const room = size.x < 500 ? 32 : 56;
+        this.map.fitBounds(L.latLngBounds(this.points), { padding: [room, room], maxZoom: 7, animate: false });
+        if (this.map.getZoom() < world) this.map.setView([this.map.getCenter().lat, this.map.getCenter().lng], world, { animate: false });
+      } else {
+        this.map.setView([20, this.middle], world, { animate: false });
+      }
+      this.map.setMinZoom(Math.min(world, this.map.getZoom()));
+      this.map.setMaxBounds([[-78, this.middle - 270], [84, this.middle + 270]]);
+      this.fitting = false;
+    }
+
+    /* Names of ports near the right edge stand to the left of them. */
+    turnNames() {
+      const right = this.map.getSize().x;
+      for (const { marker, tooltip } of this.names) {
+        const room = right - this.map.latLngToContainerPoint(marker.getLatLng()).x;
+        const direction = room < (tooltip.getElement()?.offsetWidth ?? 80) + 14 ? "left" : "right";
+        if (tooltip.options.direction === direction) continue;
+        tooltip.options.direction = direction;
+        tooltip.options.offset = L.point(direction === "left" ? -7 : 7, 0);
+        tooltip.update();
+      }
+    }
+
+    async drawLand() {
+      if (this.drawnMiddle === this.middle) return;
+      this.drawnMiddle = this.middle;
+      let shapes;
+      try {
+        shapes = await readLand();
+      } catch (error) {
+        console.error(String(error));
+        land = null;
+        this.drawnMiddle = undefined;
+        return;
+      }
+      this.landLayer?.remove();
+      // As often as the world is wide around the content, so that no part of the view is without land.
+      const first = Math.round(this.middle / 360) - 1;
+      const copies = [0, 1, 2].map((each) =>
+        L.geoJSON(shapes, {
+          pane: "land",
+          interactive: false,
+          style: { className: "land", weight: 0.7, fillOpacity: 1 },
+          coordsToLatLng: ([longitude, latitude]) => L.latLng(latitude, longitude + 360 * (first + each)),
+        }),
+      );
+      this.landLayer = L.layerGroup(copies).addTo(this.map);
+      this.element.dataset.land = "drawn";
+    }
+
+    stroke(points, name) {
+      return L.polyline(points, { className: name, weight: name.startsWith("link") ? 1.75 : 2.25, smoothFactor: 1 }).addTo(this.content);
+    }
+
+    mark(place, icon, about, name, direction) {
+      const marker = L.marker(place, { icon, riseOnHover: true }).addTo(this.content);
+      marker.bindPopup(() => popup(about), { closeButton: true, autoPanPadding: [24, 24] });
+      const offset = { right: [7, 0], top: [0, -9] }[direction] ?? [8, 0];
+      marker.bindTooltip(name ?? "", { permanent: direction !== null, direction: direction ?? "right", offset, className: "name" });
+      if (direction === "right") this.names.push({ marker, tooltip: marker.getTooltip() });
+      marker.getElement().setAttribute("aria-label", name ?? "");
+      return marker;
+    }
+
+    /* Move a ship; what the position does not say stays as it was. Return whether the map has the ship. */
+    moveShip(id, position) {
+      const found = this.ships.get(String(id));
+      if (!found || !Number.isFinite(position.latitude + position.longitude)) return false;
+      Object.assign(found.ship, position);
+      found.marker.setLatLng([position.latitude, near(position.longitude, found.marker.getLatLng().lng)]);
+      found.marker.setIcon(shipIcon(found.ship));
+      found.marker.getElement().setAttribute("aria-label", found.ship.name ?? "");
+      if (found.marker.isPopupOpen()) found.marker.getPopup().update();
+      return true;
+    }
+
+    /* Where a ship is drawn: {latitude, longitude}, or null. */
+    ship(id) {
+      const place = this.ships.get(String(id))?.marker.getLatLng();
+      return place ? { latitude: place.lat, longitude: place.lng } : null;
+    }
+
+    remove() {
+      this.resized.disconnect();
+      this.map.remove();
+    }
+  }
+
+  function drawAll() {
+    for (const [id, chart] of maps) {
+      if (!chart.element.isConnected) {
+        chart.remove();
+        maps.delete(id);
+      }
+    }
+    for (const element of document.querySelectorAll("[data-map]")) {
+      const id = element.dataset.map;
+      const text = document.getElementById(id)?.textContent;
+      if (!text) continue;
+      let chart = maps.get(id);
+      if (!chart) {
+        chart = new Chart(element);
+        maps.set(id, chart);
+      }
+      if (chart.text !== text) {
+        chart.draw(text);
+        chart.resized.observe(element);
+      }
+    }
+  }
+
+  window.fairleadMap = (id) => maps.get(id);
+  document.addEventListener("fairlead:content", drawAll);
+  drawAll();
+})();

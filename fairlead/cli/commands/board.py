@@ -1,0 +1,91 @@
+"""``fairlead board``: serve the pages for a browser, until Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fairlead.cli.commands.context import TopologyOption, complete_site
+from fairlead.cli.console import console
+from fairlead.errors import ConfigurationError, UnknownNameError
+from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+
+_PORT = 8470
+
+
+def board(
+    site: Annotated[
+        str | None,
+        typer.Option(
+            "--site",
+            "-s",
+            help="Whose Kafka it reads.",
+            metavar="SITE",
+            autocompletion=complete_site,
+            show_default=False,
+        ),
+    ] = None,
+    host: Annotated[str, typer.Option("--host", help="Listen on this address.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option("--port", help="Listen on this port; 0: any free one.", min=0, max=65535)
+    ] = _PORT,
+    name: Annotated[
+        list[str] | None,
+        typer.Option("--name", help="Another name under which browsers reach it; may be repeated.", metavar="NAME"),
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option("--certificate", help="PEM file with its certificate, for TLS.", metavar="FILE")
+    ] = None,
+    key: Annotated[Path | None, typer.Option("--key", help="PEM file with the key.", metavar="FILE")] = None,
+    topology: TopologyOption = DEFAULT_TOPOLOGY,
+) -> None:
+    """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers. Until Ctrl-C.
+
+    People sign in with the name and password of their Kafka user. The printed link signs in whoever starts the board,
+    once. Without --certificate it listens on this machine only.
+
+    Example: fairlead board --site los-angeles
+    """
+    from board.server import Listen
+
+    context = open_topology(topology)
+    listen = Listen(host, port, tuple(name or ()), certificate, key)
+    listen.check()
+    asyncio.run(_serve(context, _site(context, site), listen))
+
+
+async def _serve(context: Context, site: str, listen: object) -> None:
+    from board.server import Listen, serving
+    from board.service import Board
+    from board.viewer import LOCAL
+
+    assert isinstance(listen, Listen)  # noqa: S101 - imported late, so not in the signature
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, ended.set)
+    service = Board(context, site)
+    async with serving(service, listen) as address:
+        link = f"{address}/local/{service.sessions.link_for(LOCAL.name)}"
+        console.print(f"The board of {site} is at {address}", soft_wrap=True, highlight=False)
+        console.print(f"Sign in as the operator of this machine, once: {link}", soft_wrap=True, highlight=False)
+        await ended.wait()
+
+
+def _site(context: Context, asked: str | None) -> str:
+    """Return the site of the board: the one asked for, else the first of ``board.at``, else shore's."""
+    topology = context.topology
+    if asked is not None and asked not in topology.sites:
+        raise UnknownNameError("site", asked, topology.sites)
+    usual = topology.board.at[0] if topology.board else topology.shore.at if topology.shore else None
+    found = asked or usual
+    if found is None:
+        raise ConfigurationError(
+            f"topology {topology.name} says neither where the board runs nor where shore runs",
+            hint=f"give --site: {', '.join(topology.sites)}",
+        )
+    return found
