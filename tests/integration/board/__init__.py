@@ -1,0 +1,1 @@
+"""The board over HTTP: real brokers, real Delta tables, a real browser."""

@@ -1,0 +1,224 @@
+"""A port with a real broker, its topology's rules applied, and the board served over HTTP in a thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from acl.apply import apply_topology
+from board.server import Listen, serving
+from board.service import Board
+from board.sign_in import Throttle
+from board.viewer import LOCAL
+from fairlead.kafka.admin import create_logs
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.records import encode
+from fairlead.records.alert import Alert, Evidence
+from tests.integration.conftest import NewSites
+from tests.support.tables import Rows, fill
+from tests.support.waits import PATIENCE
+from topologies.context import Context, open_topology
+from topologies.users import service_users
+
+PORT, SHIP, IMO = "tokyo", "duck-star", "9074729"
+CUSTOMERS = tuple(f"customer{number}" for number in range(20))
+TOPOLOGY = f"""
+name: board
+title: Board Line
+sites:
+  {PORT}: {{kind: port, title: Port of Tokyo, unlocode: JPTYO}}
+  {SHIP}: {{kind: ship, title: MV Duck Star, imo: "{IMO}"}}
+streams:
+  containers: {{insert_point: moves, owners: [BIGU]}}
+links:
+  - {{from: {SHIP}, to: {PORT}, streams: {{alerts: all, custody: all, events: all, ships: all, containers: all}}}}
+customers:
+{"".join(f"  {name}: {{feed_at: {PORT}, table: true}}" + chr(10) for name in CUSTOMERS)}
+users:
+  operator: {{groups: [operators], at: [{PORT}]}}
+  analyst: {{groups: [analysts], at: [{PORT}]}}
+  stranger: {{at: [{PORT}]}}
+shore: {{at: {PORT}}}
+board: {{at: [{PORT}], read: "g:analysts | g:operators", operate: "g:operators"}}
+"""
+START = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
+
+
+@dataclass
+class World:
+    """The site, the board's address, and ways to sign in and to raise alerts."""
+
+    context: Context
+    board: Board
+    address: str
+    local: LocalSites = field(repr=False)
+
+    @contextlib.contextmanager
+    def browser(self, name: str = "") -> Iterator[httpx.Client]:
+        """Give an HTTP client that has signed in; without a name as nobody."""
+        with httpx.Client(base_url=self.address, timeout=PATIENCE) as client:
+            if name:
+                answer = self.sign_in(client, name, self.password(name))
+                assert answer.status_code == 303, answer.text
+            yield client
+
+    def sign_in(self, client: httpx.Client, name: str, password: str) -> httpx.Response:
+        return client.post("/sign-in", data={"name": name, "password": password, "next": "/"})
+
+    def password(self, name: str) -> str:
+        secret = self.context.resolver.kafka(PORT, name).password
+        assert secret is not None
+        return secret.get_secret_value()
+
+    def local_link(self) -> str:
+        return f"{self.address}/local/{self.board.sessions.link_for(LOCAL.name)}"
+
+    def append(self, topic: str, value: bytes) -> None:
+        """Append a record as the administrator."""
+        endpoint = self.context.resolver.kafka(PORT, "admin")
+        create_logs(endpoint, {topic: {}})
+        producer = Producer(endpoint.librdkafka())
+        failed: list[object] = []
+        producer.produce(topic, value, on_delivery=lambda error, _: failed.append(error) if error else None)
+        assert producer.flush(PATIENCE) == 0
+        assert not failed
+
+    def read(self, topic: str) -> list[bytes]:
+        """Wait for a topic and its first records, as the administrator; return what it has then."""
+        endpoint = self.context.resolver.kafka(PORT, "admin")
+        consumer = Consumer({**endpoint.librdkafka(), "group.id": "admin.board-tests", "auto.offset.reset": "earliest"})
+        found: list[bytes] = []
+        end = time.monotonic() + PATIENCE
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            while not found:
+                assert time.monotonic() < end, f"waited for a record of {topic}"
+                found += [m.value() or b"" for m in consumer.consume(100, 0.5) if m.error() is None]
+        finally:
+            consumer.close()
+        return found
+
+    def raise_alert(self, alert: Alert) -> None:
+        self.append(f"alerts.{alert.raised_at}", encode(alert))
+
+
+def alert(number: str = "BIGU1000010", **changes: object) -> Alert:
+    """An overboard alert of the ship, with its first state."""
+    values: dict[str, object] = {
+        "alert_id": f"OVERBOARD-{number}-1-0",
+        "kind": "OVERBOARD",
+        "severity": "CRITICAL",
+        "state": "OPENED",
+        "equipment_reference": number,
+        "raised_at": SHIP,
+        "event_date_time": START,
+        "raised_date_time": START,
+        "vessel_imo_number": IMO,
+        "evidence": (Evidence(name="immersed", weight=0.9, detail="in water for 30 s"),),
+    }
+    return Alert(**(values | changes))  # type: ignore[arg-type]
+
+
+TABLES: Rows = {
+    "sites": [
+        {"site": PORT, "kind": "port", "title": "Port of Tokyo", "un_location_code": "JPTYO"},
+        {"site": SHIP, "kind": "ship", "title": "MV Duck Star", "vessel_imo_number": IMO},
+    ],
+    "containers_now": [
+        {
+            "equipment_reference": "BIGU1000010",
+            "holder": PORT,
+            "holder_kind": "port",
+            "un_location_code": "JPTYO",
+            "device_date_time": START,
+            "seen_date_time": START,
+            "setpoint_temperature": -18.0,
+            "supply_temperature": -11.5,
+            "is_connected_to_power_source": False,
+            "booking_reference": "BKG0000001",
+        },
+    ],
+    "bookings": [
+        {
+            "booking_reference": "BKG0000001",
+            "equipment_reference": "BIGU1000010",
+            "customer": "customer0",
+            "commodity": "<script>alert(1)</script>",
+            "status": "CONFIRMED",
+            "valid_from": START - dt.timedelta(days=9),
+            "is_current": True,
+        },
+    ],
+    **{name: [] for name in ("positions", "port_calls", "dock_movements", "alerts_now", "excursions", "outlook")},
+}
+"""Rows of the tables that the port's page reads: one frozen box on the dock without power."""
+
+
+@contextlib.contextmanager
+def served(board: Board) -> Iterator[str]:
+    """Serve a board in a thread with an event loop of its own; give its address."""
+    ready, ended = threading.Event(), threading.Event()
+    found: list[str] = []
+    loop = asyncio.new_event_loop()
+    stop = asyncio.Event()
+
+    async def run() -> None:
+        async with serving(board, Listen(port=0)) as address:
+            found.append(address)
+            ready.set()
+            await stop.wait()
+
+    def work() -> None:
+        try:
+            loop.run_until_complete(run())
+        finally:
+            loop.close()
+            ready.set()
+            ended.set()
+
+    threading.Thread(target=work, name="board").start()
+    assert ready.wait(PATIENCE)
+    assert found, "the board could not start"
+    try:
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        assert ended.wait(PATIENCE)
+
+
+@pytest.fixture(scope="session")
+def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iterator[World]:
+    home = tmp_path_factory.mktemp("board")
+    file = home / "board.yaml"
+    file.write_text(TOPOLOGY, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FAIRLEAD_HOME", str(home))
+        context = open_topology(str(file))
+        local = new_sites(context.folder)
+        local.up([SiteSpec(PORT, tuple(service_users(context.topology, PORT)))])
+        try:
+            apply_topology(context.topology, context.resolver, sites=[PORT])
+            fill(context.folder, TABLES)
+            board = Board(context, PORT)
+            with served(board) as address:
+                world = World(context, board, address, local)
+                world.append(f"alerts.{PORT}", b"{}")  # so that the log exists; the board logs it and goes on
+                yield world
+        finally:
+            local.down(purge=True)
+
+
+@pytest.fixture
+def world(started: World) -> World:
+    """Give the board of the session, without any failed sign-ins."""
+    started.board.throttle = Throttle()
+    return started
