@@ -1,4 +1,4 @@
-"""``fairlead feed``: read a customer's feed as that customer, or print the configuration for another Kafka client.
+"""``fairlead feed``: read a customer's feed as that customer, or print the configuration for another client.
 
 The printed files have no password unless it is asked for: clients read it from an environment variable.
 """
@@ -23,6 +23,7 @@ from rich.markup import escape
 from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
 from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
+from fairlead.cli.commands.feed_share import ShareOptions, share
 from fairlead.cli.console import console, emit, errors, output
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -45,6 +46,16 @@ class ClientKind(StrEnum):
     JAVA = "java"
     CONSOLE = "console"
     PYTHON = "python"
+
+
+class Client(StrEnum):
+    """What ``--client`` offers: the Kafka clients, and Delta Sharing's."""
+
+    KCAT = "kcat"
+    JAVA = "java"
+    CONSOLE = "console"
+    PYTHON = "python"
+    DELTA_SHARING = "delta-sharing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +337,8 @@ def feed(
         typer.Option("--group", help="Commit offsets to this consumer group; its name begins with CUSTOMER and a dot."),
     ] = None,
     client: Annotated[
-        ClientKind | None,
-        typer.Option("--client", help="Print the configuration of another Kafka client instead of reading."),
+        Client | None,
+        typer.Option("--client", help="Print the configuration of another client instead of reading."),
     ] = None,
     out: Annotated[
         Path | None,
@@ -336,23 +347,41 @@ def feed(
             help="With --client: write its files, which contain the password, to this folder (mode 0600).",
         ),
     ] = None,
+    board: Annotated[
+        str | None,
+        typer.Option(
+            "--board", help="For delta-sharing: the board's address, as the customer reaches it.", metavar="URL"
+        ),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=3650, help="For delta-sharing: the token ends then.")] = 90,
+    overlap: Annotated[
+        int,
+        typer.Option("--overlap", min=0, max=720, help="For delta-sharing: hours for which older tokens stay good."),
+    ] = 0,
+    revoke: Annotated[bool, typer.Option("--revoke", help="For delta-sharing: end all of its tokens now.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Read a customer's feed, or its containers' topics, as that customer.
 
     Ctrl-C stops. With --json each record is one line. Nothing is remembered without --group. --client prints a shell
-    script that configures kcat, Kafka's console consumer, a Java or a Python program, and reads.
+    script that configures kcat, Kafka's console consumer, a Java or a Python program, and reads. --client delta-sharing
+    makes a new token for the customer's tables at the board, in a profile file for pandas and Spark.
 
     Example: fairlead feed ducks --once --max 20
     """
     context = open_topology(topology)
+    if client is Client.DELTA_SHARING:
+        share(context, customer, ShareOptions(board, days, overlap, revoke), out, as_json=as_json)
+        return
+    if board is not None or revoke:
+        raise ConfigurationError("--board and --revoke are about a share", hint="add --client delta-sharing")
     site = _site(context.topology, customer, at)
     if group is not None and not group.startswith(f"{customer}."):
         raise ConfigurationError(
             f"{customer} may not use the consumer group {group!r}", hint=f"its groups begin with '{customer}.'"
         )
     if client is not None:
-        _configure(context, customer, site, client, group or f"{customer}.{client}", out, as_json=as_json)
+        _configure(context, customer, site, ClientKind(client), group or f"{customer}.{client}", out, as_json=as_json)
         return
     if out is not None:
         raise ConfigurationError("--out is for the files of another client", hint="add --client kcat, java, …")

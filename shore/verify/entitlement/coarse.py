@@ -119,13 +119,16 @@ select distinct x.customer, 'milestones', x.equipment_reference, 0
 from boxes x join touched t using (equipment_reference) where x.grain = 'coarse' and t.log like 'events.%'
 """
 
-_MILESTONES: Final = f"""
-insert into derived
-with told as (
+TOLD: Final = f"""
     select * from events
     where problem is null and event_date_time is not null and {HAPPENED}
     qualify row_number() over (partition by event_id order by event_created_date_time, log, log_offset) = 1
-),
+"""  # noqa: S608
+"""The events of relation ``events`` that happened, each as its first copy tells it."""
+
+_MILESTONES: Final = f"""
+insert into derived
+with told as ({TOLD}),
 aboard as (
     select
         l.equipment_reference, l.vessel_imo_number, l.event_date_time as since,

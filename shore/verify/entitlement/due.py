@@ -87,7 +87,7 @@ _RECORDS: Final = """
     where entry_type = 'grant'
 """
 
-_NEWEST: Final = """
+NEWEST: Final = """
     customer, log, log_offset,
     any_value(equipment_reference) as equipment_reference,
     max(feed_offset) as feed_offset,
@@ -96,10 +96,11 @@ _NEWEST: Final = """
     max(revision) as revision,
     arg_max(digest, feed_offset) as digest
 """
+"""Columns of ``feeds``, grouped by customer, log and offset: what stands there now, or is taken back."""
 
 _THERE: Final = f"""
 create temp table there as
-select {_NEWEST}
+select {NEWEST}
 from feeds f
 where customer in (select customer from customers) and log not like '%/%' and {_reached("f")}
 group by customer, log, log_offset
@@ -107,7 +108,7 @@ group by customer, log, log_offset
 
 _MADE_THERE: Final = f"""
 create temp table made_there as
-select {_NEWEST}
+select {NEWEST}
 from feeds f
 where log like '%/%' and exists (
     select 1 from scope s

@@ -1,0 +1,76 @@
+"""``fairlead feed --client delta-sharing``: a profile file for a customer's share, and the end of its tokens."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from pathlib import Path
+
+from fairlead.cli.console import emit, errors, output
+from fairlead.errors import ConfigurationError
+from fairlead.local.files import write_file
+from topologies.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class ShareOptions:
+    """What the command says about a token.
+
+    Args:
+        board: The address of the board, as the customer's machines reach it.
+        days: For how long the token is good.
+        overlap: For how many hours the tokens before it stay good.
+    """
+
+    board: str | None
+    days: int
+    overlap: int
+    revoke: bool
+
+
+def share(context: Context, customer: str, options: ShareOptions, out: Path | None, *, as_json: bool) -> None:
+    """Give a customer a new token in a profile file, or end all of its tokens."""
+    # Imported here: these take a second, and reading a feed does not need them.
+    from board.sharing.profile import endpoint, profile
+    from board.sharing.service import shared_names
+    from board.sharing.tokens import Tokens
+
+    tokens = Tokens(context.folder)
+    if options.revoke:
+        if customer not in context.topology.customers and not tokens.known(customer):
+            shared_names(context.topology, customer)  # says which names there are
+        ended = tokens.revoke(customer)
+        body = {"customer": customer, "revoked": ended}
+        emit(
+            body, as_json=as_json, render=lambda: output.write(f"{customer}: no token is good any more; {ended} were\n")
+        )
+        return
+    names = shared_names(context.topology, customer)
+    if options.board is None:
+        raise ConfigurationError(
+            "a profile file needs the board's address",
+            hint="add --board https://…, as the customer's machines reach it",
+        )
+    at = endpoint(options.board)
+    issued = tokens.issue(
+        customer, lifetime=dt.timedelta(days=options.days), overlap=dt.timedelta(hours=options.overlap)
+    )
+    text = profile(at, issued)
+    body = {
+        "customer": customer,
+        "client": "delta-sharing",
+        "endpoint": at,
+        "tables": [f"{customer}.default.{name}" for name in names],
+        "expires": issued.expires.isoformat(),
+    }
+    if out is None:
+        emit(body | {"profile": text}, as_json=as_json, render=lambda: output.write(text))
+    else:
+        file = out / f"{customer}.share"
+        write_file(file, text)
+        emit(body | {"files": [str(file)]}, as_json=as_json, render=lambda: output.write(f"{file}\n"))
+    if not as_json:
+        errors.print(
+            f"good until {issued.expires:%Y-%m-%d %H:%M} UTC, for {', '.join(names)}; the token is not shown again",
+            style="dim",
+        )
