@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import datetime as dt
 import hashlib
 import json
+import shutil
 import socket
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +29,7 @@ from board.sharing.tokens import Issued, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
 from shore.verify.entitlement.look import all_touched, entitled
-from tests.support.tables import fill
+from tests.support.tables import Rows, fill
 from tests.support.waits import until
 from tests.unit.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology
 from topologies.model import Customer, Topology
@@ -58,6 +62,76 @@ def excursion(box: str, start: float, end: float, recovered: float | None) -> di
     }
 
 
+Said = dict[tuple[str, str, int], dict[str, Any]]
+
+
+def _rows() -> Rows:
+    return {
+        "readings": [
+            *(reading(i, i / 2, payload=json.dumps({"n": i}).encode()) for i in range(30)),
+            *(reading(i, i / 2, OTHER, supply_temperature=900.0 + i, payload=b"{}") for i in range(10)),
+        ],
+        "alerts": [
+            alert(0, 1, payload=b"{}"),
+            alert(1, 11, alert_id="a2", payload=b"{}"),
+            alert(2, 2, alert_id="a3", equipment_reference=OTHER, payload=b"{}"),
+        ],
+        "events": [
+            event(0, 2, "LOAD", vessel_imo_number=STAR),
+            docked(1, 3, "DEPA"),
+            event(2, 12, "DISC", site="singapore", vessel_imo_number=STAR),
+            event(3, 2, "GTIN", OTHER),
+        ],
+        "excursions": [
+            excursion(BOX, 1, 2, 2.5),
+            excursion(BOX, 3, 4, None),  # six hours of silence would end after the booking does
+            excursion(BOX, 9, 10.5, 11),  # of two customers
+            excursion(BOX, 12, 13, None),
+            excursion(OTHER, 1, 2, 2.5),
+        ],
+        "booking_changes": [
+            change(0, 0, valid_to=at(9.5), consignee="toyshop"),
+            change(1, 0, booking_reference="B2", customer="beans", equipment_reference=OTHER),
+            change(2, 0, booking_reference="B3", customer="beans", valid_from=at(10)),
+        ],
+        **{name: [] for name in ("alerts_ashore", "custody_entries", "digests", "feeds", "sites", "owners")},
+    }
+
+
+@cache
+def _filled() -> tuple[Path, Said]:
+    """Fill the tables once; tests copy them, because filling takes far longer. Return their folder, and what feeds
+    have: nothing is taken back yet."""
+    folder, said = Path(tempfile.mkdtemp()), Said()
+    atexit.register(shutil.rmtree, folder)
+    fill(folder, _rows())
+    assert _deliver(folder, shared_topology(), said, 0) == len(said)
+    return folder, said
+
+
+def _deliver(folder: Path, topology: Topology, said: Said, first: int) -> int:
+    """Append to table ``feeds`` what the comparison of feeds with tables finds too much and too little. Return how many
+    rows that were."""
+    paths = TablePaths.of(folder)
+    rows = []
+    for offset, row in enumerate(
+        entitled(paths, readers_here(topology), all_touched(paths), limit=10_000).to_pylist(), first
+    ):
+        origin, payload = (row["customer"], row["log"], row["log_offset"]), row["payload"] or b""
+        retracts = row["retracts"] is not None
+        if retracts:
+            said.pop(origin)
+        else:
+            said[origin] = json.loads(payload)
+        same = ("customer", "log", "log_offset", "equipment_reference", "device_date_time", "revision")
+        digest = hashlib.md5(payload, usedforsecurity=False).hexdigest() if "/" in row["log"] else None
+        rows.append(
+            {name: row[name] for name in same} | {"feed_offset": offset, "retracts": retracts, "digest": digest}
+        )
+    fill(folder, {"feeds": rows})
+    return len(rows)
+
+
 class Clock:
     """A clock that a test turns forward."""
 
@@ -83,46 +157,14 @@ class World:
         self.paths = TablePaths.of(folder)
         self.clock = Clock()
         self.topology = shared_topology()
-        self.said: dict[tuple[str, str, int], dict[str, Any]] = {}  # what feeds have, by customer and origin
-        self._next = 0
-        fill(
-            folder,
-            {
-                "readings": [
-                    *(reading(i, i / 2, payload=json.dumps({"n": i}).encode()) for i in range(30)),
-                    *(reading(i, i / 2, OTHER, supply_temperature=900.0 + i, payload=b"{}") for i in range(10)),
-                ],
-                "alerts": [
-                    alert(0, 1, payload=b"{}"),
-                    alert(1, 11, alert_id="a2", payload=b"{}"),
-                    alert(2, 2, alert_id="a3", equipment_reference=OTHER, payload=b"{}"),
-                ],
-                "events": [
-                    event(0, 2, "LOAD", vessel_imo_number=STAR),
-                    docked(1, 3, "DEPA"),
-                    event(2, 12, "DISC", site="singapore", vessel_imo_number=STAR),
-                    event(3, 2, "GTIN", OTHER),
-                ],
-                "excursions": [
-                    excursion(BOX, 1, 2, 2.5),
-                    excursion(BOX, 3, 4, None),  # six hours of silence would end after the booking does
-                    excursion(BOX, 9, 10.5, 11),  # of two customers
-                    excursion(BOX, 12, 13, None),
-                    excursion(OTHER, 1, 2, 2.5),
-                ],
-                "booking_changes": [
-                    change(0, 0, valid_to=at(9.5), consignee="toyshop"),
-                    change(1, 0, booking_reference="B2", customer="beans", equipment_reference=OTHER),
-                    change(2, 0, booking_reference="B3", customer="beans", valid_from=at(10)),
-                ],
-                **{name: [] for name in ("alerts_ashore", "custody_entries", "digests", "feeds", "sites", "owners")},
-            },
-        )
+        stored, said = _filled()
+        shutil.copytree(stored / "delta", folder / "delta")
+        self.said = dict(said)  # what feeds have, by customer and origin
+        self._next = len(said)
         self.tokens = Tokens(folder, self.clock)
         self.service = SharingService(
             self.topology, folder, self.paths, folder / "sharing" / "files", self.clock, fresh=dt.timedelta(0)
         )
-        self.deliver()
 
     def add(self, **rows: list[dict[str, Any]]) -> None:
         """Append rows to tables, and to the feeds what follows from them."""
@@ -130,32 +172,8 @@ class World:
         self.deliver()
 
     def deliver(self) -> None:
-        """Append to table ``feeds`` what the comparison of feeds with tables finds too much and too little."""
-        found = entitled(self.paths, readers_here(self.topology), all_touched(self.paths), limit=10_000)
-        rows = []
-        for row in found.to_pylist():
-            origin = (row["customer"], row["log"], row["log_offset"])
-            retracts = row["retracts"] is not None
-            payload = row["payload"] or b""
-            if retracts:
-                self.said.pop(origin)
-            else:
-                self.said[origin] = json.loads(payload)
-            rows.append(
-                {
-                    "customer": row["customer"],
-                    "feed_offset": self._next,
-                    "log": row["log"],
-                    "log_offset": row["log_offset"],
-                    "equipment_reference": row["equipment_reference"],
-                    "device_date_time": row["device_date_time"],
-                    "retracts": retracts,
-                    "revision": row["revision"],
-                    "digest": hashlib.md5(payload, usedforsecurity=False).hexdigest() if "/" in row["log"] else None,
-                }
-            )
-            self._next += 1
-        fill(self.folder, {"feeds": rows})
+        """Append to the feeds what the tables have more than them, and retract what they have less."""
+        self._next += _deliver(self.folder, self.topology, self.said, self._next)
 
     def token(self, customer: str, **how: dt.timedelta) -> str:
         return self.tokens.issue(customer, **how).token

@@ -37,6 +37,15 @@ TABLES = {
 }
 
 
+HTTP = httpx.Client()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _closed() -> Iterator[None]:
+    yield
+    HTTP.close()
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     return World(tmp_path)
@@ -69,7 +78,7 @@ class Asker:
 
     def ask(self, path: str, method: str = "GET", body: object = None, token: str | None = None) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
-        return httpx.request(method, self.endpoint + path, headers=headers, json=body)
+        return HTTP.request(method, self.endpoint + path, headers=headers, json=body)
 
     def links(self, table: str) -> list[str]:
         answer = self.ask(table_path(self.customer, table, "query"), "POST", {})
@@ -137,7 +146,7 @@ def test_older_versions_are_read_until_something_is_taken_back(world: World, end
     for gone in (first, first + 1):
         with pytest.raises(HTTPError, match="that version is not kept"):
             ducks.pandas("readings", version=gone)
-    assert httpx.get(link).status_code == 404
+    assert HTTP.get(link).status_code == 404
 
 
 def test_a_booking_that_is_given_to_another_customer(world: World, endpoint: str) -> None:
@@ -229,7 +238,7 @@ def test_without_a_good_token_nothing_answers(world: World, endpoint: str) -> No
     def refused(authorization: str | None) -> None:
         for method, path in paths:
             headers = {} if authorization is None else {"Authorization": authorization}
-            answer = httpx.request(method, endpoint + path, headers=headers)
+            answer = HTTP.request(method, endpoint + path, headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), (method, path)
             assert method == "HEAD" or answer.json()["errorCode"] == "UNAUTHENTICATED"
 
@@ -262,8 +271,8 @@ def test_a_link_is_good_for_its_file_its_time_and_its_token_only(world: World, e
     ducks, beans = Asker(world, endpoint, "ducks"), Asker(world, endpoint, "beans")
     (link,) = ducks.links("readings")
     (of_beans,) = beans.links("readings")
-    assert httpx.get(link).content[:4] == b"PAR1"
-    assert httpx.get(link, headers={"Range": "bytes=0-3"}).content == b"PAR1"
+    assert HTTP.get(link).content[:4] == b"PAR1"
+    assert HTTP.get(link, headers={"Range": "bytes=0-3"}).content == b"PAR1"
     head, tail = link.rsplit("/", 1)
     said, signature = tail.split(".")
     for bad in (
@@ -271,17 +280,17 @@ def test_a_link_is_good_for_its_file_its_time_and_its_token_only(world: World, e
         f"{of_beans.rsplit('/', 1)[1].split('.')[0]}.{signature}",
         said,
     ):
-        answer = httpx.get(f"{head}/{bad}", headers={"Authorization": f"Bearer {ducks.token}"})
+        answer = HTTP.get(f"{head}/{bad}", headers={"Authorization": f"Bearer {ducks.token}"})
         assert answer.status_code == 403 and b"PAR1" not in answer.content
     world.clock.forward(minutes=5)
-    assert httpx.get(link).status_code == 403
+    assert HTTP.get(link).status_code == 403
     (link,) = ducks.links("readings")
     world.token("ducks", overlap=dt.timedelta(hours=1))
-    assert httpx.get(link).status_code == 200
+    assert HTTP.get(link).status_code == 200
     world.tokens.revoke("ducks")
-    assert httpx.get(link).status_code == 403 and httpx.get(link).json()["errorCode"] == "PERMISSION_DENIED"
+    assert HTTP.get(link).status_code == 403 and HTTP.get(link).json()["errorCode"] == "PERMISSION_DENIED"
     (link,) = beans.links("readings")
-    assert httpx.get(link).status_code == 200
+    assert HTTP.get(link).status_code == 200
 
 
 def test_a_malformed_question_is_answered(world: World, endpoint: str) -> None:
@@ -289,7 +298,7 @@ def test_a_malformed_question_is_answered(world: World, endpoint: str) -> None:
     headers = {"Authorization": f"Bearer {ducks.token}"}
     path = endpoint + table_path("ducks", "readings", "query")
     for body, status in ((b"{", 400), (b'{"startingVersion": 0}', 400), (b" " * (2 << 20), 413)):
-        assert httpx.post(path, content=body, headers=headers).status_code == status
+        assert HTTP.post(path, content=body, headers=headers).status_code == status
     assert ducks.ask("/shares?maxResults=x").status_code == 400
     assert ducks.ask("/shares", "DELETE").status_code == 404
 
@@ -311,7 +320,7 @@ def test_every_route_is_below_the_prefix_and_private(world: World, endpoint: str
     assert all(getattr(each, "path", "").startswith(f"{PREFIX}/") for each in routes(world.service))
     ducks = Asker(world, endpoint, "ducks")
     (link,) = ducks.links("readings")
-    for answer in (httpx.get(link), ducks.ask("/shares"), ducks.ask("/nowhere"), httpx.get(f"{endpoint}/shares")):
+    for answer in (HTTP.get(link), ducks.ask("/shares"), ducks.ask("/nowhere"), HTTP.get(f"{endpoint}/shares")):
         assert answer.headers["cache-control"] == "no-store"
 
 
