@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Final
 
 import uvicorn
+from starlette.routing import BaseRoute
 
 from board.app import LOOPBACK, create_app
 from board.security import host_of
 from board.service import Board
+from board.sharing.routes import routes
+from board.sharing.service import SharingService
 from fairlead.errors import ConfigurationError, UnavailableError
 
 PORT: Final = 8470
@@ -68,7 +71,7 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
     """
     listen.check()
     _allow_many_connections()
-    app = create_app(board, hosts=_names(listen), tls=listen.tls)
+    app = create_app(board, hosts=_names(listen), tls=listen.tls, further=shares(board))
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -89,6 +92,12 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
         finally:
             server.should_exit = True
             await task
+
+
+def shares(board: Board) -> list[BaseRoute]:
+    """Return the routes of customers' shares, for the customers that the topology has now."""
+    folder = board.context.folder
+    return routes(SharingService(board.topology, folder, board.paths, folder / "sharing" / "files"))
 
 
 class _Server(uvicorn.Server):

@@ -23,12 +23,12 @@ def endpoint(board: str) -> str:
         parts.port  # noqa: B018  # raises for a port that is none
     except ValueError:
         host = None
-    if not host or parts.scheme not in ("http", "https") or parts.query or parts.fragment or parts.username:
+    if not host or parts.scheme not in ("http", "https") or parts.path.strip("/") or parts.query or parts.username:
         raise ConfigurationError(
             f"{board!r} is no address of a board",
-            hint="give it as in https://board.example.com or http://127.0.0.1:8080",
+            hint="give it as in https://board.example.com or http://127.0.0.1:8470",
         )
-    if parts.scheme == "http" and not _is_here(host):
+    if parts.scheme == "http" and not is_this_machine(host):
         raise ConfigurationError(
             f"a token would go to {host} in the clear", hint="put TLS before the board, and give its address with https"
         )
@@ -46,7 +46,8 @@ def profile(at: str, issued: Issued) -> str:
     return json.dumps(body, indent=1) + "\n"
 
 
-def _is_here(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Return whether a name or address is this machine's own: nothing to it crosses a network."""
     if host == "localhost":
         return True
     try:

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
+from board.sharing.profile import is_this_machine
 from board.sharing.protocol import (
     NDJSON,
     PREFIX,
@@ -135,8 +136,7 @@ class _Routes:
     async def _table(self, request: Request, asked: Moment, *, with_files: bool) -> Response:
         who, place, history = await self._history(request)
         version = history.at(asked)
-        base = str(request.base_url).rstrip("/")
-        files = self._service.files(who, place, version, lambda link: f"{base}{PREFIX}/files/{link}")
+        files = self._service.files(who, place, version, lambda link: f"{_base(request)}{PREFIX}/files/{link}")
         lines = metadata_lines(place.identity, place.table.name, place.table.schema, files, version.number)
         text = "".join([*lines, *(file_lines(files) if with_files else [])])
         return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(version.number)})
@@ -149,6 +149,13 @@ class _Routes:
 
     def _who(self, request: Request) -> Recipient:
         return self._service.recipient(request.headers.get("Authorization", ""))
+
+
+def _base(request: Request) -> str:
+    """Return the board's address as the client has it. A board without TLS listens on its own machine only, so whoever
+    comes by another name comes through a proxy with TLS."""
+    here = request.url.scheme == "http" and is_this_machine(request.url.hostname or "")
+    return f"{'http' if here else 'https'}://{request.url.netloc}"
 
 
 async def _body(request: Request) -> bytes:

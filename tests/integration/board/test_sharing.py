@@ -19,15 +19,20 @@ import pytest
 from requests.exceptions import HTTPError
 from typer.testing import CliRunner
 
+from board.app import create_app
+from board.server import shares
+from board.service import Board
 from board.sharing.content import SHARED
 from board.sharing.protocol import PREFIX
 from board.sharing.routes import routes
 from fairlead.cli.commands import feed
 from fairlead.errors import ExitCode
+from fairlead.local.registry import LocalSiteRegistry
 from shore.feeds.readers import readers_here
 from tests.support.sharing import World, served, write_profile
 from tests.unit.shore.fleet import BOX, OTHER, at, change, reading
 from topologies.context import Context
+from topologies.endpoints import EndpointResolver
 
 TABLES = {
     "ducks": ["readings", "conditions", "excursions", "alerts"],
@@ -322,6 +327,29 @@ def test_every_route_is_below_the_prefix_and_private(world: World, endpoint: str
     (link,) = ducks.links("readings")
     for answer in (HTTP.get(link), ducks.ask("/shares"), ducks.ask("/nowhere"), HTTP.get(f"{endpoint}/shares")):
         assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_the_board_serves_shares(world: World) -> None:
+    local = LocalSiteRegistry(world.folder)
+    context = Context("fleet", world.topology, world.folder, local, EndpointResolver(world.topology, local))
+    service = Board(context, "tokyo")
+    app = create_app(service, hosts=["board.example.com", "localhost"], further=shares(service))
+    path, headers = table_path("ducks", "readings", "query"), {"Authorization": f"Bearer {world.token('ducks')}"}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), headers=headers) as client:
+
+        async def link(board: str) -> str:
+            answer = await client.post(board + PREFIX + path, json={})
+            assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
+            return str(json.loads(answer.text.splitlines()[2])["file"]["url"])
+
+        # A proxy with TLS passes on the name: a board without TLS is not reached from another machine.
+        proxied, here = await link("http://board.example.com"), await link("http://localhost:8470")
+        assert proxied.startswith("https://board.example.com/delta-sharing/files/")
+        assert here.startswith("http://localhost:8470/delta-sharing/files/")
+        assert (await client.get(here)).content[:4] == b"PAR1"
+        assert (await client.get(f"http://elsewhere{PREFIX}/shares")).status_code == 421
+        client.headers.clear()
+        assert (await client.get(f"http://localhost{PREFIX}/shares")).status_code == 401
 
 
 def test_the_command_gives_a_profile_and_takes_it_back(

@@ -113,7 +113,7 @@ def test_a_changed_or_foreign_link_is_none(clock: Clock) -> None:
     ("board", "found"),
     [
         ("https://board.example.com", "https://board.example.com/delta-sharing"),
-        ("https://example.com:8443/fleet/", "https://example.com:8443/fleet/delta-sharing"),
+        ("https://example.com:8443/", "https://example.com:8443/delta-sharing"),
         ("http://127.0.0.1:8080", "http://127.0.0.1:8080/delta-sharing"),
         ("http://localhost:8080", "http://localhost:8080/delta-sharing"),
         ("http://[::1]:8080", "http://[::1]:8080/delta-sharing"),
@@ -125,7 +125,17 @@ def test_the_endpoint_of_a_board(board: str, found: str) -> None:
 
 @pytest.mark.parametrize(
     "board",
-    ["", "board", "ftp://board", "https://", "https://u@board", "https://board?x=1", "https://b:99999", "http://[x"],
+    [
+        "",
+        "board",
+        "ftp://board",
+        "https://",
+        "https://u@board",
+        "https://board?x=1",
+        "https://board/fleet",
+        "https://b:99999",
+        "http://[x",
+    ],
 )
 def test_what_is_no_address_is_refused(board: str) -> None:
     with pytest.raises(ConfigurationError, match="is no address of a board"):
