@@ -326,12 +326,15 @@ def test_orders_about_custody_are_read_by_the_sites_own_bridge_and_nobody_writes
 
 
 @pytest.mark.parametrize("name", SHIPPED)
-def test_orders_about_alerts_are_read_by_every_bridge_and_nobody_writes_them(name: str) -> None:
+def test_orders_about_alerts_are_read_by_every_bridge_and_written_by_the_board_alone(name: str) -> None:
     topology = load(name)
     for site in topology.sites:
         about = {rule for rule in compile_site(topology, site) if rule.covers(Resource.TOPIC, ALERT_ORDERS)}
-        watched = "bridge" in service_users(topology, site) and "alerts" in topology.streams
-        assert {(rule.user, rule.operation) for rule in about} == ({("bridge", Operation.READ)} if watched else set())
+        users = service_users(topology, site) if "alerts" in topology.streams else {}
+        expected = {("bridge", Operation.READ)} if "bridge" in users else set()
+        if "board" in users:
+            expected |= {("board", Operation.CREATE), ("board", Operation.WRITE)}
+        assert {(rule.user, rule.operation) for rule in about} == expected
 
 
 def test_rules_do_not_grow_with_containers_and_little_with_customers(big_blue: Topology) -> None:
