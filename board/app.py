@@ -14,14 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-import board.pages.access
-import board.pages.alerts
-import board.pages.container
-import board.pages.fleet
-import board.pages.live
-import board.pages.port
-import board.pages.portal
-import board.pages.signing_in
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -30,6 +22,14 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 
+import board.pages.access
+import board.pages.alerts
+import board.pages.container
+import board.pages.fleet
+import board.pages.live
+import board.pages.port
+import board.pages.portal
+import board.pages.signing_in
 from board.security import SecureHeaders, is_same_origin, is_token
 from board.service import Board, Page
 from board.viewer import Access

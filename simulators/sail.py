@@ -8,17 +8,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.local.sites import LocalSites
 from fairlead.plan import Tell, silent
-from fairlead.records.alert import Alert
 from simulators.report.assemble import assemble
 from simulators.report.model import Report
 from simulators.report.page import page_data, render
-from simulators.steps import Publish
 from simulators.voyage.control import VoyageControl
 from simulators.voyage.player import Progress
 from simulators.voyage.run import Sailed, sail
@@ -31,23 +28,15 @@ if TYPE_CHECKING:
     from shore.verify import TableCheck
 
 
-@dataclass(frozen=True, slots=True)
-class VoyageListeners:
-    """A display's callbacks while a voyage sails; see ``simulators.voyage.run.sail``."""
-
-    on_progress: Callable[[Progress], None] = lambda _: None
-    on_published: Callable[[Publish], None] = lambda _: None
-    on_alert: Callable[[Alert], None] = lambda _: None
-
-
-Display = Callable[[VoyageControl], AbstractAsyncContextManager[VoyageListeners]]
-"""Shows a voyage for as long as the block lasts, and may steer it."""
+OnProgress = Callable[[Progress], None]
+Display = Callable[[VoyageControl], AbstractAsyncContextManager[OnProgress]]
+"""Shows a voyage's progress for as long as the block lasts, and may steer it."""
 
 
 @asynccontextmanager
-async def no_display(_control: VoyageControl) -> AsyncIterator[VoyageListeners]:
+async def no_display(_control: VoyageControl) -> AsyncIterator[OnProgress]:
     """Show nothing."""
-    yield VoyageListeners()
+    yield lambda _: None
 
 
 async def sail_watched(
@@ -63,11 +52,11 @@ async def sail_watched(
         BarrierTimeout: a barrier made no progress for ``settings.patience`` seconds.
     """
     control = VoyageControl(context.folder, trip.plan.scenario.name)
-    async with display(control) as listeners:
+    async with display(control) as show:
 
         def progressed(now: Progress) -> None:
             control.on_progress(now)
-            listeners.on_progress(now)
+            show(now)
 
         with timed(services.phases, "voyage"):
             return await control.run(
@@ -83,8 +72,6 @@ async def sail_watched(
                     left_over=services.headquarters.left_over_now if services.headquarters else None,
                     on_player=control.attach,
                     on_progress=progressed,
-                    on_published=listeners.on_published,
-                    on_alert=listeners.on_alert,
                     end_site=None if settings.elsewhere else partial(_end_site, context),
                 )
             )

@@ -68,8 +68,8 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
     """Return every Kafka user of a site, by name, except the super user ``admin``.
 
     ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where ``has_replicator``;
-    ``replicator.<target>`` where a link begins; ``shore`` where shore may run; ``board`` where the board may run; customers where they read; users at
-    the sites they name.
+    ``replicator.<target>`` where a link begins; ``shore`` where shore may run; ``board`` where the board may run;
+    customers where they read; users at the sites they name.
     """
     found: list[ServiceUser] = []
     if topology.sites[site].kind is not SiteKind.CUSTOMER:

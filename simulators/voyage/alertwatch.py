@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.fetch_session import FetchSession
@@ -20,25 +20,13 @@ DISCOVERY = 1.0  # seconds between two searches for new alert logs
 
 
 class AlertWatch:
-    """Follows ``alerts.<raiser>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight.
+    """Follows ``alerts.<raiser>`` at several sites; ``seen`` maps (site, container) to the wall time of first sight."""
 
-    Args:
-        on_alert: Called with every state of every alert, once for each site that has it.
-    """
-
-    def __init__(
-        self,
-        clusters: Clusters,
-        sites: Sequence[str],
-        raisers: Sequence[str],
-        *,
-        on_alert: Callable[[Alert], None] = lambda _: None,
-    ) -> None:
+    def __init__(self, clusters: Clusters, sites: Sequence[str], raisers: Sequence[str]) -> None:
         self._clusters = clusters
         self._sites = tuple(sites)
         self._logs = {f"alerts.{raiser}" for raiser in raisers}
         self._alert = decoder(Alert)
-        self._on_alert = on_alert
         self.seen: dict[tuple[str, str], float] = {}
         self._news = asyncio.Event()
 
@@ -87,7 +75,6 @@ class AlertWatch:
                     if not is_data(record):
                         continue
                     alert = self._alert.decode(record.value or b"")
-                    self._on_alert(alert)
                     if alert.kind == "OVERBOARD":
                         self.seen.setdefault((site, alert.equipment_reference), now)
                         self._news.set()

@@ -12,10 +12,9 @@ from typing import Any, Final
 from edge.ingest.classifier import MAX_AHEAD
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.clusters import Clusters
-from fairlead.records.alert import Alert
 from simulators.fleet.plan import VoyagePlan
 from simulators.network.controller import Cut, NetworkController
-from simulators.steps import BarrierKind, Publish, Step, VoyageBarrier
+from simulators.steps import BarrierKind, Step, VoyageBarrier
 from simulators.voyage.alertwatch import AlertWatch
 from simulators.voyage.losses import ShipLosses, Takeover
 from simulators.voyage.player import Played, Player, Progress
@@ -94,8 +93,6 @@ async def sail(
     check: Callable[[], None] = lambda: None,
     network: NetworkController | None = None,
     on_player: Callable[[Player], None] = lambda _: None,
-    on_published: Callable[[Publish], None] = lambda _: None,
-    on_alert: Callable[[Alert], None] = lambda _: None,
     end_site: Callable[[str], None] | None = None,
     left_over: Callable[[], Topology] | None = None,
 ) -> Sailed:
@@ -106,8 +103,6 @@ async def sail(
         on_step: Awaited before each step of the voyage (see ``Player``).
         check: Called while the voyage waits; raises if a worker that the voyage needs has ended.
         on_player: Called with the player before it begins.
-        on_published: Called with every message just before it is queued for its broker.
-        on_alert: Called with every state of every alert, at each site.
         network: Controls the proxies of the links, if there are any; a voyage that cuts links needs them.
         barrier_timeout: Seconds without any progress after which a barrier fails.
         end_site: Ends every process of a site; a voyage that loses a ship needs it.
@@ -124,7 +119,7 @@ async def sail(
         _nothing_ends_it(voyage.plan.losses[0].ship)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
         await _refuse_second_voyage(topology, clusters)
-        watch = AlertWatch(clusters, alert_sites(topology), raisers(topology), on_alert=on_alert)
+        watch = AlertWatch(clusters, alert_sites(topology), raisers(topology))
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
         waiter = Waiter(
@@ -142,15 +137,11 @@ async def sail(
             if on_step is not None:
                 await on_step(step)
 
-        def publish(message: Publish, at: dt.datetime) -> None:
-            truth.record(message, at)
-            on_published(message)
-
         player = Player(
             lambda site: resolver.mqtt(site, "device"),
             waiter.wait,
             on_progress=on_progress,
-            on_published=publish,
+            on_published=truth.record,
             on_step=steered(network, before) if network else before,
             patience=barrier_timeout,
         )

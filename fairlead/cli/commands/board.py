@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +13,11 @@ import typer
 from fairlead.cli.commands.context import TopologyOption, complete_site
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.local.workers import Workers
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 _PORT = 8470
+_ADDRESSES = re.compile(r"https?://\S+")
 
 
 def board(
@@ -74,6 +77,30 @@ async def _serve(context: Context, site: str, listen: object) -> None:
         console.print(f"The board of {site} is at {address}", soft_wrap=True, highlight=False)
         console.print(f"Sign in as the operator of this machine, once: {link}", soft_wrap=True, highlight=False)
         await ended.wait()
+
+
+def start_in_background(context: Context) -> str:
+    """Start the board as a worker; return the link that signs in, or the board's address where it runs already.
+
+    Raises:
+        UnavailableError: it has not started within a minute; with the last lines of its log.
+    """
+    site = _site(context, None)
+    workers, name = Workers(context.folder), f"board.{site}"
+    known = {each.name: each for each in workers.all()}
+    if name in known and known[name].running:
+        return str(_ADDRESSES.findall(known[name].log.read_text(encoding="utf-8"))[-1]).partition("/local/")[0]
+    log = context.folder / "run" / f"{name}.log"
+    before = len(_printed(log))
+    arguments = ["board", "--site", site, "--port", "0", "--topology", context.source]
+    workers.start(name, arguments, ready=lambda: len(_printed(log)) > before)
+    return _printed(log)[-1]
+
+
+def _printed(log: Path) -> list[str]:
+    """Return the links that boards have printed into a worker's log, each start one."""
+    text = log.read_text(encoding="utf-8") if log.exists() else ""
+    return [each for each in _ADDRESSES.findall(text) if "/local/" in each]
 
 
 def _site(context: Context, asked: str | None) -> str:

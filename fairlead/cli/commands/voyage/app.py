@@ -15,6 +15,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from fairlead.cli.commands.board import start_in_background
 from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.commands.times import parse_span
@@ -210,8 +211,8 @@ SpeedOption = Annotated[
     typer.Option("--speed", min=0.001, help="Simulated seconds per second. Default: as fast as possible."),
 ]
 RealtimeOption = Annotated[bool, typer.Option("--realtime", help="Same as --speed 1.")]
-LiveOption = Annotated[
-    bool, typer.Option("--live", help="Show ships on a chart, containers, links and alerts. Needs a terminal.")
+BoardOption = Annotated[
+    bool, typer.Option("--board", help="Serve the board meanwhile, to watch in a browser; fairlead down stops it.")
 ]
 ReportOption = Annotated[Path, typer.Option("--report", help="Folder for report.json and report.html.")]
 PatienceOption = Annotated[
@@ -235,7 +236,7 @@ def run(
     containers: ContainersOption = None,
     speed: SpeedOption = None,
     realtime: RealtimeOption = False,
-    live: LiveOption = False,
+    board: BoardOption = False,
     seed: SeedOption = SEED,
     interval: IntervalOption = None,
     start: StartOption = None,
@@ -254,7 +255,7 @@ def run(
 
     Example: fairlead voyage run big-blue --containers 200 --speed 3600 --seed 7
 
-    Example: fairlead voyage run minimal --speed 7200 --live
+    Example: fairlead voyage run minimal --speed 7200 --board
     """
     from simulators.voyage.services import SailSettings
 
@@ -272,7 +273,7 @@ def run(
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
         return
-    made, page = _sail(context, trip, settings, live=live, quiet=as_json)
+    made, page = _sail(context, trip, settings, board=board, quiet=as_json)
     _show(made, page, report, as_json=as_json)
 
 
@@ -376,7 +377,7 @@ def replay(
     topology: TopologyArgument = None,
     speed: SpeedOption = None,
     realtime: RealtimeOption = False,
-    live: LiveOption = False,
+    board: BoardOption = False,
     calm: CalmOption = False,
     report: ReportOption = REPORT,
     patience: PatienceOption = PATIENCE,
@@ -397,7 +398,7 @@ def replay(
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
         return
-    made, page = _sail(context, trip, settings, live=live, quiet=as_json)
+    made, page = _sail(context, trip, settings, board=board, quiet=as_json)
     _show(made, page, report, as_json=as_json)
 
 
@@ -423,7 +424,7 @@ def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: 
 
 
 def _sail(
-    context: Context, trip: VoyageSource, settings: SailSettings, *, live: bool, quiet: bool
+    context: Context, trip: VoyageSource, settings: SailSettings, *, board: bool, quiet: bool
 ) -> tuple[Report, str]:
     """Start missing sites and workers, run the voyage, and report; then stop the workers started here."""
     from fairlead.cli.commands.voyage.display import telling, terminal_display
@@ -438,8 +439,10 @@ def _sail(
     phases: dict[str, float] = {}
     with timed(phases, "starting sites"):
         bring_up(context, list(context.topology.sites), quiet=quiet)
+    if board:
+        tell(f"watch it in a browser, until fairlead down: {start_in_background(context)}")
     with voyage_services(context, trip, settings, phases, tell=tell) as services:
-        display = terminal_display(context, trip, speed=settings.speed, live=live, quiet=quiet)
+        display = terminal_display(trip, quiet=quiet)
         sailed = asyncio.run(sail_watched(context, trip, settings, services, display))
         if sailed is None:
             raise KeyboardInterrupt

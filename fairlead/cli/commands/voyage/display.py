@@ -14,28 +14,20 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.console import errors
-from simulators.live.gather import Gathering
-from simulators.live.screen import shown
-from simulators.sail import Display, VoyageListeners
+from simulators.sail import Display, OnProgress
 from simulators.voyage.control import VoyageControl
 from simulators.voyage.player import Progress as Sailing
 from simulators.voyage.voyage import VoyageSource
-from topologies.context import Context
 
 
-def terminal_display(context: Context, trip: VoyageSource, *, speed: float | None, live: bool, quiet: bool) -> Display:
-    """Show a progress bar or, with ``live``, the whole screen; print plain lines where there is no terminal."""
+def terminal_display(trip: VoyageSource, *, quiet: bool) -> Display:
+    """Show a progress bar; print plain lines where there is no terminal."""
 
     @asynccontextmanager
-    async def display(control: VoyageControl) -> AsyncIterator[VoyageListeners]:
+    async def display(control: VoyageControl) -> AsyncIterator[OnProgress]:
         with _steered(control, quiet=quiet) as steerable:
-            if live and errors.is_terminal and not quiet:
-                gathering = Gathering(trip, speed=speed, keys=steerable)
-                async with shown(gathering, context.topology, context.folder, errors, lambda: control.player):
-                    yield VoyageListeners(gathering.progressed, gathering.published, gathering.alerted)
-            else:
-                with sailing(trip, quiet=quiet, steerable=steerable) as on_progress:
-                    yield VoyageListeners(on_progress)
+            with sailing(trip, quiet=quiet, steerable=steerable) as on_progress:
+                yield on_progress
 
     return display
 
