@@ -11,7 +11,8 @@ import contextlib
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from edge.logwriter.follower import LogFollower
@@ -35,7 +36,7 @@ _CLEARED: Final = 1000  # cleared alerts that are kept in memory; open ones all 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Something that pages read again. ``what`` is ``tables`` or ``status``."""
+    """Something that pages read again. ``what`` is ``alerts``, ``tables`` or ``status``."""
 
     what: str
 
@@ -77,6 +78,43 @@ class Subscription:
         return news
 
 
+@dataclass(slots=True)
+class _Known:
+    """The newest state of each alert and position of each ship, from the logs' starts on."""
+
+    alerts: dict[str, Alert] = field(default_factory=dict)
+    opened: dict[str, dt.datetime] = field(default_factory=dict)
+    cleared: dict[str, None] = field(default_factory=dict)
+    positions: dict[str, Position] = field(default_factory=dict)
+
+    def take(self, news: Alert | Position) -> bool:
+        """Take the next record of a log. Return whether it says something new.
+
+        All states of an alert are in one log, so the later record is the newer state.
+        """
+        if isinstance(news, Alert):
+            self._take_alert(news)
+            return True
+        known = self.positions.get(news.vessel_imo_number)
+        if news.geo_location is None or (
+            known is not None and known.device.device_date_time >= news.device.device_date_time
+        ):
+            return False
+        self.positions[news.vessel_imo_number] = news
+        return True
+
+    def _take_alert(self, alert: Alert) -> None:
+        self.alerts[alert.alert_id] = alert
+        self.opened.setdefault(alert.alert_id, alert.event_date_time)
+        if alert.state != "CLEARED":
+            self.cleared.pop(alert.alert_id, None)
+            return
+        self.cleared[alert.alert_id] = None
+        if len(self.cleared) > _CLEARED:
+            oldest = next(iter(self.cleared))
+            del self.cleared[oldest], self.alerts[oldest], self.opened[oldest]
+
+
 class LiveLogs:
     """The newest state of each alert and the newest position of each ship, and who wants to hear of new ones.
 
@@ -88,10 +126,7 @@ class LiveLogs:
         ships = [site.imo for site in topology.sites.values() if site.imo]
         self._topics = [f"alerts.{site}" for site in topology.sites] + [f"ships.{imo}.location" for imo in ships]
         self._endpoint = endpoint
-        self._alerts: dict[str, Alert] = {}
-        self._opened: dict[str, dt.datetime] = {}
-        self._cleared: dict[str, None] = {}
-        self._positions: dict[str, Position] = {}
+        self._known = _Known()
         self._subscriptions: set[Subscription] = set()
         self._decode_alert, self._decode_position = decoder(Alert).decode, decoder(Position).decode
         self.read_at: dt.datetime | None = None
@@ -101,20 +136,21 @@ class LiveLogs:
 
     def open_alerts(self) -> list[Alert]:
         """Return the newest state of every open alert, the newest alert first."""
-        found = [alert for alert in self._alerts.values() if alert.state != "CLEARED"]
-        return sorted(found, key=lambda alert: self._opened[alert.alert_id], reverse=True)
+        known = self._known
+        found = [alert for alert in known.alerts.values() if alert.state != "CLEARED"]
+        return sorted(found, key=lambda alert: known.opened[alert.alert_id], reverse=True)
 
     def alert(self, alert_id: str) -> Alert | None:
         """Return the newest state of an alert; None if it is not known, or was cleared long ago."""
-        return self._alerts.get(alert_id)
+        return self._known.alerts.get(alert_id)
 
     def opened(self, alert_id: str) -> dt.datetime:
         """Return when an alert that is known was opened, by the device's clock."""
-        return self._opened[alert_id]
+        return self._known.opened[alert_id]
 
     def positions(self) -> dict[str, Position]:
         """Return the newest position of each ship, by IMO number."""
-        return dict(self._positions)
+        return dict(self._known.positions)
 
     @property
     def watched(self) -> bool:
@@ -154,8 +190,11 @@ class LiveLogs:
                 async with await Cluster.open(
                     self._endpoint(), client_id="fairlead-board", request_timeout=_PATIENCE
                 ) as cluster:
-                    follower = LogFollower(cluster, self._topics, self._take)
+                    known = _Known()
+                    follower = LogFollower(cluster, self._topics, partial(self._take, known))
                     await follower.catch_up()
+                    self._known = known
+                    self.tell(Changed("alerts"))
                     following = asyncio.create_task(follower.follow())
                     try:
                         await self._watch(cluster, following)
@@ -183,38 +222,14 @@ class LiveLogs:
             log.warning("the board reads no logs: %s", error)
         self.trouble = error.what
 
-    def _take(self, topic: str, record: Record, at_start: bool) -> None:
+    def _take(self, known: _Known, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):
             return
         try:
-            if topic.startswith("alerts."):
-                self._take_alert(self._decode_alert(record.value), at_start)
-            else:
-                self._take_position(self._decode_position(record.value), at_start)
+            is_alert = topic.startswith("alerts.")
+            news = self._decode_alert(record.value) if is_alert else self._decode_position(record.value)
         except UNREADABLE as error:
             log.warning("%s: the record at offset %d cannot be read: %s", topic, record.offset, error)
-
-    def _take_alert(self, alert: Alert, at_start: bool) -> None:
-        known = self._alerts.get(alert.alert_id)
-        if known is not None and known.revision >= alert.revision:
             return
-        self._alerts[alert.alert_id] = alert
-        self._opened.setdefault(alert.alert_id, alert.event_date_time)
-        if alert.state == "CLEARED":
-            self._cleared[alert.alert_id] = None
-            if len(self._cleared) > _CLEARED:
-                oldest = next(iter(self._cleared))
-                del self._cleared[oldest], self._alerts[oldest], self._opened[oldest]
-        if not at_start:
-            self.tell(alert)
-
-    def _take_position(self, position: Position, at_start: bool) -> None:
-        if position.geo_location is None:
-            return
-        imo = position.vessel_imo_number
-        known = self._positions.get(imo)
-        if known is not None and known.device.device_date_time >= position.device.device_date_time:
-            return
-        self._positions[imo] = position
-        if not at_start:
-            self.tell(position)
+        if known.take(news) and not at_start:
+            self.tell(news)

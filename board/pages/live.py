@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from board.live import Changed, News, Subscription
-from board.pages.alerts import row_of
+from board.pages.alerts import alert_rows, row_of
 from board.pages.port import concerns_port
 from board.security import COOKIE
 from board.service import Board, Page
@@ -30,9 +30,17 @@ _WATCHED: Final = ("containers_now", "alerts_now", "ships_now", "dock_movements"
 async def live(board: Board, request: Request) -> Response:
     """The events: alerts of the page's port or container (``?port=``, ``?container=``), or all; positions; what to
     read again. The stream ends with the session."""
-    wanted = _wanted(board, request.query_params.get("port"), request.query_params.get("container"))
+    wanted = _wanted(board, request)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(board, request, wanted), media_type="text/event-stream", headers=headers)
+
+
+async def alerts(board: Board, request: Request) -> Response:
+    """The rows of a page's open alerts, for a page that may have missed some of the events."""
+    viewer = board.viewer(request)
+    assert viewer is not None  # noqa: S101 - the page is for staff
+    rows = alert_rows(board, viewer, _wanted(board, request))
+    return board.page(request, "alert_rows.html.j2", alerts=rows, next=_page_of(request))
 
 
 async def _events(board: Board, request: Request, wanted: Callable[[Alert], bool]) -> AsyncIterator[str]:
@@ -96,7 +104,9 @@ def _written(event: str, data: dict[str, Any]) -> str:
     return f"event: {event}\ndata: {json.dumps(data)}\n\n"
 
 
-def _wanted(board: Board, port: str | None, container: str | None) -> Callable[[Alert], bool]:
+def _wanted(board: Board, request: Request) -> Callable[[Alert], bool]:
+    """Return whether an alert belongs on the page that asks."""
+    port, container = request.query_params.get("port"), request.query_params.get("container")
     if container:
         return lambda alert: alert.equipment_reference == container
     if port:
@@ -140,4 +150,4 @@ def _versions(board: Board) -> dict[str, int]:
     return found
 
 
-PAGES: Final = (Page("/live", live, Access.STAFF),)
+PAGES: Final = (Page("/live", live, Access.STAFF), Page("/live/alerts", alerts, Access.STAFF))
