@@ -41,7 +41,7 @@ from topologies.model import (
     Topology,
 )
 from topologies.retention import KeeperGraph
-from topologies.users import Role, ServiceUser, is_reserved, service_users
+from topologies.users import NOTIFY_GROUPS, Role, ServiceUser, is_reserved, service_users
 from topologies.values import format_rate
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -417,6 +417,8 @@ def grants(topology: Topology, user: ServiceUser, stated: Sequence[Clause] | Non
             yield from _shore(topology, user)
         case Role.BOARD:
             yield from _board(topology, user)
+        case Role.NOTIFY:
+            yield from _notify(topology, user)
         case Role.CUSTOMER | Role.USER:
             _check_name(user)
             yield from _feed(topology, user)
@@ -550,6 +552,17 @@ def _board(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
     if "alerts" in topology.streams:
         why = "board: orders what its users order about alerts that were raised here"
         yield from _topics(user.name, _ALERT_ORDERS, (Operation.CREATE, Operation.WRITE), why)
+
+
+def _notify(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
+    for name, why in (
+        ("alerts", "notify: routes every alert that this site has"),
+        ("bookings", "notify: knows by what was booked whose container an alert is about"),
+    ):
+        if name in topology.streams:
+            yield from _topics(user.name, whole_stream(name), (Operation.READ,), why)
+    rule = Rule(user.name, Resource.GROUP, Pattern.PREFIXED, NOTIFY_GROUPS, Operation.READ)
+    yield RuleGrant(rule, "notify: commits how far each route is")
 
 
 def _feed(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:

@@ -94,6 +94,13 @@ class EndpointResolver:
         value = self._given(next_variable(site, user), f"{site}.{user}.next")
         return SecretStr(value) if value else None
 
+    def newest_secret(self, site: str, name: str) -> SecretStr | None:
+        """Return a secret that no broker has, by the sources of passwords; the next one while it is being changed."""
+        value = self._given(secret_variable(site, name), f"{site}.{name}")
+        return (
+            self.next_password(site, name) or (SecretStr(value) if value else None) or self._topology.secret(site, name)
+        )
+
     def mqtt_session(self, site: str) -> str | None:
         """Return the bridge's client id at a site's MQTT broker outside this machine; None for the usual one.
 

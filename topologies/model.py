@@ -13,12 +13,14 @@ import re
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from fairlead.errors import UnknownNameError
 from fairlead.local.state import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_container_number, is_imo_number, owner_code, parse_log
+from fairlead.records.alert import Severity
 from topologies.values import (
     Bootstrap,
     BytesPerSecond,
@@ -29,6 +31,8 @@ from topologies.values import (
     RowRetention,
     SparkSettings,
     Start,
+    TimeOfDay,
+    TimeZone,
 )
 
 
@@ -430,6 +434,88 @@ class Board(Model):
     operate: str = ""
 
 
+class Quiet(Model):
+    """The hours, of every day in one time zone, in which a route holds its notifications back.
+
+    Args:
+        critical: Whether alerts of severity CRITICAL are sent all the same.
+    """
+
+    from_: TimeOfDay = Field(alias="from")
+    until: TimeOfDay
+    zone: TimeZone
+    critical: bool = True
+
+
+def _check_webhook(value: str) -> str:
+    try:
+        url = urlsplit(value)
+        host, _ = url.hostname, url.port  # a wrong port raises
+    except ValueError:
+        host = None
+    if not host or url.scheme not in ("https", "http") or (url.scheme == "http" and host not in _LOOPBACK):
+        raise ValueError("expected https://host/path (http:// only to this machine itself)")
+    if url.username is not None or url.password is not None or url.fragment:
+        raise ValueError("expected an address without a user, a password or #: the signature proves the sender")
+    return value
+
+
+def _check_target(value: str) -> str:
+    if "://" not in value and value != PLACEHOLDER:
+        raise ValueError(f"expected an address as apprise writes it (mailtos://...), or {PLACEHOLDER}")
+    try:
+        password = urlsplit(value).password if "://" in value else None
+    except ValueError:
+        password = None
+    if password and password != PLACEHOLDER:
+        raise ValueError(f"expected {PLACEHOLDER} in place of the password: topologies hold no secrets")
+    return value
+
+
+PLACEHOLDER = "{secret}"
+"""The place of a route's secret in its address."""
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+class Webhook(Model):
+    """An address that gets every notification as a signed HTTP POST."""
+
+    webhook: Annotated[str, AfterValidator(_check_webhook)]
+
+
+Change = Literal["opened", "raised", "cleared"]
+
+
+class Route(Model):
+    """The alerts that go to one receiver: those that fit every filter it has; an empty filter fits all.
+
+    Args:
+        to: A webhook, or an address of the library apprise with ``{secret}`` in place of its password or token.
+        ports: The sites that raise the alert: ports, or ships by their names.
+        streams: The streams of the container.
+        customers: Only alerts that these customers get in their feeds.
+        severity: The least one.
+        changes: What of an alert is sent: that it opened, that its severity rose, that it is over.
+    """
+
+    to: Annotated[str, AfterValidator(_check_target)] | Webhook
+    ports: tuple[SiteName, ...] = ()
+    streams: tuple[StreamName, ...] = ()
+    customers: tuple[SiteName, ...] = ()
+    kinds: tuple[str, ...] = ()
+    severity: Severity = "WARNING"
+    changes: tuple[Change, ...] = ("opened", "raised", "cleared")
+    quiet: Quiet | None = None
+
+
+class Notify(Model):
+    """The notifications of alerts, and the site beside which ``fairlead notify run`` sends them."""
+
+    at: SiteName
+    routes: dict[SiteName, Route]
+
+
 DEFAULT_STREAMS: dict[str, Stream] = {
     "ships": Stream(title="Ships' logs", insert_point=InsertPoint.SHIP),
     "events": Stream(title="Port and vessel events"),
@@ -479,6 +565,7 @@ class Topology(Model):
     users: dict[str, User] = Field(default_factory=dict)
     shore: Shore | None = None
     board: Board | None = None
+    notify: Notify | None = None
     geofences: dict[SiteName, Geofence] = Field(default_factory=dict)
     tls: bool = False
 

@@ -19,7 +19,13 @@ SESSION = "bridge-session"
 SPARK = "spark"
 """The user name under which the shared secret of a standalone Spark cluster is stored."""
 
-RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", "board", CONTROLLER, "device"})
+NOTIFY = "notify"
+"""The user that reads alerts for notifications. With ``-<route>``, the name under which a route's secret is stored."""
+
+NOTIFY_GROUPS = "fairlead.notify."
+"""What the consumer groups of routes begin with; the route's name follows."""
+
+RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", "board", CONTROLLER, "device", NOTIFY})
 """Names that a customer or user may not have. Names that begin with ``replicator`` are reserved, too."""
 
 
@@ -36,6 +42,7 @@ class Role(StrEnum):
     UPSTREAM = "upstream"  # the replicator of another site, which reads the logs of its links here
     SHORE = "shore"  # reads everything here, appends to feeds
     BOARD = "board"  # reads alerts, positions and custody here, orders what its users order about alerts
+    NOTIFY = "notify"  # reads alerts and bookings here, commits how far each route is
     CUSTOMER = "customer"
     USER = "user"
 
@@ -59,6 +66,11 @@ class ServiceUser:
     roles: tuple[str, ...] = ()
 
 
+def route_secret(route: str) -> str:
+    """Return the name under which the secret of a route of notifications is stored at its site."""
+    return f"{NOTIFY}-{route}"
+
+
 def upstream_user(target: str) -> str:
     """Return the name of the user with which the replicator of ``target`` reads at other sites."""
     return f"replicator.{target}"
@@ -69,7 +81,7 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
 
     ``bridge`` is at every site but a customer's (nothing enters there); ``replicator`` where ``has_replicator``;
     ``replicator.<target>`` where a link begins; ``shore`` where shore may run; ``board`` where the board may run;
-    customers where they read; users at the sites they name.
+    ``notify`` where notifications are sent; customers where they read; users at the sites they name.
     """
     found: list[ServiceUser] = []
     if topology.sites[site].kind is not SiteKind.CUSTOMER:
@@ -84,6 +96,8 @@ def service_users(topology: Topology, site: str) -> dict[str, ServiceUser]:
         found.append(ServiceUser("shore", site, Role.SHORE))
     if topology.board and site in topology.board.at:
         found.append(ServiceUser("board", site, Role.BOARD))
+    if topology.notify and site == topology.notify.at:
+        found.append(ServiceUser(NOTIFY, site, Role.NOTIFY))
     for name, customer in topology.customers.items():
         if site == customer.feed_at or site in customer.reads_at:
             found.append(ServiceUser(name, site, Role.CUSTOMER, groups=customer.groups, roles=customer.roles))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import zoneinfo
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator
@@ -14,6 +15,7 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800, "y": 31536000}
 _RATE = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*([kMG]?)(bit|B)/s")
 _ADDRESS = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):([0-9]{1,5})")
 _PERCENT = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*%")
+_TIME_OF_DAY = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _MOST_PERCENT = 100_000
 _FASTEST = 10**15
 _FACTOR = {"": 1, "k": 1_000, "M": 1_000_000, "G": 1_000_000_000}
@@ -63,6 +65,23 @@ def parse_rate(value: Any) -> int:
     if not 0 < per_second <= _FASTEST:
         raise ValueError("expected a rate above nothing, such as '64 kbit/s', '2 Mbit/s' or '8 kB/s'")
     return max(1, int(per_second))
+
+
+def parse_time_of_day(value: Any) -> dt.time:
+    """Parse a time of day, ``22:00``. YAML reads one without quotes as a number, which is refused."""
+    if isinstance(value, dt.time):
+        return value
+    if not isinstance(value, str) or _TIME_OF_DAY.fullmatch(value) is None:
+        raise ValueError("expected a time of day in quotes: '22:00'")
+    return dt.time.fromisoformat(value)
+
+
+def _check_zone(value: str) -> str:
+    try:
+        zoneinfo.ZoneInfo(value)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError("expected an IANA time zone: Asia/Tokyo") from None
+    return value
 
 
 def parse_percent(value: Any) -> float:
@@ -180,3 +199,5 @@ SparkSettings = dict[Annotated[str, AfterValidator(_setting_name)], Annotated[st
 """Spark settings by name; never a secret."""
 Package = Annotated[str, AfterValidator(_package)]
 """A jar of a Maven repository, which Spark fetches with its dependencies."""
+TimeOfDay = Annotated[dt.time, BeforeValidator(parse_time_of_day)]
+TimeZone = Annotated[str, AfterValidator(_check_zone)]

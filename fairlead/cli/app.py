@@ -85,6 +85,12 @@ COMMANDS: Final = {
         "Fill Delta tables and customers' feeds from the topics, with PySpark.",
         OPERATE,
     ),
+    "notify": Entry(
+        "fairlead.cli.commands.notify",
+        "app",
+        "Send alerts by e-mail, webhooks and chat; try a route; show how far each is.",
+        OPERATE,
+    ),
     "stream": Entry(
         "fairlead.cli.commands.stream",
         "app",

@@ -14,6 +14,13 @@ AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 ALERT_ORDERS: Final = "fairlead.alerts"
 """Topic of ``AlertOrder`` at each site. It is not the log of any stream; the site's administrators write it."""
 
+KINDS: Final = (
+    *("OVERBOARD", "POWER_LOST", "SETPOINT", "TEMPERATURE", "HUMIDITY", "O2", "CO2", "UNIT_ALARM", "DOOR_OPEN"),
+    *("INSPECTION", "SILENCE", "NOT_HEARD_SINCE_DEPARTURE", "CLOCK", "DEVICE_CONFLICT", "DEVICE_MOVED"),
+    *("STRAYS_WAITING", "DEVICE_FLOOD", "BOOKING_REUSED", "LOG_BLOCKED", "LEDGER_NOT_BELIEVED"),
+)
+"""The kinds that this version's bridges raise, for checking what people write. A reader accepts others, too."""
+
 NOT_HEARD: Final = "NOT_HEARD_SINCE_DEPARTURE"
 """The kind of the alert about a box that is aboard by custody and was not heard since its ship left a port."""
 LEFT_PORT: Final = "left-port"

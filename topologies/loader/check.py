@@ -14,12 +14,24 @@ from typing import Any
 from fairlead.errors import nearest
 from fairlead.local.passwords import MQTT_BRIDGE, next_variable, secret_variable
 from fairlead.names import SITE_NAME
+from fairlead.records.alert import KINDS
 from topologies.expression import ExpressionError, Kind, names, parse
 from topologies.loader.mistakes import CheckFinding, KeyPath, quote
 from topologies.model import ENDS, KEY_PATTERN, PERMISSIONS, InsertPoint, SiteKind
-from topologies.users import ADMIN, CONTROLLER, RESERVED_NAMES, SESSION, SPARK, is_reserved, upstream_user
+from topologies.users import (
+    ADMIN,
+    CONTROLLER,
+    NOTIFY,
+    RESERVED_NAMES,
+    SESSION,
+    SPARK,
+    is_reserved,
+    route_secret,
+    upstream_user,
+)
 
 _MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
+_ALERTS = "alerts"
 _FEEDS = "feeds"  # the stream of customers' feeds
 _GROUPS = re.compile(r"[^*?[]+\*?")  # as in Kafka ACLs: a name, or a prefix
 _STAYING = [point for point in InsertPoint if point is not InsertPoint.MOVES]
@@ -36,6 +48,7 @@ def check(data: Mapping[str, Any]) -> Iterator[CheckFinding]:
     yield from _board(part(data, "board"), sites, {**part(data, "customers"), **part(data, "users")})
     yield from _links(data, sites, streams)
     yield from _people(data, sites, streams)
+    yield from _notify(data, sites, streams)
     yield from _secrets(data, sites)
     yield from unfed_links(data)
 
@@ -264,6 +277,36 @@ def _owners(path: KeyPath, customer: Mapping[str, Any], streams: Mapping[str, An
         yield from _known((*path, "owners", index), owner, "owner of a stream", known)
 
 
+def _notify(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, Any]) -> Iterator[CheckFinding]:
+    """Check the names in routes of notifications, and that no filter leaves nothing."""
+    notify = part(data, "notify")
+    if not notify:
+        return
+    at, customers = text(notify, "at"), part(data, "customers")
+    yield from _known(("notify", "at"), at, "site", sites)
+    if at is not None and _kind(sites.get(at)) == SiteKind.CUSTOMER:
+        yield CheckFinding(("notify", "at"), f"{at} is a customer's site, which has no alerts", "another site")
+    if _ALERTS not in streams:
+        yield CheckFinding(("notify",), f"notifications without stream {_ALERTS}", "a topology with ports", at_key=True)
+    known = {"ports": ("site", sites), "streams": ("stream", streams), "customers": ("customer", customers)}
+    for name, route in part(notify, "routes").items():
+        path: KeyPath = ("notify", "routes", name)
+        for key, (kind, valid) in {**known, "kinds": ("kind of alert", dict.fromkeys(KINDS))}.items():
+            for index, each in enumerate(items(route, key)):
+                yield from _known((*path, key, index), each, kind, valid)
+                if key == "streams" and each in streams and text(streams[each], "insert_point") != InsertPoint.MOVES:
+                    expected = "a stream with insert_point: moves"
+                    yield CheckFinding((*path, key, index), f"{each} is no stream of containers", expected)
+                if key == "customers" and text(customers.get(each), "feed") == "movements":
+                    problem = f"{each} gets movements in its feed, and no alerts"
+                    yield CheckFinding((*path, key, index), problem, "a customer with another feed")
+        quiet = part(route, "quiet")
+        if quiet and quiet.get("from") == quiet.get("until"):
+            yield CheckFinding((*path, "quiet"), "quiet hours without a length", "two times", at_key=True)
+        if isinstance(route, dict) and route.get("changes") == []:
+            yield CheckFinding((*path, "changes"), "a route that sends nothing", "opened, raised or cleared")
+
+
 def _secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
     """Check that every password has an environment variable of its own, also every next password.
 
@@ -292,6 +335,9 @@ def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tu
     for site in sites:
         for user in own:
             yield ("sites", site), site, user
+    notify = part(data, "notify")
+    for user in (NOTIFY, *map(route_secret, part(notify, "routes"))) if notify else ():
+        yield ("notify",), text(notify, "at"), user
     for index, link in enumerate(items(data, "links")):
         source, target = text(link, "from"), text(link, "to")
         for one, other in ((source, target), (target, source)):

@@ -25,9 +25,14 @@ class _Known:
 
 
 class Bookings:
-    """The bookings that have reached the ship, by container."""
+    """The bookings that have reached the site, by container.
 
-    def __init__(self) -> None:
+    Args:
+        kept: How many of a container's to keep; None: all.
+    """
+
+    def __init__(self, kept: int | None = _KEPT) -> None:
+        self._kept = kept
         self._of: dict[str, dict[str, _Known]] = {}
 
     def apply(self, booking: Booking) -> None:
@@ -39,7 +44,7 @@ class Bookings:
             return
         known.pop(booking.booking_reference, None)
         known[booking.booking_reference] = _Known(booking)
-        if len(known) > _KEPT:
+        if self._kept is not None and len(known) > self._kept:
             del known[min(known, key=lambda reference: known[reference].booking.valid_from)]
 
     def of(self, number: str, at_ms: int) -> Booking | None:
@@ -53,6 +58,12 @@ class Bookings:
                 return each.booking
         to_come = (each for each in known if each.booking.status == "CONFIRMED" and each.booking.valid_to is None)
         return next((each.booking for each in to_come if _is_to_come(each, at_ms)), None)
+
+    def parties(self, number: str, at_ms: float) -> frozenset[str]:
+        """Return the customers and consignees of all bookings of a container that hold at a time, as
+        ``shore.feeds.periods`` has them for feeds."""
+        held = [each.booking for each in self._of.get(number, {}).values() if each.holds(at_ms)]
+        return frozenset(name for each in held for name in (each.customer, each.consignee) if name)
 
 
 def _is_to_come(known: _Known, at_ms: float) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-SHIPPED = ("acl", "board", "compose", "edge", "fairlead", "replication", "shore", "simulators", "topologies")
+SHIPPED = ("acl", "board", "compose", "edge", "fairlead", "notify", "replication", "shore", "simulators", "topologies")
 BY_OTHERS = {"protobuf"}  # Spark loads it (docs/dependencies.md)
 TABLES = ("pandas", "pyarrow", "duckdb", "deltalake", "pyspark", "altair", "numpy")
 STARTING = ("fairlead.jars", "fairlead.local.sites", "fairlead.local.formatting", "paho", "filelock")

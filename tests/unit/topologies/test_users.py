@@ -48,7 +48,7 @@ def test_every_replicator_finds_its_user_at_every_site_it_reads() -> None:
 
 def test_names_of_services_are_reserved() -> None:
     small = read(RIGHT, "small.yaml")
-    services = {Role.BRIDGE, Role.REPLICATOR, Role.UPSTREAM, Role.SHORE}
+    services = {Role.BRIDGE, Role.REPLICATOR, Role.UPSTREAM, Role.SHORE, Role.NOTIFY}
     for site in small.sites:
         for user in service_users(small, site).values():
             assert is_reserved(user.name) == (user.role in services)

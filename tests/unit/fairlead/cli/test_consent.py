@@ -55,7 +55,7 @@ OTHERS = {
     *(f"voyage {verb}" for verb in ("run", "list", "pause", "resume", "size", "record", "replay")),
     *("report container", "report port", "alert list", "alert report", "alert rules", "link list", "link describe"),
     *("custody show", "custody list", "custody strays", "shore run", "shore status", "shore verify", "compose render"),
-    *("stream list", "stream show", "stream usage"),
+    *("stream list", "stream show", "stream usage", "notify run", "notify test", "notify list"),
     *("acl plan", "acl drift", "acl explain", "acl audit", "acl history", "devices list", "devices export"),
     *("certs issue", "certs show", "topology check", "topology show", "topology list"),
 }

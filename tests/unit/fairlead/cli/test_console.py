@@ -135,7 +135,7 @@ def test_nothing_else_writes_to_the_terminal() -> None:
     """Only ``fairlead.cli.console`` makes consoles and writes to standard output and error."""
     root = Path(fairlead.__file__).parents[1]
     found = []
-    for folder in ("fairlead", "acl", "simulators", "topologies", "replication", "edge"):
+    for folder in ("fairlead", "acl", "simulators", "topologies", "replication", "edge", "notify"):
         for file in (root / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in (

@@ -9,7 +9,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edge.alerts.rules.bookings import Bookings
+from fairlead.records.booking import Booking
 from shore.delta.datasets import select
+from shore.feeds.periods import PERIODS
 from shore.tables import TABLES
 from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS
 from tests.support.examples import examples
@@ -17,6 +20,7 @@ from tests.support.oracle.bookings import states
 from tests.unit.shore.fleet import BOX, OTHER, at, change
 
 SCHEMA = pa.schema([TABLES["bookings"].plain_schema.field(name) for name in (*COLUMNS, "valid_from", "valid_to")])
+PARTIES = pa.schema([SCHEMA.field(name) for name in ("customer", "equipment_reference", "valid_from", "valid_to")])
 HOURS = range(-1, 8)
 
 
@@ -100,3 +104,20 @@ def cancelled(offset: int, begin: int, end: int | None) -> dict[str, Any]:
 
 def stretches(changes: list[dict[str, Any]]) -> list[tuple[dt.datetime, dt.datetime | None]]:
     return sorted((row["valid_from"], row["valid_to"]) for row in valid(changes))
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(histories(), st.lists(st.sampled_from(["", "ducks", "beans"]), min_size=7, max_size=7))
+def test_notifications_know_the_same_parties_as_feeds(changes: list[dict[str, Any]], consignees: list[str]) -> None:
+    """Feeds ask by SQL over tables, notifications a table of the bookings that they have read from the logs."""
+    changes = [{**each, "consignee": name} for each, name in zip(changes, consignees, strict=False)]
+    told = pa.Table.from_pylist(changes, schema=TABLES["booking_changes"].plain_schema)
+    feeds = select(PERIODS, PARTIES, bookings=states(told)).to_pylist()
+    known = Bookings(kept=None)
+    for each in changes:
+        known.apply(Booking(**{name: each[name] for name in Booking.__struct_fields__ if name in each}))
+    for hour in HOURS:
+        moment = at(hour)
+        for box in (BOX, OTHER):
+            wanted = {row["customer"] for row in feeds if row["equipment_reference"] == box and names(row, moment)}
+            assert known.parties(box, moment.timestamp() * 1000) == wanted, (box, hour)
