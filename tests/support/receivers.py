@@ -31,8 +31,8 @@ class Post:
         return found
 
     def about(self) -> list[tuple[str, str]]:
-        """Return what its events say: change and alert."""
-        return [(each["change"], each["alert"]["alertID"]) for each in self.events()]
+        """Return what its events say: change, and the alert's id as far as the first hyphen."""
+        return [(each["change"], each["alert"]["alertID"].partition("-")[0]) for each in self.events()]
 
 
 @dataclass
