@@ -18,6 +18,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Any, Final, Protocol
 from urllib.parse import quote, urlsplit
@@ -83,6 +84,7 @@ class WebhookSender:
         self._url = url
         self._secret = secret
         self._hint = hint
+        self._thread = ThreadPoolExecutor(1, f"notify-{name}")  # of its own: a slow receiver takes no other's
         self._opener = urllib.request.build_opener(_NoRedirects)
         self._key()
 
@@ -100,7 +102,7 @@ class WebhookSender:
                 "Notification-Signature": signature(body, self._key()),
             },
         )
-        return await asyncio.to_thread(self._post, request)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._post, request)
 
     def _post(self, request: urllib.request.Request) -> Outcome:
         try:
@@ -143,12 +145,14 @@ class AppriseSender:
         self._url = url
         self._secret = secret
         self._hint = hint
+        self._thread = ThreadPoolExecutor(1, f"notify-{name}")
         self._service(self._given())
 
     async def send(self, message: Message) -> Outcome:
         """Send a message; apprise tells success from failure, and not whether another attempt can help."""
         given = self._given()
-        return await asyncio.to_thread(self._send, self._service(given), message, given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._send, self._service(given), message, given)
 
     def _given(self) -> str:
         return _needed(self._name, self._secret, self._hint) if PLACEHOLDER in self._url else ""
@@ -172,9 +176,10 @@ class AppriseSender:
     def _send(self, service: Any, message: Message, secret: str) -> Outcome:
         with _Warnings() as said:
             delivered = bool(service.notify(body=message.text, title=message.title, body_format="text"))
-        last = said.lines[-1] if said.lines and not delivered else ""
-        for hidden in filter(None, (secret, quote(secret, safe=""), quote(secret, safe="/"))):
-            last = last.replace(hidden, "***")
+        # Nothing of an address that is a secret as a whole, nor of a token that is a part of the secret.
+        last = said.lines[-1] if said.lines and not delivered and self._url != PLACEHOLDER else ""
+        for hidden in (secret, quote(secret, safe=""), quote(secret, safe="/"), *secret.split("/")):
+            last = last.replace(hidden, "***") if len(hidden) > 2 else last
         return Outcome(delivered, "delivered" if delivered else f"not delivered: {last or 'apprise does not say why'}")
 
 

@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 DELAYS: Final = (1.0, 300.0)  # seconds before the second attempt, and the longest pause after more
 LOOK: Final = 5.0  # seconds between looks for new logs, and at the clock
 STOPPING: Final = 40.0  # seconds that a stopping service waits for what is being sent
+AT_ONCE: Final = 5.0  # the same while nothing is being sent
+RENEW: Final = 3600.0  # seconds; brokers forget commits after seven days (offsets.retention.minutes), unless renewed
 _ALERTS: Final = "alerts."
 _REMEMBERED: Final = 1000
 _alert = decoder(Alert)
@@ -152,10 +154,13 @@ class RouteRunner:
         self._delays = delays
         self._now = now
         self._group = NOTIFY_GROUPS + name
+        self._groups: GroupClient  # a new one for every attempt to follow, with the password of then
         self._book = RouteBook(name, self._route, topology, known.bookings)
         self._positions: dict[TP, Position] = {}
         self._sent: dict[str, None] = {}  # done, and perhaps not committed: not sent again after an error of Kafka
         self._stop = asyncio.Event()
+        self._renewed = time.monotonic()
+        self.busy = False  # between the first attempt to send a message and its commit
         self.delivered = self.refused = self.failed = self.lag = 0
         self.trouble = ""
 
@@ -182,11 +187,11 @@ class RouteRunner:
             await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _follow(self) -> None:
-        groups = GroupClient(current(self._kafka))
+        self._groups = GroupClient(current(self._kafka))
         async with await Cluster.open(self._kafka, client_id=f"fairlead-{NOTIFY}") as cluster:
             if self._route.customers:
                 await self._known.read_to_ends()
-            await self._begin(cluster, groups)
+            await self._begin(cluster)
             self.trouble = ""
             tail = Tail(cluster, {tp: each.next for tp, each in self._positions.items()})
             reading: asyncio.Task[tuple[TP, list[Record]]] | None = None
@@ -195,13 +200,14 @@ class RouteRunner:
                 while not self._stop.is_set():
                     reading = reading or asyncio.ensure_future(anext(tail))
                     await asyncio.wait({reading, stopping}, timeout=LOOK, return_when=asyncio.FIRST_COMPLETED)
-                    await self._digest(groups)
+                    await self._digest()
                     if reading.done():
                         tp, records = reading.result()
                         reading = None
-                        await self._take(groups, tp, records)
+                        await self._take(tp, records)
                     if time.monotonic() - looked >= LOOK:
                         await self._look(cluster, tail)
+                        await self._renew()
                         looked = time.monotonic()
             finally:
                 for each in filter(None, (reading, stopping)):
@@ -209,9 +215,9 @@ class RouteRunner:
                     await asyncio.gather(each, return_exceptions=True)
                 await tail.close()
 
-    async def _begin(self, cluster: Cluster, groups: GroupClient) -> None:
+    async def _begin(self, cluster: Cluster) -> None:
         """Take the committed positions, and make the book of all alerts before them."""
-        committed = await groups.offsets(self._group)
+        committed = await self._groups.offsets(self._group)
         here = await extents(cluster, await _alert_logs(cluster))
         self._book = RouteBook(self.name, self._route, self._topology, self._known.bookings)
         self._positions = {}
@@ -233,19 +239,19 @@ class RouteRunner:
                 change = self._book.take(alert) if alert is not None else None
                 if alert is None or change is None or held is None or record.offset < held:
                     continue
-                if self._book.may_wait(alert):
+                if self._route.quiet is None or self._book.may_wait(alert):  # None: the topology had some
                     self._book.hold(change, alert)
                 else:
                     self._book.release(alert)
         if not committed:
-            await self._commit(groups, *self._positions)
+            await self._commit(*self._positions)
 
-    async def _take(self, groups: GroupClient, tp: TP, records: Sequence[Record]) -> None:
+    async def _take(self, tp: TP, records: Sequence[Record]) -> None:
         if self._route.customers:
             await self._known.read_to_ends()
         position = self._positions[tp]
         for record in records:
-            await self._digest(groups)
+            await self._digest()
             if self._stop.is_set():
                 break
             alert = _decoded(record)
@@ -259,16 +265,16 @@ class RouteRunner:
                     if not await self._deliver(self._book.message(change, alert), position):
                         break
                     position.next = record.offset + 1
-                    await self._commit(groups, tp)
+                    await self._commit(tp)
             position.next = record.offset + 1
-        await self._commit(groups, tp)
+        await self._commit(tp)
 
-    async def _digest(self, groups: GroupClient) -> None:
+    async def _digest(self) -> None:
         """Send what waits, if the quiet hours are over."""
         spans = {tp: each for tp, each in self._positions.items() if each.progress.held is not None}
         if not spans or self._book.is_quiet(self._now()):
             return
-        await self._commit(groups, *spans)  # a repeat after a crash is then about the same records, and has the same id
+        await self._commit(*spans)  # a repeat after a crash is then about the same records, and has the same id
         span = [(tp.topic, each.progress.held or 0, each.next) for tp, each in spans.items()]
         message = self._book.digest(span)
         if message is not None and not await self._deliver(message, next(iter(spans.values()))):
@@ -276,19 +282,22 @@ class RouteRunner:
         self._book.held.clear()
         for each in spans.values():
             each.progress.held = None
-        await self._commit(groups, *spans)
+        await self._commit(*spans)
 
     async def _deliver(self, message: Message, position: Position) -> bool:
         """Send until the receiver has it or refuses it. Return False if the route is to stop before that."""
         delay, longest = self._delays
         while message.id not in self._sent:
+            self.busy = True
             outcome = await self._sender.send(message)
             if not outcome.delivered and not outcome.refused:
                 self.failed += 1
                 self._set_trouble(f"{outcome.said}; trying again in {delay:g} s")
+                self.busy = False
                 await self._pause(delay)
                 if self._stop.is_set():
                     return False
+                await self._renew()
                 delay = min(delay * 2, longest)
                 continue
             self._sent[message.id] = None
@@ -307,8 +316,8 @@ class RouteRunner:
         self.trouble = ""
         return True
 
-    async def _commit(self, groups: GroupClient, *logs: TP) -> None:
-        refused = await groups.commit(self._group, {tp: self._positions[tp].commit() for tp in logs})
+    async def _commit(self, *logs: TP) -> None:
+        refused = await self._groups.commit(self._group, {tp: self._positions[tp].commit() for tp in logs})
         if refused:
             tp, why = next(iter(refused.items()))
             raise RefusedError(
@@ -316,6 +325,13 @@ class RouteRunner:
                 hint="no other program may use this group; fairlead acl apply gives the right to commit",
                 group=self._group,
             )
+        self.busy = False
+
+    async def _renew(self) -> None:
+        """Commit everything once more, if that was long ago."""
+        if time.monotonic() - self._renewed >= RENEW:
+            await self._commit(*self._positions)
+            self._renewed = time.monotonic()
 
     async def _look(self, cluster: Cluster, tail: Tail) -> None:
         """Follow logs that are new, from their start, and measure the lag."""
@@ -350,6 +366,7 @@ class NotifyService:
         notify = notify_of(topology)
         self._kafka = lambda: resolver.kafka(notify.at, NOTIFY)
         self._known = KnownBookings(topology, notify.at)
+        self._cluster: Cluster | None = None
         self.routes = [
             RouteRunner(name, topology, make_sender(topology, resolver, name), self._kafka, self._known)
             for name in dict.fromkeys(chosen or notify.routes)
@@ -368,28 +385,33 @@ class NotifyService:
         Raises:
             FairleadError: the site's Kafka refuses the login, or the bookings cannot be read.
         """
-        cluster = await retry_transient(
-            partial(Cluster.open, self._kafka, client_id=f"fairlead-{NOTIFY}"), "connecting for notifications"
-        )
-        work: list[asyncio.Task[None]] = []
+        stopping, starting = asyncio.create_task(stop.wait()), asyncio.create_task(self._start())
+        work: list[asyncio.Task[Any]] = [stopping, starting]
         try:
-            await self._known.catch_up(cluster)
-            if self._known.logs:
-                work.append(asyncio.create_task(self._known.follow()))
-            routes = [asyncio.create_task(each.run(stop)) for each in self.routes]
-            work += routes
-            stopping = asyncio.ensure_future(stop.wait())
-            done, _ = await asyncio.wait({*work, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            stopping.cancel()
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
             if stop.is_set():
-                done, _ = await asyncio.wait(routes, timeout=STOPPING)
-            for each in done - {stopping}:
+                return
+            starting.result()
+            routes = [asyncio.create_task(each.run(stop)) for each in self.routes]
+            work += [*routes, asyncio.create_task(self._known.follow() if self._known.logs else stop.wait())]
+            done, _ = await asyncio.wait({*work} - {starting}, return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                busy = any(each.busy for each in self.routes)
+                done, _ = await asyncio.wait(routes, timeout=STOPPING if busy else AT_ONCE)
+            for each in done:
                 each.result()
         finally:
             for each in work:
                 each.cancel()
             await asyncio.gather(*work, return_exceptions=True)
-            await cluster.close()
+            if self._cluster is not None:
+                await self._cluster.close()
+
+    async def _start(self) -> None:
+        self._cluster = await retry_transient(
+            partial(Cluster.open, self._kafka, client_id=f"fairlead-{NOTIFY}"), "connecting for notifications"
+        )
+        await self._known.catch_up(self._cluster)
 
     def snapshot(self) -> dict[str, Any]:
         """Return what the metrics show."""

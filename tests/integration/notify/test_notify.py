@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from acl.compile import grants
 from fairlead.cli import app as cli
+from fairlead.kafka.admin import admin_client
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.credentials import give_password
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -39,7 +40,7 @@ from tests.support.receivers import Post, WebReceiver, mail_receiver, web_receiv
 from tests.support.waits import PATIENCE, until
 from topologies.loader.load import load
 from topologies.model import Topology
-from topologies.users import NOTIFY, service_users
+from topologies.users import NOTIFY, NOTIFY_GROUPS, service_users
 
 pytestmark = pytest.mark.integration
 
@@ -271,6 +272,21 @@ async def test_quiet_hours_end_with_one_message_also_after_restarts(harbour: Har
     async with running(harbour.runner(topology, "hook")):
         harbour.append(harbour.alert("d"))
         await arrive(web, *heard, ("opened", "d"))
+
+
+async def test_positions_do_not_expire_while_a_route_runs(
+    harbour: Harbour, web: WebReceiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Brokers forget what groups without members have committed; here the group is deleted instead."""
+    monkeypatch.setattr(service, "RENEW", 0.1)
+    topology = harbour.topology(hook={"to": {"webhook": web.url}})
+    admin = admin_client(harbour.endpoint)
+    group = NOTIFY_GROUPS + harbour.name("hook")
+    async with running(harbour.runner(topology, "hook")):
+        await harbour.reaches(topology, "hook", 0)
+        await asyncio.wrap_future(admin.delete_consumer_groups([group])[group])
+        await harbour.reaches(topology, "hook", 0)
+    assert web.posts == []
 
 
 async def test_a_customer_hears_of_its_own_boxes_by_mail(harbour: Harbour) -> None:
