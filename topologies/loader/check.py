@@ -294,6 +294,8 @@ def _notify(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
         for key, (kind, valid) in {**known, "kinds": ("kind of alert", dict.fromkeys(KINDS))}.items():
             for index, each in enumerate(items(route, key)):
                 yield from _known((*path, key, index), each, kind, valid)
+                if not isinstance(each, str):
+                    continue
                 if key == "streams" and each in streams and text(streams[each], "insert_point") != InsertPoint.MOVES:
                     expected = "a stream with insert_point: moves"
                     yield CheckFinding((*path, key, index), f"{each} is no stream of containers", expected)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import topologies
 from acl.compile import compile_site
 from acl.rules import Operation, Resource
 from edge.alerts.engine import default_rules
@@ -64,6 +65,14 @@ def test_mistakes_in_a_route(route: str, path: str, near: str | None) -> None:
         path == "to" and {each.path.removeprefix("notify.routes.office.").partition(".")[0] for each in found} == {"to"}
     )
     assert "pass-word" not in "".join(f"{each.problem}{each.expected}{each.excerpt}" for each in found)
+
+
+def test_the_example_of_the_docs_is_right_for_big_blue() -> None:
+    root = Path(topologies.__file__).parents[1]
+    page = (root / "docs/notify.md").read_text(encoding="utf-8")
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    made = read((root / "topologies/big-blue.yaml").read_text(encoding="utf-8") + "\n" + example, "b.yaml", env={})
+    assert made.notify is not None and set(made.notify.routes) == {"singapore-office", "fleet", "ducks"}
 
 
 def test_notifications_are_sent_where_alerts_are() -> None:
