@@ -21,7 +21,7 @@ LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-e
 # Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock release clean
+.PHONY: help demo test test-long check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock vendor release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -98,6 +98,10 @@ lock: $(READY) ## renew requirements.lock, its part requirements-run.lock (both 
 	uv pip compile $(LOCKED) --extra dev --upgrade --output-file requirements.lock pyproject.toml
 	uv pip compile $(LOCKED) --constraints requirements.lock --output-file requirements-run.lock pyproject.toml
 	$(BIN)/python tools/lock_jars.py
+	$(BIN)/python -m tools.notices
+
+vendor: $(READY) ## renew what browsers get from others, as board/static/package-lock.json pins it (with npm)
+	tools/vendor.sh
 	$(BIN)/python -m tools.notices
 
 release: $(READY) ## of the last commit, in dist/: wheel, sdist, SBOM, notices, lock, SHA-256 sums

@@ -5,8 +5,8 @@
 # or sudo without a password allows it; elsewhere one line says what to install. Asks nothing, needs no terminal, can be
 # interrupted and run again. PYTHON=/path/to/python chooses the Python.
 #
-# "tools/bootstrap.sh tests" sees to the programs that only tests run: kcat, promtool, openssl, git. No test is skipped
-# for want of one.
+# "tools/bootstrap.sh tests" sees to the programs that only tests run: kcat, promtool, openssl, git,
+# Chromium. No test is skipped for want of one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -145,7 +145,7 @@ install_programs() {
 }
 
 # Programs that only tests run, each with the Debian package that has it.
-for_tests=(kcat:kcat promtool:prometheus openssl:openssl git:git)
+for_tests=(kcat:kcat promtool:prometheus openssl:openssl git:git chromium:chromium)
 
 # Prints the packages of those that are not there.
 missing_for_tests() {
@@ -167,8 +167,8 @@ install_for_tests() {
     fi
     mapfile -t packages < <(missing_for_tests)
     [ ${#packages[@]} -eq 0 ] || fail "missing, and tests run it: ${packages[*]}." \
-        "Debian/Ubuntu: apt install ${packages[*]}; Fedora: dnf install kcat openssl git, and promtool from prometheus.io;" \
-        "macOS: brew install kcat prometheus openssl git"
+        "Debian/Ubuntu: apt install ${packages[*]}; Fedora: dnf install kcat openssl git chromium, and promtool from prometheus.io;" \
+        "macOS: brew install kcat prometheus openssl git chromium"
 }
 
 if [ "${1:-}" = tests ]; then

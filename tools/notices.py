@@ -1,13 +1,17 @@
-"""Renew ``THIRD-PARTY-NOTICES.md`` from ``requirements-run.lock`` and ``jars.lock``; ``make lock`` calls it.
+"""Renew ``THIRD-PARTY-NOTICES.md`` from ``requirements-run.lock``, ``jars.lock`` and ``package-lock.json``.
+
+``make lock`` and ``make vendor`` call it.
 
     .venv/bin/python -m tools.notices
 
 A licence comes from the installed package's metadata if that has an SPDX expression, else from the current row of the
-file. For a package or jar with neither, read its licence and write its row into the file by hand.
+file; that of an npm package from its lock. For a package or jar with neither, read its licence and write its row into
+the file by hand.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from importlib import metadata
@@ -18,14 +22,15 @@ from fairlead.jars.lock import Jar, read_lock
 ROOT = Path(__file__).parents[1]
 FILE = ROOT / "THIRD-PARTY-NOTICES.md"
 LOCK = ROOT / "requirements-run.lock"
+BROWSER_LOCK = ROOT / "board" / "static" / "package-lock.json"
 JAR_SETS = ("kafka", "delta")  # the sets that Fairlead needs at run time
 _HEAD = """# Third-party notices
 
-What Fairlead uses at run time, at the versions that were tested. None of it is part of Fairlead's wheel or sdist:
-packages are installed beside it, jars are downloaded at first use. Whoever passes on an image with them in it passes on
-their licences as well: the texts are in the packages' `*.dist-info` folders and in the jars, or at
-https://spdx.org/licenses/. `python -m tools.notices` makes this file from `requirements-run.lock` and
-`fairlead/jars/jars.lock`.
+What Fairlead uses at run time, at the versions that were tested. Of it, only the JavaScript and map data are part of
+Fairlead's wheel and sdist, each with its licence beside it: packages are installed beside Fairlead, jars are
+downloaded at first use. Whoever passes on an image with them in it passes on their licences as well: the texts are in
+the packages' `*.dist-info` folders and in the jars, or at https://spdx.org/licenses/. `python -m tools.notices`
+makes this file from `requirements-run.lock`, `fairlead/jars/jars.lock` and `board/static/package-lock.json`.
 
 Under the GNU Lesser General Public License, used as libraries, unchanged, and replaceable by whoever has the
 environment: {lesser}.
@@ -42,6 +47,15 @@ pyspark contains Apache Spark with several hundred jars, whose licences and noti
 ## Jars
 
 | jar | version | licence |
+|---|---|---|
+"""
+_BROWSER = """
+## JavaScript and map data
+
+In `board/static/vendor`. The land of world-atlas is Natural Earth's, made simpler; Natural Earth is in the public
+domain.
+
+| npm package | version | licence |
 |---|---|---|
 """
 
@@ -81,7 +95,13 @@ def notices() -> str:
         archives.append(f"| {name} | {jar.revision} | {known[name]} |\n")
     lesser = ", ".join(f"{name} ({licence})" for name, _, licence, _ in packages if "LGPL" in licence)
     rows = "".join(f"| {' | '.join(row)} |\n" for row in packages)
-    return _HEAD.format(lesser=lesser) + rows + _JARS + "".join(archives)
+    return _HEAD.format(lesser=lesser) + rows + _JARS + "".join(archives) + _BROWSER + _browser_rows()
+
+
+def _browser_rows() -> str:
+    packages = json.loads(BROWSER_LOCK.read_text(encoding="utf-8"))["packages"]
+    shipped = {name.rpartition("/")[2]: each for name, each in packages.items() if name and not each.get("dev")}
+    return "".join(f"| {name} | {each['version']} | {each['license']} |\n" for name, each in shipped.items())
 
 
 def _licence(package: str, known: dict[str, str]) -> str:

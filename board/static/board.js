@@ -123,10 +123,19 @@
     if (table) filter(table);
   }
 
+  /* Boxes that scroll are reached by the keyboard, even with nothing inside to press. */
+  function reachScrolling() {
+    for (const box of document.querySelectorAll(".scroll")) {
+      if (box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight) box.tabIndex = 0;
+      else box.removeAttribute("tabindex");
+    }
+  }
+
   /* After the content of an element has changed. */
   function settle(root) {
     showTimes(root);
     filterAll();
+    reachScrolling();
     document.dispatchEvent(new CustomEvent("fairlead:content", { detail: root }));
   }
 
@@ -312,7 +321,6 @@
       }
     }
     banner.hidden = !text;
-    body.classList.toggle("lost", Boolean(text));
     const liveness = document.getElementById("liveness");
     if (liveness) {
       liveness.dataset.state = text ? "lost" : connected ? "live" : "wait";
@@ -326,7 +334,7 @@
   let connected = false;
   let everConnected = false;
   let abort = null;
-  let lastByte = new Date();
+  let lastByte = new Date(); // of the stream; at first: of the page
   let lastId = "";
   let attempts = 0;
   let retry = 0;
@@ -400,10 +408,10 @@
     const mine = (abort = new AbortController());
     const headers = { Accept: "text/event-stream" };
     if (lastId) headers["Last-Event-ID"] = lastId;
+    const begun = new Date();
     const silence = setInterval(() => {
-      if (new Date() - lastByte > QUIET_MS) mine.abort();
+      if (new Date() - Math.max(begun, lastByte) > QUIET_MS) mine.abort();
     }, 1000);
-    lastByte = connected ? lastByte : new Date();
     try {
       const answer = await fetch(body.dataset.live, { headers, cache: "no-store", redirect: "manual", signal: mine.signal });
       if (answer.type === "opaqueredirect" || answer.status === 401) signedOut = true;
@@ -445,6 +453,8 @@
   makeClock();
   showTimes(document);
   filterAll();
+  reachScrolling();
+  window.addEventListener("resize", reachScrolling);
   document.addEventListener("input", onFilter);
   document.addEventListener("change", onFilter);
   if (body.dataset.live) follow();

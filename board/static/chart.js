@@ -40,6 +40,12 @@
     return value.toFixed(digits).replace(/\.?0+$/, (zeros) => (zeros.startsWith(".") ? "" : zeros)).replace("-", "−");
   }
 
+  /* Texts of a value axis, all with as many digits as the step between them has. */
+  function axisTexts(splits, step) {
+    const digits = Math.min(4, /\.(\d+)$/.exec(String(step))?.[1].length ?? 0);
+    return splits.map((each) => each.toFixed(digits).replace("-", "−"));
+  }
+
   /* Texts of the time axis: hours, and the day where it begins. */
   function timeTexts(splits, step) {
     const parts = (options) => new Intl.DateTimeFormat("en-GB", { timeZone: zone(), hourCycle: "h23", ...options });
@@ -96,6 +102,12 @@
 
     build() {
       for (const each of this.plots ?? []) each.destroy();
+      this.plots = [];
+      if (!this.data.times.length) {
+        this.element.replaceChildren(make("p", "chart-now", "No readings in this time."));
+        this.element.dataset.drawn = zone();
+        return;
+      }
       const { panels, spans } = this.data;
       this.width = Math.floor(this.element.clientWidth) || 600;
       this.cursorTime = make("span", "when");
@@ -172,7 +184,7 @@
         ],
         axes: [
           { ...axis, show: true, size: last ? 42 : 6, values: (u, splits, a, space, step) => (last ? timeTexts(splits, step) : splits.map(() => "")), space: 72 },
-          { ...axis, size: AXIS, space: 26, values: (u, splits) => splits.map((each) => textOf(each)) },
+          { ...axis, size: AXIS, space: 26, values: (u, splits, a, space, step) => axisTexts(splits, step) },
         ],
         hooks: {
           drawClear: [(u) => this.shade(u)],

@@ -7,6 +7,9 @@
 (() => {
   const LAND = "/static/vendor/land/land.json";
   const NAMED = 14; // with more ports or ships than this, names show when pointed at
+  const PORT_SIDES = ["right", "left", "bottom", "top"]; // where a name stands, best first
+  const SHIP_SIDES = ["top", "bottom", "left", "right"];
+  const OFFSETS = { right: [7, 0], left: [-7, 0], top: [0, -9], bottom: [0, 9] };
   const TONES = ["good", "warn", "bad", "quiet"];
   const maps = new Map(); // ID -> Chart
   let land = null;
@@ -133,7 +136,6 @@
       // Inside are things to press, which role img would hide from a screen reader.
       element.setAttribute("role", "group");
       this.map = L.map(element, {
-        attributionControl: false,
         zoomSnap: 0.25,
         maxZoom: 11,
         worldCopyJump: false,
@@ -141,6 +143,7 @@
         scrollWheelZoom: false,
         zoomAnimation: !window.matchMedia("(prefers-reduced-motion: reduce)").matches,
       });
+      this.map.attributionControl.setPrefix(false).addAttribution("Natural Earth");
       this.map.setView([20, 0], 1, { animate: false }); // markers have no elements before
       // The wheel moves the page until somebody uses the map.
       this.map.on("focus click", () => this.map.scrollWheelZoom.enable());
@@ -150,9 +153,9 @@
       this.resized = new ResizeObserver(() => {
         this.map.invalidateSize({ animate: false });
         if (!this.moved) this.fit();
-        this.turnNames();
+        this.placeNames();
       });
-      this.map.on("moveend", () => this.turnNames());
+      this.map.on("moveend", () => this.placeNames());
       this.map.on("dragstart zoomstart", (event) => {
         if (!this.fitting && event.target === this.map) this.moved = true;
       });
@@ -187,20 +190,20 @@
       }
       const known = (each) => places.includes(each);
       for (const port of data.ports.filter(known)) {
-        this.mark(at(port), pointIcon("port", port.tone), port, port.name, data.ports.length <= NAMED ? "right" : null);
+        this.mark(at(port), pointIcon("port", port.tone), port, port.name, data.ports.length <= NAMED ? PORT_SIDES : null);
       }
       for (const event of data.events.filter(known)) {
         this.mark(at(event), pointIcon("event", event.tone), { name: event.label }, event.label, null);
       }
       for (const ship of data.ships.filter(known)) {
-        const marker = this.mark(at(ship), shipIcon(ship), ship, ship.name, data.ships.length <= NAMED ? "top" : null);
+        const marker = this.mark(at(ship), shipIcon(ship), ship, ship.name, data.ships.length <= NAMED ? SHIP_SIDES : null);
         marker.setZIndexOffset(500);
         this.ships.set(String(ship.id), { marker, ship });
       }
       this.points = points;
       this.drawLand();
       if (!this.moved) this.fit();
-      this.turnNames();
+      this.placeNames();
       this.element.dataset.drawn = "content";
     }
 
@@ -223,15 +226,29 @@
       this.fitting = false;
     }
 
-    /* Names of ports near the right edge stand to the left of them. */
-    turnNames() {
-      const right = this.map.getSize().x;
-      for (const { marker, tooltip } of this.names) {
-        const room = right - this.map.latLngToContainerPoint(marker.getLatLng()).x;
-        const direction = room < (tooltip.getElement()?.offsetWidth ?? 80) + 14 ? "left" : "right";
-        if (tooltip.options.direction === direction) continue;
-        tooltip.options.direction = direction;
-        tooltip.options.offset = L.point(direction === "left" ? -7 : 7, 0);
+    /* Put each name where it covers no other name and no mark, and stays within the map; else hide it, the popup has it. */
+    placeNames() {
+      const { x: width, y: height } = this.map.getSize();
+      const named = this.names.map((each) => ({ ...each, at: this.map.latLngToContainerPoint(each.marker.getLatLng()) }));
+      const taken = named.map(({ at }) => [at.x - 7, at.y - 7, at.x + 7, at.y + 7]);
+      for (const { tooltip, sides, at } of named) {
+        const label = tooltip.getElement();
+        if (!label) continue;
+        const [w, h] = [label.offsetWidth, label.offsetHeight];
+        const boxes = {
+          right: [at.x + 9, at.y - h / 2, at.x + 9 + w, at.y + h / 2],
+          left: [at.x - 9 - w, at.y - h / 2, at.x - 9, at.y + h / 2],
+          top: [at.x - w / 2, at.y - 9 - h, at.x + w / 2, at.y - 9],
+          bottom: [at.x - w / 2, at.y + 9, at.x + w / 2, at.y + 9 + h],
+        };
+        const free = ([x1, y1, x2, y2]) =>
+          x1 > 0 && x2 < width && y1 > 0 && y2 < height && !taken.some(([a, b, c, d]) => x1 < c && a < x2 && y1 < d && b < y2);
+        const side = sides.find((each) => free(boxes[each]));
+        label.classList.toggle("crowded", !side);
+        if (!side) continue;
+        taken.push(boxes[side]);
+        tooltip.options.direction = side;
+        tooltip.options.offset = L.point(OFFSETS[side]);
         tooltip.update();
       }
     }
@@ -264,15 +281,15 @@
     }
 
     stroke(points, name) {
-      return L.polyline(points, { className: name, weight: name.startsWith("link") ? 1.75 : 2.25, smoothFactor: 1 }).addTo(this.content);
+      return L.polyline(points, { className: name, weight: name.startsWith("link") ? 1.75 : 2.25, smoothFactor: 0.5 }).addTo(this.content);
     }
 
-    mark(place, icon, about, name, direction) {
+    mark(place, icon, about, name, sides) {
       const marker = L.marker(place, { icon, riseOnHover: true }).addTo(this.content);
       marker.bindPopup(() => popup(about), { closeButton: true, autoPanPadding: [24, 24] });
-      const offset = { right: [7, 0], top: [0, -9] }[direction] ?? [8, 0];
-      marker.bindTooltip(name ?? "", { permanent: direction !== null, direction: direction ?? "right", offset, className: "name" });
-      if (direction === "right") this.names.push({ marker, tooltip: marker.getTooltip() });
+      const side = sides?.[0] ?? "right";
+      marker.bindTooltip(name ?? "", { permanent: sides !== null, direction: side, offset: OFFSETS[side], className: "name" });
+      if (sides) this.names.push({ marker, sides, tooltip: marker.getTooltip() });
       marker.getElement().setAttribute("aria-label", name ?? "");
       return marker;
     }
@@ -286,6 +303,7 @@
       found.marker.setIcon(shipIcon(found.ship));
       found.marker.getElement().setAttribute("aria-label", found.ship.name ?? "");
       if (found.marker.isPopupOpen()) found.marker.getPopup().update();
+      this.placeNames();
       return true;
     }
 

@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.integration.board.world import started, world
+from tests.support.browser import browser, pages
 
-__all__ = ["started", "world"]
+__all__ = ["browser", "pages", "started", "world"]
