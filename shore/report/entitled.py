@@ -5,10 +5,15 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fairlead.errors import FairleadError
+from shore.delta.table_errors import missing_table_error
 from shore.feeds.periods import PERIODS
-from shore.read import rows, sql
+from shore.paths import TablePaths
+from shore.report.slices import Row, of_container, open_slices
+from shore.storage import open_paths
+from shore.tables import TABLES
 from shore.tables.bookings import STATES
 from topologies.model import Topology
 
@@ -77,20 +82,8 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
     )
     if topology.shore is None:
         return ContainerFeeds(authorities, (), "this topology does not say where shore runs, so it has no feeds")
-    # Safe to put into SQL: a number with a check digit, and constants of shore.
-    states = STATES.format(booking_changes="booking_changes")
-    periods = PERIODS.format(bookings=f"({states})")
-    entitled = f"""
-        select * from ({periods}) where equipment_reference = '{container}' order by valid_from, customer
-    """  # noqa: S608
-    booked = f"""
-        select p.*, s.* from ({states}) s,
-            lateral (values ('customer', s.customer), ('consignee', s.consignee)) p(party, name)
-        where s.equipment_reference = '{container}' and coalesce(p.name, '') <> ''
-        order by s.recorded_from, s.log_offset, p.party desc
-    """  # noqa: S608
     try:
-        now, history = (rows(sql(folder, query, storage=topology.shore.tables)) for query in (entitled, booked))
+        now, history = _entitling(open_paths(topology.shore, folder), container)
     except FairleadError as error:
         return ContainerFeeds(authorities, (), f"{error.what}, so nobody here knows the bookings ({error.hint})")
     here = tuple(
@@ -111,6 +104,30 @@ def feeds_of_container(topology: Topology, folder: Path, container: str) -> Cont
         for row in history
     )
     return ContainerFeeds((*here, *authorities), bookings)
+
+
+def _entitling(paths: TablePaths, container: str) -> tuple[list[Row], list[Row]]:
+    """The times for which customers may see the container, and the states of its bookings that say so.
+
+    The states of a container's bookings follow from its own changes alone, so only these are read.
+    """
+    with open_slices(paths) as found:
+        found.add("booking_changes", of_container(container))
+        if found.missing:
+            for name in TABLES:  # is shore not there, or this table alone?
+                found.add(name)
+            found.check_any()
+            raise missing_table_error("booking_changes")
+        found.run(f"create temp table states as {STATES.format(booking_changes='booking_changes')}")
+        periods = found.rows(f"select * from ({PERIODS.format(bookings='states')}) order by valid_from, customer")  # noqa: S608
+        return periods, found.rows(_BOOKED)
+
+
+_BOOKED: Final = """
+select p.*, s.* from states s, lateral (values ('customer', s.customer), ('consignee', s.consignee)) p(party, name)
+where coalesce(p.name, '') <> ''
+order by s.recorded_from, s.log_offset, p.party desc
+"""
 
 
 def feed_of(topology: Topology, customer: str) -> tuple[str | None, str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from shore.report.entitled import ContainerFeeds, FeedEntitlement, feeds_of_container
+from tests.support.port_story import number
 from tests.support.tables import fill
 from tests.unit.shore.fleet import BOX, at, change
 from topologies.loader.load import load
@@ -62,3 +63,20 @@ def test_a_topology_without_shore_has_no_feeds(tmp_path: Path) -> None:
     found = feeds_of_container(topology, tmp_path, BOX)
     assert found == ContainerFeeds((), (), found.unknown)
     assert "does not say where shore runs" in found.unknown
+
+
+def test_what_is_not_known_says_whether_the_table_or_all_of_shore_is_missing(tmp_path: Path) -> None:
+    topology = load("big-blue")
+    assert "there are no tables in" in feeds_of_container(topology, tmp_path, BOX).unknown
+    fill(tmp_path, {"readings": ()})
+    assert "table booking_changes is not there yet" in feeds_of_container(topology, tmp_path, BOX).unknown
+
+
+def test_only_the_container_s_own_changes_count(tmp_path: Path) -> None:
+    other = number(7)
+    changes = [change(1, 0), change(2, 1) | {"equipment_reference": other, "customer": "toyshop"}]
+    fill(tmp_path, {"booking_changes": changes})
+    found = feeds_of_container(load("big-blue"), tmp_path, BOX)
+    assert {each.customer for each in found.entitled if each.valid_from} == {"ducks"}
+    assert [each.until for each in found.bookings] == [None]
+    assert {each.customer for each in feeds_of_container(load("big-blue"), tmp_path, other).bookings} == {"toyshop"}
