@@ -28,7 +28,7 @@ from shore.report.slices import Row, Slices, of_container, open_slices
 from shore.tables.bands import BAND_KELVIN
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS
-from topologies.drawing.seachart import ports
+from topologies.drawing.seachart import PortPlace, ports
 
 _TABLES: Final = ("containers_now", "custody", "bookings")  # small ones; ``readings`` is searched last
 
@@ -556,23 +556,27 @@ def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]
     ]
 
 
-def _marks(report: ContainerReport) -> list[PageMark]:
-    """The ports that it touched or is booked for, and the places of its alerts."""
+def ports_of(report: ContainerReport) -> list[PortPlace]:
+    """Return the ports that it touched or is booked for, those with a known place, by code. The name is the site's
+    title, where a site is there."""
     codes = {row["un_location_code"] for row in report.movements}
     codes |= {
         report.sites[row["holder"]]["un_location_code"] for row in report.custody if row["holder"] in report.sites
     }
     if report.booking is not None:
         codes |= {report.booking["port_of_loading"], report.booking["port_of_discharge"]}
-    return [*_ports(codes, report), *_alert_marks(report)]
-
-
-def _ports(codes: set[str | None], report: ContainerReport) -> Iterator[PageMark]:
     titles = {row["un_location_code"]: row["title"] for row in report.sites.values()}
     known = ports()
-    for code in sorted(code for code in codes if code):
-        if code in known:
-            yield PageMark(titles.get(code) or known[code].name, known[code].longitude, known[code].latitude)
+    return [
+        known[code]._replace(name=titles.get(code) or known[code].name or code)
+        for code in sorted(code for code in codes if code and code in known)
+    ]
+
+
+def _marks(report: ContainerReport) -> list[PageMark]:
+    """Its ports, and the places of its alerts."""
+    found = [PageMark(port.name, port.longitude, port.latitude) for port in ports_of(report)]
+    return [*found, *_alert_marks(report)]
 
 
 def _alert_marks(report: ContainerReport) -> Iterator[PageMark]:

@@ -129,6 +129,58 @@ def curve(slices: Slices) -> list[Row]:
     )
 
 
+SAMPLED: Final = (
+    "supply_temperature",
+    "return_temperature",
+    "ambient_temperature",
+    "cargo_probe1_temperature",
+    "cargo_probe2_temperature",
+    "cargo_probe3_temperature",
+    "relative_humidity",
+    "o2",
+    "co2",
+)
+SET: Final = ("setpoint_temperature", "setpoint_relative_humidity", "setpoint_o2", "setpoint_co2")
+
+
+def samples(slices: Slices) -> list[Row]:
+    """Return rows of ``time``, ``segment``, ``SAMPLED`` and ``SET``, in order of time: all quantities at common times.
+
+    Each stretch of the axis has its first and its last time. A quantity has its lowest and its highest value there, in
+    the order in which they were measured, so nothing that is out of band disappears; a set point has its first and its
+    last value. A stretch with one reading has one row. Null: not measured in the stretch.
+    """
+    columns = ", ".join(
+        f"min({name}) as low_{name}, max({name}) as high_{name}, "
+        f"coalesce(arg_min(n, {name}) <= arg_max(n, {name}), true) as rises_{name}"
+        for name in SAMPLED
+    )
+    chosen = ", ".join(
+        f"case when rises_{name} = (edge = 0) then low_{name} else high_{name} end as {name}" for name in SAMPLED
+    )
+    settings = ", ".join(f"arg_min({name}, n) as first_{name}, arg_max({name}, n) as last_{name}" for name in SET)
+    set_to = ", ".join(f"case when edge = 0 then first_{name} else last_{name} end as {name}" for name in SET)
+    return slices.rows(
+        f"""
+        with span as (
+            select greatest(1, (epoch_us(max(device_date_time)) - epoch_us(min(device_date_time))) // $points) as width
+            from measured
+        ),
+        stretches as (
+            select segment, min(device_date_time) as first_time, max(device_date_time) as last_time,
+                {columns}, {settings}
+            from measured, span
+            group by segment, epoch_us(device_date_time) // width
+        )
+        select case when edge = 0 then first_time else last_time end as time, segment, {chosen}, {set_to}
+        from stretches, (values (0), (1)) edges(edge)
+        where edge = 0 or last_time > first_time
+        order by time
+        """,  # noqa: S608  # columns of this module
+        points=_CURVE_POINTS,
+    )
+
+
 def set_points(slices: Slices) -> list[Row]:
     """Return rows of ``start``, ``end``, ``celsius``: the unit's set point, one row until it changes."""
     return slices.rows(
@@ -151,22 +203,27 @@ def set_points(slices: Slices) -> list[Row]:
 
 def intervals(slices: Slices) -> list[Interval]:
     """Return when the box was in each of ``STATES``, in order of time."""
-    found = []
-    for kind, condition in STATES.items():
-        rows = slices.rows(
-            f"""
-            with edges as (
-                select *, {condition} as is_so,
-                    ({condition}) is distinct from lag({condition}) over (order by n)
-                    or segment is distinct from lag(segment) over (order by n) as edge
-                from measured
-            ),
-            runs as (select *, sum(edge::int) over (order by n rows unbounded preceding) as run from edges)
-            select min(device_date_time) as start, max(stop) as end from runs where is_so group by run order by start
-            """  # noqa: S608  # conditions of this module
+    conditions = ", ".join(f"('{kind}', {condition})" for kind, condition in STATES.items())
+    rows = slices.rows(
+        f"""
+        with told as (
+            select s.kind, s.is_so, n, segment, device_date_time, stop
+            from measured, lateral (values {conditions}) s(kind, is_so)
+        ),
+        edges as (
+            select *,
+                is_so is distinct from lag(is_so) over box or segment is distinct from lag(segment) over box as edge
+            from told
+            window box as (partition by kind order by n)
+        ),
+        runs as (
+            select *, sum(edge::int) over (partition by kind order by n rows unbounded preceding) as run from edges
         )
-        found += [Interval(kind=kind, start=row["start"], end=row["end"]) for row in rows]
-    return sorted(found, key=lambda each: (each.start, each.kind))
+        select kind, min(device_date_time) as start, max(stop) as end
+        from runs where is_so group by kind, run order by start, kind
+        """  # noqa: S608  # conditions of this module
+    )
+    return [Interval(kind=row["kind"], start=row["start"], end=row["end"]) for row in rows]
 
 
 def joined(found: Iterable[Interval], shortest: dt.timedelta) -> list[Interval]:

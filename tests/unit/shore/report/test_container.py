@@ -25,6 +25,7 @@ from shore.report.course import Interval
 from shore.tables import TABLES
 from tests.support.port_story import (
     FROZEN,
+    NEVER_HEARD,
     NEWEST,
     ON_DOCK,
     POWERED,
@@ -275,3 +276,34 @@ def test_a_box_that_the_tables_know_by_its_custody_alone(tmp_path: Path) -> None
     found = report(TablePaths.of(tmp_path), WARM)
     assert (found.figures.records, found.figures.first_date_time, found.way, found.logs) == (0, None, (), ())
     assert len(found.custody) == 2
+
+
+def test_samples_have_all_quantities_at_common_times_with_their_extremes(tmp_path: Path) -> None:
+    minute = dt.timedelta(minutes=1)
+    usual = {"supply_temperature": 2.0, "setpoint_temperature": 2.0, "relative_humidity": 80.0}
+    readings = [reading(WARM, i, at(1) + i * minute, **usual) for i in range(5000)]
+    readings[2000] |= {"supply_temperature": 9.0}
+    readings[2001] |= {"supply_temperature": -9.0, "o2": 3.0}
+    for each in readings[3000:]:
+        each |= {"setpoint_temperature": 5.0}
+    late = at(1) + 6000 * minute  # hours after the last one
+    readings += [reading(WARM, 6000, late, **usual)]
+    fill(tmp_path, {"readings": readings})
+    with open_container(TablePaths.of(tmp_path), WARM) as found:
+        rows = course.samples(found)
+    times = [row["time"] for row in rows]
+    assert times == sorted(set(times))
+    assert len(rows) <= 2 * 510
+    assert (times[0], times[-1]) == (at(1), late)
+    air = [row["supply_temperature"] for row in rows]
+    assert (max(air), min(air), air.index(9.0) < air.index(-9.0)) == (9.0, -9.0, True)
+    assert {row["o2"] for row in rows} == {3.0, None}
+    assert [row["segment"] for row in rows] == [0] * (len(rows) - 1) + [1]
+    set_to = [row["setpoint_temperature"] for row in rows[:-1]]
+    assert set_to == sorted(set_to)
+    assert set(set_to) == {2.0, 5.0}
+
+
+def test_a_box_without_readings_has_no_samples(story: TablePaths) -> None:
+    with open_container(story, NEVER_HEARD) as found:
+        assert course.samples(found) == []
