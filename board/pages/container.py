@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -28,6 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from board.pages.alerts import alert_rows
 from board.service import Board, Page, address_of
 from board.viewer import Access
 from fairlead.names import is_container_number
@@ -460,6 +461,7 @@ def page_values(seen: Seen) -> Json:
         "urgent": any(_SEVERITIES.get(row["severity"] or "") == "bad" for row in report.alerts if _is_open(row)),
         "sites": sites,
         "container_alerts": sorted(report.alerts, key=_open_and_newest)[:_TOLD],
+        "alerts_in_all": len(report.alerts),
         "excursions": report.excursions[: -_TOLD - 1 : -1],
         "drawn": bool(drawn["panels"]),
         "chart_json": _json(drawn),
@@ -694,8 +696,15 @@ async def container(board: Board, request: Request) -> Response:
     if box != request.path_params["number"] and is_container_number(box):
         return RedirectResponse(f"/containers/{box}", 307)
     values = await _values(board, box)
+    viewer = board.viewer(request)
+    assert viewer is not None  # noqa: S101 - the page is for staff
+    values |= {
+        "alerts": alert_rows(board, viewer, lambda alert: alert.equipment_reference == box),
+        "alerts_known": board.live.read_at is not None,
+        "next": f"/containers/{box}",
+    }
     _note(board, request, box)
-    return board.page(request, "container.html.j2", live=f"/live?container={quote(box)}", **values)
+    return board.page(request, "container.html.j2", live=f"/live?container={box}", **values)
 
 
 async def latest(board: Board, request: Request) -> Response:
@@ -717,7 +726,7 @@ async def _values(board: Board, box: str) -> Json:
     def read() -> Json:
         return page_values(read_container(board.paths, board.context.folder, board.topology, box))
 
-    return await board.read_once(("container", box), read)
+    return dict(await board.read_once(("container", box), read))
 
 
 _NOTED_AGAIN: Final = 3600.0

@@ -18,20 +18,18 @@ from typing import Any
 import httpx
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
-from starlette.routing import Route
 
+from board.app import create_app
 from board.audit import FILE
 from board.pages.container import LISTED, PAGES
 from board.security import COOKIE
-from board.service import Board, Page
+from board.service import Board
 from board.viewer import LOCAL, Access
-from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.home import run_folder
+from fairlead.records.alert import Evidence
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from tests.integration.board.world import alert
 from tests.support.port_story import NEVER_HEARD, ON_DOCK, WARM, WRONG, at, number
 from tests.support.port_story import write as write_story
 from tests.support.tables import fill
@@ -40,26 +38,6 @@ from topologies.context import open_topology
 SITE = "tokyo"
 SCRIPT = "<script>alert(1)</script>"
 EVIL = '"><img src=x onerror=alert(1)>'
-
-
-def application(board: Board) -> Starlette:
-    """Return an application of the containers' pages alone, with errors as texts."""
-
-    def endpoint(page: Page) -> Any:
-        async def answer(request: Request) -> Response:
-            viewer = board.viewer(request)
-            if viewer is None or not viewer.may(page.access):
-                return PlainTextResponse("no such page", 404)
-            return await page.handler(board, request)
-
-        return answer
-
-    async def on_error(_: Request, error: Exception) -> Response:
-        assert isinstance(error, FairleadError)
-        return PlainTextResponse(str(error), 404 if isinstance(error, ConfigurationError) else 503)
-
-    routes = [Route(page.path, endpoint(page), methods=[page.method]) for page in PAGES]
-    return Starlette(routes=routes, exception_handlers={FairleadError: on_error})
 
 
 def board_of(home: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
@@ -71,7 +49,7 @@ class Client:
     """A browser that has signed in; errors of the pages are raised."""
 
     def __init__(self, board: Board, name: str) -> None:
-        self._app = application(board)
+        self._app = create_app(board)
         self._cookies = {COOKIE: board.sessions.open(name)[0]}
 
     def get(self, path: str, params: dict[str, str] | None = None) -> httpx.Response:
@@ -258,6 +236,19 @@ def _rows_of(file: str) -> list[dict[str, Any]]:
     return found
 
 
+def test_its_open_alerts_are_there_before_the_tables_have_them(
+    client: Client, board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = (Evidence(name="door", weight=1.0, detail=SCRIPT),)
+    found = [alert(WARM, evidence=said), alert(ON_DOCK)]
+    monkeypatch.setattr(board.live, "open_alerts", lambda: found)
+    monkeypatch.setattr(board.live, "opened", lambda _: at(4, 13))
+    page = client.get(f"/containers/{WARM}").text
+    assert re.findall(r'<tr id="alert-([^"]+)"', page) == [found[0].alert_id]
+    assert SCRIPT not in page
+    assert SCRIPT in plain(page)
+
+
 # --- the audit log
 
 
@@ -410,7 +401,7 @@ def test_the_list_is_cut_and_says_of_how_many(tmp_path: Path, monkeypatch: pytes
 def test_there_is_no_list_before_there_are_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = client_of(board_of(tmp_path, monkeypatch)).get("/containers")
     assert answer.status_code == 503
-    assert "there are no tables" in answer.text
+    assert "There are no tables in" in answer.text
 
 
 def test_all_pages_are_for_staff() -> None:
