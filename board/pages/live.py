@@ -24,7 +24,17 @@ from shore.delta.table_errors import open_table
 _KEEP_ALIVE: Final = 5.0
 """Seconds between two signs of life. ``board.js`` says that the connection is lost after three of them."""
 _LOOK: Final = 5.0  # seconds between two looks at tables and status files, while any page is open
-_WATCHED: Final = ("containers_now", "alerts_now", "ships_now", "dock_movements", "port_calls")
+_WATCHED: Final = (
+    "containers_now",
+    "alerts_now",
+    "ships_now",
+    "dock_movements",
+    "port_calls",
+    "excursions",
+    "outlook",
+    "custody",
+    "milestones",
+)
 
 
 async def live(board: Board, request: Request) -> Response:

@@ -46,9 +46,9 @@ def board(
     key: Annotated[Path | None, typer.Option("--key", help="PEM file with the key.", metavar="FILE")] = None,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
-    """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers. Until Ctrl-C.
+    """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers.
 
-    People sign in with the name and password of their Kafka user. The printed link signs in whoever starts the board,
+    Runs until Ctrl-C. People sign in with the name and password of their Kafka user. The printed link signs in whoever starts the board,
     once. Without --certificate it listens on this machine only.
 
     Example: fairlead board --site los-angeles

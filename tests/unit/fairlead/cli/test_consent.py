@@ -51,7 +51,7 @@ CHANGING = {
 }
 # What these write is their answer (a page, a file that an option names), or what they run for: records, tables, sites.
 OTHERS = {
-    *("up", "status", "replicate", "tables", "sql", "feed", "audit", "doctor"),
+    *("up", "status", "replicate", "tables", "sql", "feed", "board", "audit", "doctor"),
     *(f"voyage {verb}" for verb in ("run", "list", "pause", "resume", "size", "record", "replay")),
     *("report container", "report port", "alert list", "alert report", "alert rules", "link list", "link describe"),
     *("custody show", "custody list", "custody strays", "shore run", "shore status", "shore verify", "compose render"),
