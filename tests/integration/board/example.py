@@ -183,7 +183,7 @@ class Board:
 
     def application(self) -> Starlette:
         """Return the application: pages, parts of pages, events, static files."""
-        folders = jinja2.FileSystemLoader([BOARD / "templates", Path(__file__).parent / "pages"])
+        folders = jinja2.FileSystemLoader([Path(__file__).parent / "pages", BOARD / "templates"])
         templates = jinja2.Environment(loader=folders, autoescape=True, undefined=jinja2.StrictUndefined)
 
         def render(request: Request, template: str, viewer: Viewer | None, **more: Any) -> Response:
