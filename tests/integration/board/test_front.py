@@ -126,8 +126,10 @@ async def test_both_sides_of_the_date_line_stay_together(example: Example, pages
         box = await link.bounding_box()
         assert box is not None and box["width"] < 500  # none goes around the world
     # A ship that crosses the line goes on; it does not jump to the other side of the world.
-    await page.evaluate("window.fairleadMap('fleet-map').moveShip(9395044, {latitude: 16, longitude: 179.5})")
-    assert await page.evaluate("window.fairleadMap('fleet-map').ship(9395044).longitude") == pytest.approx(179.5)
+    for longitude, drawn_at in ((179.5, 179.5), (-178.0, 182.0)):
+        where = {"latitude": 16, "longitude": longitude}
+        await page.evaluate("(where) => window.fairleadMap('fleet-map').moveShip(9395044, where)", where)
+        assert await page.evaluate("window.fairleadMap('fleet-map').ship(9395044).longitude") == drawn_at
 
 
 async def test_names_on_a_map_do_not_cover_each_other(example: Example, pages: Pages) -> None:
