@@ -11,6 +11,7 @@
   const SHIP_SIDES = ["top", "bottom", "left", "right"];
   const OFFSETS = { right: [7, 0], left: [-7, 0], top: [0, -9], bottom: [0, 9] };
   const TONES = ["good", "warn", "bad", "quiet"];
+  const STEPS = 8; // of an arc: Leaflet rounds points to whole pixels, and more of them would make it wobble
   const maps = new Map(); // ID -> Chart
   let land = null;
 
@@ -62,8 +63,8 @@
     const angle = Math.acos(Math.min(1, Math.max(-1, a[0] * b[0] + a[1] * b[1] + a[2] * b[2])));
     if (angle < 0.02 || angle > 3.1) return [[lat1, lon1], [lat2, lon2]];
     const points = [];
-    for (let step = 0; step <= 32; step += 1) {
-      const [p, q] = [Math.sin((1 - step / 32) * angle), Math.sin((step / 32) * angle)].map((s) => s / Math.sin(angle));
+    for (let step = 0; step <= STEPS; step += 1) {
+      const [p, q] = [Math.sin((1 - step / STEPS) * angle), Math.sin((step / STEPS) * angle)].map((s) => s / Math.sin(angle));
       const [x, y, z] = a.map((each, at) => p * each + q * b[at]);
       points.push([Math.atan2(z, Math.hypot(x, y)) / rad, Math.atan2(y, x) / rad]);
     }
@@ -281,7 +282,8 @@
     }
 
     stroke(points, name) {
-      return L.polyline(points, { className: name, weight: name.startsWith("link") ? 1.75 : 2.25, smoothFactor: 0.5 }).addTo(this.content);
+      const look = name.startsWith("link") ? { weight: 1.75, smoothFactor: 0 } : { weight: 2.25, smoothFactor: 1 };
+      return L.polyline(points, { className: name, ...look }).addTo(this.content);
     }
 
     mark(place, icon, about, name, sides) {
