@@ -48,8 +48,8 @@ def board(
 ) -> None:
     """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers.
 
-    Runs until Ctrl-C. People sign in with the name and password of their Kafka user. The printed link signs in whoever starts the board,
-    once. Without --certificate it listens on this machine only.
+    Runs until Ctrl-C. People sign in with the name and password of their Kafka user. The printed link signs in whoever
+    starts the board, once. Without --certificate it listens on this machine only.
 
     Example: fairlead board --site los-angeles
     """
