@@ -1,0 +1,74 @@
+"""Every page of the board in a real browser: pictures of it, what keeps people out, and news without reloading."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import Page, expect
+
+from tests.integration.board.world import PORT, World, alert
+from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
+
+pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
+
+STAFF = {
+    "fleet": "/",
+    "ports": "/ports",
+    "port": "/ports/JPTYO",
+    "containers": "/containers",
+    "container": "/containers/BIGU1000010",
+    "access": "/access?topic=BIGU1000010",
+}
+RAISED = alert("BIGU1000010", raised_at=PORT, kind="POWER_LOST", alert_id="POWER_LOST-BIGU1000010-1-0")
+
+
+async def signed_in(world: World, pages: Pages, path: str, *, width: int = 1280, dark: bool = False) -> Page:
+    page = await pages.open(world.local_link(), width=width, dark=dark)
+    await page.goto(f"{world.address}{path}")
+    return page
+
+
+@pytest.mark.parametrize("name", STAFF)
+async def test_a_page_is_usable_by_everybody_on_a_desk_and_on_a_phone(world: World, pages: Pages, name: str) -> None:
+    world.raise_alert(RAISED)
+    for dark in (False, True):
+        page = await signed_in(world, pages, STAFF[name], dark=dark)
+        await check_accessibility(page)
+        await screenshot(page, f"{name}-dark" if dark else name)
+    phone = await signed_in(world, pages, STAFF[name], width=PHONE)
+    assert await sideways(phone) == []
+    await screenshot(phone, f"{name}-phone")
+
+
+async def test_people_sign_in_and_out(world: World, pages: Pages) -> None:
+    page = await pages.open(f"{world.address}/ports/JPTYO", allowed="403")
+    await check_accessibility(page)
+    await screenshot(page, "sign-in")
+    await page.get_by_label("Name").fill("operator")
+    await page.get_by_label("Password").fill("wrong")
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("alert").filter(has_text="Name or password is wrong")).to_be_visible()
+    await page.get_by_label("Password").fill(world.password("operator"))
+    await page.get_by_role("button", name="Sign in").click()
+    await expect(page.get_by_role("heading", name="Port of Tokyo")).to_be_visible()
+    await page.get_by_role("button", name="Sign out").click()
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    await page.goto(f"{world.address}/ports/JPTYO")
+    await expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+async def test_an_overboard_alert_appears_on_an_open_port_page_and_goes_when_it_is_cleared(
+    world: World, pages: Pages
+) -> None:
+    page = await signed_in(world, pages, "/ports/JPTYO")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    raised = alert("BIGU5000001", raised_at=PORT, alert_id="OVERBOARD-BIGU5000001-1-0")
+    await asyncio.to_thread(world.raise_alert, raised)
+    row = page.get_by_role("row").filter(has_text="BIGU5000001")
+    await expect(row).to_contain_text("overboard")
+    await expect(row).to_contain_text("Critical")
+    await screenshot(page, "port-overboard")
+    cleared = alert("BIGU5000001", raised_at=PORT, alert_id=raised.alert_id, state="CLEARED", revision=1)
+    await asyncio.to_thread(world.raise_alert, cleared)
+    await expect(row).to_have_count(0)
