@@ -161,19 +161,20 @@ class Board:
 
     def fragment(self, request: Request, template: str, **values: Any) -> str:
         """Return the text of a template, with what every template gets (``base.html.j2``)."""
-        session = self.session(request)
+        session, viewer = self.session(request), self.viewer(request)
         shared = {
-            "viewer": self.viewer(request),
+            "viewer": viewer,
             "csrf": session.csrf if session else "",
             "topology": self.topology.title or self.topology.name,
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),
         }
-        values["warnings"] = [*self._warnings(), *values.pop("warnings", ())]
+        of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self._warnings()
+        values["warnings"] = [*of_logs, *values.pop("warnings", ())]
         return _templates().get_template(template).render({**shared, **values})
 
     def _warnings(self) -> list[str]:
-        """Return what no page knows at the moment, in sentences."""
+        """Return what no page of the staff knows at the moment, in sentences; customers' pages read no logs."""
         live = self.live
         if not live.trouble:
             return []
