@@ -36,6 +36,8 @@ def page_paths(access: Access, method: str = "GET") -> list[str]:
         "number": "BIGU1000010",
         "alert_id:path": "OVERBOARD-BIGU1000010-1-0",
         "token": "guessed",
+        "what": "alerts",
+        "form": "csv",
     }
     found = [page.path for page in PAGES if page.access is access and page.method == method]
     return [re.sub(r"\{([^}]+)\}", lambda match: values[match[1]], path) for path in found]

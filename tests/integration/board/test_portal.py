@@ -1,0 +1,289 @@
+"""Customers look at their portals: each sees its own table and not a byte of others', whatever it asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import dataclasses
+import datetime as dt
+import io
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable
+
+from board.app import create_app
+from board.own_feed import WHATS, open_own_feed
+from board.security import COOKIE
+from board.service import Board
+from fairlead.names import container_check_digit
+from tests.support.customer_tables import FeedRows
+from topologies.context import open_topology
+from topologies.model import Customer
+
+T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+MINUTE = dt.timedelta(minutes=1)
+CUSTOMERS = [f"customer{n:02}" for n in range(20)]
+FORMS = ("csv", "parquet")
+
+
+def box_of(customer: str, n: int = 0) -> str:
+    ten = f"BIGU{100_000 + 10 * CUSTOMERS.index(customer) + n}"
+    return ten + container_check_digit(ten)
+
+
+def secret_of(customer: str) -> str:
+    """A text that stands in every record of a customer, and in no other's."""
+    return f"secret-of-{customer}"
+
+
+def rows_of(customer: str) -> FeedRows:
+    """Two boxes, with each kind of record, and a third about which everything was taken back."""
+    rows, secret = FeedRows(), secret_of(customer)
+    for n in range(3):
+        box, device = box_of(customer, n), {"deviceId": f"{secret}-{n}", "bootId": 1}
+        for sequence in range(8):
+            rows.reading(
+                box,
+                T0 + sequence * 10 * MINUTE,
+                sequence,
+                device={**device, "sequence": sequence},
+                geoLocation={"latitude": 35.0, "longitude": 139.0 + sequence / 10},
+            )
+        rows.alert(box, T0, 10 + n, evidence=[{"name": secret, "weight": 1.0}])
+        rows.digest(box, T0 + 90 * MINUTE)
+        rows.milestone(box, T0, "e1", voyageReference=secret)
+        rows.custody(box, T0, 20 + n, reason=secret)
+    gone = box_of(customer, 2)
+    for row in list(rows.rows):
+        if row["equipment_reference"] == gone:
+            rows.take_back(row["log"], row["log_offset"])
+    return rows
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Board:
+    folder = tmp_path_factory.mktemp("board")
+    context = open_topology("minimal")
+    customers = {name: Customer(feed_at="tokyo", table=True) for name in CUSTOMERS}
+    customers |= {"poor": Customer(feed_at="tokyo"), "early": Customer(feed_at="tokyo", table=True)}
+    topology = context.topology.model_copy(update={"customers": customers})
+    found = Board(dataclasses.replace(context, topology=topology, folder=folder), "tokyo")
+    for name in CUSTOMERS:
+        rows_of(name).write(found.paths, name)
+    rows_of(CUSTOMERS[0]).write(found.paths, "poor")  # of the time when the topology gave it a table
+    return found
+
+
+class Browser:
+    """A browser in which a customer or user has signed in; None: nobody. It has no network to the application."""
+
+    def __init__(self, service: Board, runner: asyncio.Runner, name: str | None) -> None:
+        cookies = {} if name is None else {COOKIE: service.sessions.open(name)[0]}
+        transport = httpx.ASGITransport(create_app(service))
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost", cookies=cookies)
+        self._run = runner.run
+
+    def get(self, address: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
+        return self._run(self._client.get(address, headers=headers))
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[asyncio.Runner]:
+    with asyncio.Runner() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browsers(service: Board, runner: asyncio.Runner) -> dict[str, Browser]:
+    return {name: Browser(service, runner, name) for name in (*CUSTOMERS, "poor", "early")}
+
+
+def addresses(number: str) -> list[str]:
+    """Every address of the portal about a box."""
+    return [f"/mine/{number}", *(f"/mine/{number}/{what}.{form}" for what in WHATS for form in FORMS)]
+
+
+def general() -> list[str]:
+    return ["/mine", *(f"/mine/{what}.{form}" for what in ("alerts", "milestones") for form in FORMS)]
+
+
+def plain(answer: httpx.Response) -> str:
+    """The text of an answer without the time when it was written; of a Parquet file, that of all its values."""
+    if answer.content[:4] == b"PAR1":
+        return str(pq.read_table(io.BytesIO(answer.content)).to_pylist())
+    return re.sub(r"<p>Written .*?</p>", "", answer.text)
+
+
+def test_every_customer_sees_its_own_boxes_and_nothing_of_others(browsers: dict[str, Browser]) -> None:
+    for customer in CUSTOMERS:
+        others = [each for each in CUSTOMERS if each != customer]
+        foreign = [text for each in others for text in (secret_of(each), *(box_of(each, n) for n in range(3)))]
+        for address in [*general(), *addresses(box_of(customer))]:
+            answer = browsers[customer].get(address)
+            text = plain(answer)
+            assert answer.status_code == 200, address
+            assert box_of(customer) in text or "conditions" in address, address
+            assert box_of(customer, 2) not in text, address
+            assert not [each for each in foreign if each in text], address
+
+
+def test_what_a_customer_was_not_given_is_as_what_does_not_exist(browsers: dict[str, Browser]) -> None:
+    nobodys = "BIGU9999992"
+    for customer, other in zip(CUSTOMERS, CUSTOMERS[1:] + CUSTOMERS[:1], strict=True):
+        browser = browsers[customer]
+        expected = {address.replace(nobodys, "N"): browser.get(address) for address in addresses(nobodys)}
+        for guessed in (box_of(other), box_of(customer, 2)):
+            for address in addresses(guessed):
+                answer, like = browser.get(address), expected[address.replace(guessed, "N")]
+                assert answer.status_code == 404, address
+                assert (plain(answer), dict(answer.headers)) == (plain(like), dict(like.headers)), address
+
+
+def test_no_trick_opens_another_table(browsers: dict[str, Browser]) -> None:
+    customer, other = CUSTOMERS[3], CUSTOMERS[4]
+    browser, box, foreign = browsers[customer], box_of(customer), box_of(other)
+    texts = [
+        "..", "../..", f"../{other}", f"../../{other}/feed", f"..\\{other}", f"customers/{other}", f"{other}/feed",
+        f"{box}' or '1'='1", f"{box}'; drop table feed --", f'"{foreign}"', f"{foreign};", f"{box} or 1=1",
+        f"{foreign}%", "%", "_" * 11, "*", "\x00", f"{foreign}\x00",
+        "$(id)", "{{ 7*7 }}", "<script>", "A" * 5_000, "é" * 50, "0", "-1", "null", "None", other,
+    ]  # fmt: skip
+    for text in texts:
+        for written in (quote(text, safe=""), quote(quote(text, safe=""), safe=""), text.replace("..", "%2e%2e")):
+            if any(ord(each) < 32 or each in "?#" for each in written):
+                continue
+            for address in (f"/mine/{written}", f"/mine/{written}/readings.csv", f"/mine/{box}/{written}.csv"):
+                answer = browser.get(address)
+                if answer.url.path == "/":  # this client, like browsers, resolves plain dots itself
+                    assert (text, answer.headers["location"]) == ("..", "/mine")
+                    continue
+                assert answer.status_code == 404, address
+                assert secret_of(other) not in answer.text, address
+    for form in ("exe", "CSV", "csv.gz", "..", "csv%00"):
+        assert browser.get(f"/mine/{box}/readings.{form}").status_code == 404
+    for query in (f"customer={other}", f"number={foreign}", f"q={foreign}&table=customers/{other}", "version=0"):
+        for address in [*general(), *addresses(box)]:
+            assert secret_of(other) not in plain(browser.get(f"{address}?{query}")), address
+    headers = {"X-Forwarded-User": other, "X-Customer": other, "Authorization": f"Basic {other}"}
+    assert secret_of(other) not in browser.get("/mine", headers=headers).text
+
+
+def test_a_number_is_found_as_people_write_it(browsers: dict[str, Browser]) -> None:
+    box = box_of(CUSTOMERS[0])
+    for written in (box.lower(), f"{box[:4]}%20{box[4:]}", f"{box[:10]}-{box[10:]}"):
+        assert box in browsers[CUSTOMERS[0]].get(f"/mine/{written}").text
+
+
+def test_only_customers_have_a_portal(service: Board, runner: asyncio.Runner) -> None:
+    for name, status in (("(this machine)", 404), ("nobody", 303), (None, 303)):
+        browser = Browser(service, runner, name)
+        for address in [*general(), *addresses(box_of(CUSTOMERS[0]))]:
+            answer = browser.get(address)
+            assert answer.status_code == status
+            assert secret_of(CUSTOMERS[0]) not in answer.text
+
+
+@pytest.mark.parametrize("name", ["poor", "early"])
+def test_a_customer_without_a_table_is_told_what_to_ask_for(browsers: dict[str, Browser], name: str) -> None:
+    answer = browsers[name].get("/mine")
+    assert answer.status_code == 200
+    assert "table: true" in answer.text
+    for address in [*general()[1:], *addresses(box_of(CUSTOMERS[0]))]:
+        assert browsers[name].get(address).status_code == 404
+
+
+def test_a_compaction_is_no_news(service: Board, browsers: dict[str, Browser]) -> None:
+    customer = CUSTOMERS[17]
+    again = rows_of(customer)
+    for row in again.rows:
+        row["feed_offset"] += 1_000
+    again.write(service.paths, customer)  # the same records, given again
+    table = DeltaTable(service.paths.customer(customer))
+    added = table.history(1)[0]["timestamp"]
+    table.optimize.compact()
+    assert table.history(1)[0]["operation"] == "OPTIMIZE"
+    feed = open_own_feed(service.paths, service.topology, customer)
+    assert feed is not None
+    assert feed.written is not None
+    assert feed.written.timestamp() == added / 1000
+    text = browsers[customer].get(f"/mine/{box_of(customer)}").text
+    assert f'As of <time datetime="{feed.written:%Y-%m-%dT%H:%M:%SZ}"' in text
+    cells = browsers[customer].get(f"/mine/{box_of(customer)}/readings.csv").text
+    assert cells.count("\n") == 1 + 8  # each record once
+
+
+def test_a_broken_table_names_no_files(service: Board, browsers: dict[str, Browser]) -> None:
+    customer = CUSTOMERS[19]
+    for file in Path(service.paths.customer(customer)).glob("*.parquet"):
+        file.unlink()
+    for address in [*general(), *addresses(box_of(customer))]:
+        answer = browsers[customer].get(address)
+        assert answer.status_code == 503, address
+        assert "cannot be read now" in answer.text.lower()
+        assert str(service.context.folder) not in answer.text
+        assert "part-" not in answer.text
+
+
+def test_the_files_have_the_rows_of_the_table(browsers: dict[str, Browser]) -> None:
+    customer = CUSTOMERS[5]
+    rows, box = rows_of(customer).rows, box_of(customer)
+    kinds = {"readings": "reading", "alerts": "alert", "milestones": "milestone", "custody": "custody"}
+    for what, kind in kinds.items():
+        expected = [row for row in rows if row["equipment_reference"] == box and row["kind"] == kind]
+        table = pq.read_table(io.BytesIO(browsers[customer].get(f"/mine/{box}/{what}.parquet").content))
+        text = browsers[customer].get(f"/mine/{box}/{what}.csv")
+        cells = list(csv.DictReader(io.StringIO(text.text, newline="")))
+        assert text.headers["content-disposition"] == f'attachment; filename="{box}-{what}.csv"'
+        for name in ("feed_offset", "log", "log_offset", "equipment_reference"):
+            assert table[name].to_pylist() == [row[name] for row in expected]
+            assert [each[name] for each in cells] == [str(row[name]) for row in expected]
+    table = pq.read_table(io.BytesIO(browsers[customer].get(f"/mine/{box}/readings.parquet").content)).to_pylist()
+    values = [
+        json.loads(row["value"]) for row in rows if row["equipment_reference"] == box and row["kind"] == "reading"
+    ]
+    assert [row["supply_temperature"] for row in table] == [
+        each["measurements"]["supplyTemperature"] for each in values
+    ]
+    assert [row["device_id"] for row in table] == [each["device"]["deviceId"] for each in values]
+    assert [row["longitude"] for row in table] == [each["geoLocation"]["longitude"] for each in values]
+    assert [row["device_date_time"] for row in table] == [T0 + n * 10 * MINUTE for n in range(8)]
+
+
+SCRIPT = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def test_a_script_in_a_record_comes_out_as_text(service: Board, browsers: dict[str, Browser]) -> None:
+    customer, rows = CUSTOMERS[18], FeedRows()
+    box = "BIGU<b>1"
+    hostile: dict[str, Any] = {"bookingReference": SCRIPT, "voyageReference": SCRIPT, "UNLocationCode": SCRIPT}
+    for number in (box, box_of(customer, 5)):
+        rows.reading(number, T0, 0, geoLocation={"latitude": 1.0, "longitude": 2.0})
+        rows.milestone(number, T0, SCRIPT, **hostile, vessel=SCRIPT, equipmentEventTypeCode=SCRIPT)
+        rows.alert(
+            number,
+            T0,
+            9,
+            kind=SCRIPT,
+            evidence=[{"name": SCRIPT, "weight": 1.0, "detail": SCRIPT}],
+            geoLocation={"latitude": 1.0, "longitude": 2.0},
+        )
+        rows.custody(number, T0, 10, toSite=SCRIPT, reason=SCRIPT)
+    for offset, row in enumerate(rows.rows):
+        row["feed_offset"] = 1_000 + offset
+    rows.write(service.paths, customer)
+    for address in ("/mine", f"/mine/{box_of(customer, 5)}"):
+        answer = browsers[customer].get(address)
+        assert answer.status_code == 200
+        assert "alert(1)" in answer.text  # it is shown
+        assert "<script>alert" not in answer.text
+        assert "<img" not in answer.text
+        assert "<b>1" not in answer.text
+        assert "Alerts and positions" not in answer.text  # that is about logs, which this page does not read
