@@ -45,14 +45,19 @@ _GASES: Final = {
 }
 
 
-def chart_of_readings(samples: Sequence[Row], spans: Sequence[Json], digest: Row | None = None) -> Json:
+def chart_of_readings(
+    samples: Sequence[Row], spans: Sequence[Json], *, digest: Row | None = None, until: dt.datetime | None = None
+) -> Json:
     """Return the chart of what a box measured. It has panels for what was measured only.
 
     Args:
         samples: As ``shore.report.course.samples`` gives them.
         digest: A row of a ship's digest that is newer than the samples; it becomes a series of its own.
+        until: A time up to which the axis reaches, although nothing is known from there.
     """
     rows = list(_with_gaps(samples, digest))
+    if rows and until is not None and until > rows[-1]["time"]:
+        rows.append({"time": until})
     panels = [
         _panel(rows, "Temperature", "°C", _AIR, _band(rows, "setpoint_temperature", BAND_KELVIN)),
         _panel(rows, "Outside", "°C", _OUTSIDE),

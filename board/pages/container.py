@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Final
 from urllib.parse import urlencode
 from weakref import WeakKeyDictionary
 
@@ -28,6 +28,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 
+from board.drawing import KINDS, Json, chart_of_readings, span
 from board.pages.alerts import alert_rows
 from board.service import Board, Page, address_of
 from board.viewer import Access
@@ -50,11 +51,8 @@ from shore.report.entitled import ContainerFeeds, feeds_of_container
 from shore.report.pack import write_pack
 from shore.report.port import BOXES, concerns
 from shore.report.slices import Row, Slices, of_container, open_slices, table_warnings
-from shore.tables.bands import BAND_HUMIDITY, BAND_KELVIN
 from shore.tables.model import TIME
 from topologies.model import Topology
-
-Json = dict[str, Any]
 
 LISTED: Final = 200
 _LONGEST_SEARCH: Final = 60  # characters
@@ -244,102 +242,32 @@ def _doubts(folder: Path, paths: TablePaths, found: Slices) -> tuple[str, ...]:
 
 # --- the drawings
 
-_AIR: Final = {
-    "supply_temperature": "Supply air",
-    "return_temperature": "Return air",
-    "setpoint_temperature": "Set point",
-    "cargo_probe1_temperature": "Cargo probe 1",
-    "cargo_probe2_temperature": "Cargo probe 2",
-    "cargo_probe3_temperature": "Cargo probe 3",
-}
-_GASES: Final = {
-    "o2": "Oxygen",
-    "setpoint_o2": "Oxygen set point",
-    "co2": "Carbon dioxide",
-    "setpoint_co2": "Carbon dioxide set point",
-}
-_KINDS: Final = {"DEFROST": "defrost", "UNPLUGGED": "unplugged", "NO_POWER": "unplugged", "GAP": "gap"}
-
 
 def chart_of(samples: Sequence[Row], report: ContainerReport) -> Json:
-    """Return the chart of what a container measured, for ``chart.js``.
-
-    There are panels for what was measured only. Times are the same in all panels, strictly ascending. Between two
-    segments stands a time without values, so that no line is drawn across a gap; what the ship has measured and has
-    not sent ashore is a gap to the end.
-    """
-    rows = list(_with_gaps(samples, report))
-    times = [_seconds(row["time"]) for row in rows]
-    panels = [
-        _panel(rows, "Temperature", "°C", _AIR, _band(rows, "setpoint_temperature", BAND_KELVIN)),
-        _panel(rows, "Outside", "°C", {"ambient_temperature": "Outside the box"}),
-        _panel(
-            rows,
-            "Humidity",
-            "%",
-            {"relative_humidity": "Relative humidity", "setpoint_relative_humidity": "Set point"},
-            _band(rows, "setpoint_relative_humidity", BAND_HUMIDITY),
-        ),
-        _panel(rows, "Gases", "%", _GASES),
-    ]
-    return {"times": times, "panels": [each for each in panels if each], "spans": _spans(rows, report)}
-
-
-def _with_gaps(samples: Sequence[Row], report: ContainerReport) -> Iterator[Row]:
-    last: Row | None = None
-    for row in samples:
-        if last is not None and row["time"] <= last["time"]:
-            continue  # two segments cannot share a time; a chart cannot draw it
-        if last is not None and row["segment"] != last["segment"]:
-            yield {"time": last["time"] + (row["time"] - last["time"]) / 2}
-        yield row
-        last = row
+    """Return the chart of what a container measured, for ``chart.js``. What the ship has measured and has not sent
+    ashore is a gap to the end."""
     ahead = _not_ashore(report)
-    if last is not None and ahead is not None and ahead.end > last["time"]:
-        yield {"time": ahead.end}
+    until = None if ahead is None else ahead.end
+    return chart_of_readings(samples, _spans(samples, report, until), until=until)
 
 
-def _panel(rows: Sequence[Row], title: str, unit: str, names: Mapping[str, str], band: Json | None = None) -> Json:
-    """A panel; empty where nothing of it was measured. Set points alone are no measurement."""
-    shown = {
-        name: label for name, label in names.items() if any(row.get(name) is not None for row in rows)
-    }  # a series without any value has no place in the legend
-    if not any(name for name in shown if not name.startswith("setpoint")):
-        return {}
-    series = [
-        {"label": label, "tone": "quiet" if name.startswith("setpoint") else "", "values": [r.get(name) for r in rows]}
-        for name, label in shown.items()
-    ]
-    return {"title": title, "unit": unit, "series": series, "band": band}
-
-
-def _band(rows: Sequence[Row], name: str, width: float) -> Json | None:
-    low = [None if row.get(name) is None else row[name] - width for row in rows]
-    high = [None if row.get(name) is None else row[name] + width for row in rows]
-    return {"low": low, "high": high} if any(each is not None for each in low) else None
-
-
-def _spans(rows: Sequence[Row], report: ContainerReport) -> list[Json]:
-    if not rows:
+def _spans(samples: Sequence[Row], report: ContainerReport, until: dt.datetime | None) -> list[Json]:
+    if not samples:
         return []
-    first, last = rows[0]["time"], rows[-1]["time"]
+    first, last = samples[0]["time"], until or samples[-1]["time"]
     ahead = _not_ashore(report)
     intervals = course.joined([*report.states, *report.gaps], (last - first) / _DRAWN)
     intervals += [*report.wrong_set_points, *([ahead] if ahead else [])]
     found = [
-        _span(each.start, each.end, _KINDS.get(each.kind, "other"), each.detail or STATES.get(each.kind, each.kind))
+        span(each.start, each.end, KINDS.get(each.kind, "other"), each.detail or STATES.get(each.kind, each.kind))
         for each in intervals
     ]
     found += [
-        _span(row["start_date_time"], row["end_date_time"], "excursion", _told_excursion(row))
+        span(row["start_date_time"], row["end_date_time"], "excursion", _told_excursion(row))
         for row in report.excursions
         if row["quantity"] != "POWER"  # that is when it is unplugged
     ]
-    return sorted(found, key=lambda each: (each["from"], each["kind"]))
-
-
-def _span(start: dt.datetime, end: dt.datetime, kind: str, label: str) -> Json:
-    return {"from": _seconds(start), "to": _seconds(end), "kind": kind, "label": label}
+    return found
 
 
 def _told_excursion(row: Row) -> str:
@@ -355,11 +283,6 @@ def _not_ashore(report: ContainerReport) -> Interval | None:
         return None
     detail = "not ashore yet: the ship has these readings"
     return Interval(kind="GAP", start=last, end=latest["reading_date_time"], detail=detail)
-
-
-def _seconds(moment: dt.datetime) -> float:
-    found = moment.timestamp()
-    return int(found) if found.is_integer() else found
 
 
 def map_of(report: ContainerReport, ship: Row | None = None) -> Json:

@@ -185,7 +185,7 @@ def chart_of(story: BoxStory) -> Json:
     if story.coarse:
         return chart_of_hours(story.hours, _hourly_spans(story.hours))
     digest = story.digest if story.source == "digest" else None
-    return chart_of_readings(story.samples, _spans(story), digest)
+    return chart_of_readings(story.samples, _spans(story), digest=digest)
 
 
 def _spans(story: BoxStory) -> list[Json]:
