@@ -10,6 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,13 +19,16 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
+from playwright.async_api import Page, expect
 
 from board.app import create_app
 from board.own_feed import WHATS, open_own_feed
 from board.security import COOKIE
 from board.service import Board
 from fairlead.names import container_check_digit
+from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
 from tests.support.customer_tables import FeedRows
+from tests.support.serving import served
 from topologies.context import open_topology
 from topologies.model import Customer
 
@@ -68,16 +72,27 @@ def rows_of(customer: str) -> FeedRows:
     return rows
 
 
+def hourly_rows() -> FeedRows:
+    """A box of a coarse feed, with a gap and a time out of band."""
+    rows = FeedRows()
+    for hour in (0, 1, 2, 6, 7):
+        rows.hour(box_of(CUSTOMERS[0]), T0 + hour * 60 * MINUTE, minutesOutOfBand=5.0 if hour == 1 else 0.0)
+    rows.milestone(box_of(CUSTOMERS[0]), T0, "e1")
+    return rows
+
+
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Board:
     folder = tmp_path_factory.mktemp("board")
     context = open_topology("minimal")
     customers = {name: Customer(feed_at="tokyo", table=True) for name in CUSTOMERS}
     customers |= {"poor": Customer(feed_at="tokyo"), "early": Customer(feed_at="tokyo", table=True)}
+    customers |= {"receiver": Customer(feed_at="tokyo", feed="coarse", table=True)}
     topology = context.topology.model_copy(update={"customers": customers})
     found = Board(dataclasses.replace(context, topology=topology, folder=folder), "tokyo")
     for name in CUSTOMERS:
         rows_of(name).write(found.paths, name)
+    hourly_rows().write(found.paths, "receiver")
     rows_of(CUSTOMERS[0]).write(found.paths, "poor")  # of the time when the topology gave it a table
     return found
 
@@ -287,3 +302,64 @@ def test_a_script_in_a_record_comes_out_as_text(service: Board, browsers: dict[s
         assert "<img" not in answer.text
         assert "<b>1" not in answer.text
         assert "Alerts and positions" not in answer.text  # that is about logs, which this page does not read
+
+
+@dataclass
+class Served:
+    """The same tables, looked at over HTTP."""
+
+    board: Board
+    address: str
+
+    async def open(self, pages: Pages, customer: str, path: str, *, width: int = 1280, dark: bool = False) -> Page:
+        page = await pages.open(f"{self.address}/sign-in", width=width, dark=dark)
+        token = self.board.sessions.open(customer)[0]
+        await page.context.add_cookies([{"name": COOKIE, "value": token, "url": self.address}])
+        await page.goto(self.address + path)
+        return page
+
+
+@pytest.fixture(scope="module")
+def portal(service: Board) -> Iterator[Served]:
+    board = Board(service.context, "tokyo")  # answers that a board keeps belong to its event loop
+    with served(create_app(board)) as address:
+        yield Served(board, address)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (PHONE, True)], ids=["desktop", "phone-dark"])
+@pytest.mark.parametrize(
+    "shown",
+    [
+        ("portal", CUSTOMERS[0], "/mine"),
+        ("portal-box", CUSTOMERS[0], f"/mine/{box_of(CUSTOMERS[0])}"),
+        ("portal-hours", "receiver", f"/mine/{box_of(CUSTOMERS[0])}"),
+        ("portal-without-table", "poor", "/mine"),
+    ],
+)
+async def test_a_browser_draws_every_page(
+    portal: Served, pages: Pages, shown: tuple[str, str, str], width: int, *, dark: bool
+) -> None:
+    name, customer, path = shown
+    page = await portal.open(pages, customer, path, width=width, dark=dark)
+    charts, maps = await page.locator("[data-chart]").all(), await page.locator("[data-map]").all()
+    assert (len(charts), len(maps)) == {"portal": (0, 1), "portal-without-table": (0, 0)}.get(name, (1, 1))
+    for each in maps:
+        await expect(each).to_have_attribute("data-land", "drawn")
+    for each in charts:
+        await expect(each).to_have_attribute("data-drawn", "UTC")
+    await check_accessibility(page)
+    assert await sideways(page) == []
+    await screenshot(page, f"{name}-{'phone-dark' if dark else 'desktop'}")
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_list_is_filtered_in_the_browser(portal: Served, pages: Pages) -> None:
+    page = await portal.open(pages, CUSTOMERS[1], "/mine")
+    shown = page.locator("#boxes tbody tr[data-tone]:visible")
+    await expect(shown).to_have_count(2)
+    await page.get_by_label("Filter by text").fill(box_of(CUSTOMERS[1], 1).lower())
+    await expect(shown).to_have_count(1)
+    await page.get_by_label("Filter by text").fill("")
+    await page.get_by_label("Filter by state").select_option("good")
+    await expect(shown).to_have_count(0)
