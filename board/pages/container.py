@@ -373,6 +373,7 @@ def page_values(seen: Seen) -> Json:
     report = seen.report
     sites = {name: row["title"] or name for name, row in report.sites.items()}
     drawn = chart_of(seen.samples, report)
+    on_map = map_of(report, seen.ship)
     wrong = concerns_of(report)
     return {
         "number": report.equipment_reference,
@@ -390,7 +391,8 @@ def page_values(seen: Seen) -> Json:
         "chart_json": _json(drawn),
         "chart_words": _chart_in_words(drawn, report),
         "way_words": _way_in_words(report),
-        "map_json": _json(map_of(report, seen.ship)),
+        "mapped": any(on_map.values()),
+        "map_json": _json(on_map),
         "milestones": seen.milestones[:_TOLD],
         "milestones_in_all": len(seen.milestones),
         "custody": sorted(report.custody, key=_newest_first)[:_TOLD],
