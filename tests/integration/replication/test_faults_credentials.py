@@ -87,6 +87,7 @@ def keyring(kafka: Callable[..., KafkaEndpoint]) -> Iterator[Keyring]:
             gone.result()
 
 
+@pytest.mark.long
 async def test_passwords_are_changed_while_it_runs(lab: Lab, keyring: Keyring) -> None:
     own, plain = [lab.log(f"alpha.{n}") for n in range(4)], lab.log("alpha.plain")
     await lab.make("alpha", *own, plain)

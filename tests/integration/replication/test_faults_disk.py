@@ -13,7 +13,7 @@ from tests.support.chaos import fill_disk, impatient
 from tests.support.proof import ends, grown, proven
 from tests.support.traffic import Traffic
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
 async def test_the_targets_disk_is_full(lab: Lab, sites: LocalSites) -> None:

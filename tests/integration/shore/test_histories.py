@@ -237,6 +237,7 @@ def story() -> list[tuple[str, dict[str, Any]]]:
     return told + journeys()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos)])
 def test_batches_in_any_order_and_repeated_make_the_same_tables(
     spark: SparkSession, empty: Path, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch

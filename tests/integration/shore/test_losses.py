@@ -11,7 +11,7 @@ from shore.source.losses import acknowledge_losses, read_losses
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, reading
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
+pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.long]
 
 
 def test_a_job_stops_at_lost_records_and_goes_on_when_told(shore_of: Shore, world: World, spark: SparkSession) -> None:

@@ -19,6 +19,7 @@ from tests.support.deltars import append_once, create
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
+@pytest.mark.long
 def test_every_record_is_a_row_of_exactly_one_table_whatever_was_written_before_a_crash(
     shore_of: Shore, world: World
 ) -> None:
