@@ -21,7 +21,7 @@ LOCKED := --universal --python-version 3.11 --generate-hashes --no-header --no-e
 # Hundreds of short processes (workers of Spark, bridges, commands) would each compile every module that they import.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-long check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access chaos containers fuzz image compose-demo up down status lock vendor release clean
+.PHONY: help demo test test-long check format docs bench bench-replication bench-custody bench-edge bench-shore bench-access bench-board chaos containers fuzz image compose-demo up down status lock vendor release clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -66,6 +66,9 @@ bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, po
 
 bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.access
+
+bench-board: $(READY) ## pages of a fleet of 20,000 boxes while 50 people look, 1,000 open event streams (about 8 minutes)
+	tools/scratch.sh $(BIN)/python -m benchmarks.board
 
 chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each; all examples
 	$(BIN)/pytest -m chaos -s

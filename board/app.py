@@ -17,10 +17,12 @@ from urllib.parse import quote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 import board.pages.access
 import board.pages.alerts
@@ -85,12 +87,24 @@ def create_app(
     }
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecureHeaders, hosts=hosts, tls=tls)],
+        middleware=[Middleware(SecureHeaders, hosts=hosts, tls=tls), Middleware(CompressedPages)],
         exception_handlers=handlers,
         lifespan=lifespan,
     )
     app.state.board, app.state.tls = service, tls
     return app
+
+
+class CompressedPages:
+    """ASGI middleware: compress pages and static files, and leave alone what is compressed in itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app, self._compressed = app, GZipMiddleware(app, minimum_size=1000, compresslevel=6)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        stored = path.startswith("/delta-sharing") or path.endswith((".parquet", "/pack"))
+        await (self._app if stored else self._compressed)(scope, receive, send)
 
 
 def _endpoint(service: Board, page: Page) -> Callable[[Request], Coroutine[Any, Any, Response]]:

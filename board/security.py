@@ -8,7 +8,9 @@ rebinding).
 
 from __future__ import annotations
 
+import base64
 import hmac
+import secrets
 from collections.abc import Collection
 from typing import Final
 from urllib.parse import urlsplit
@@ -85,9 +87,29 @@ def is_same_origin(headers: Headers) -> bool:
     return fetched in (None, "same-origin")
 
 
+def masked(token: str) -> str:
+    """Return a session's token as a page carries it: another text each time.
+
+    Pages are compressed, and some repeat what a request says. If the token were the same in each, the length of the
+    compressed page would tell whether a guess is in it (the BREACH attack, 2013).
+    """
+    content = token.encode()
+    mask = secrets.token_bytes(len(content))
+    return base64.urlsafe_b64encode(mask + _xor(mask, content)).decode()
+
+
 def is_token(given: object, expected: str) -> bool:
-    """Compare a form's token with the session's, in constant time."""
-    return isinstance(given, str) and hmac.compare_digest(given.encode(), expected.encode())
+    """Compare the masked token of a form with the session's, in constant time."""
+    try:
+        both = base64.urlsafe_b64decode(str(given).encode("ascii"))
+    except (ValueError, UnicodeEncodeError):
+        return False
+    middle = len(both) // 2
+    return hmac.compare_digest(_xor(both[:middle], both[middle:]), expected.encode())
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=False))
 
 
 async def _refuse(send: Send, status: int, body: bytes) -> None:

@@ -22,7 +22,7 @@ from starlette.responses import HTMLResponse, Response
 
 from board.audit import AuditLog
 from board.live import LiveLogs
-from board.security import COOKIE
+from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
 from board.viewer import Access, Viewer, viewer_of
@@ -164,7 +164,7 @@ class Board:
         session, viewer = self.session(request), self.viewer(request)
         shared = {
             "viewer": viewer,
-            "csrf": session.csrf if session else "",
+            "csrf": masked(session.csrf) if session else "",
             "topology": self.topology.title or self.topology.name,
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),

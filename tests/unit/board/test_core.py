@@ -11,7 +11,7 @@ from starlette.datastructures import Headers
 
 from board.audit import AuditLog
 from board.pages.signing_in import _local_path as local_path
-from board.security import host_of, is_same_origin, is_token
+from board.security import host_of, is_same_origin, is_token, masked
 from board.server import Listen
 from board.sessions import IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
@@ -228,11 +228,17 @@ def test_the_host_of_a_request(header: str, host: str) -> None:
     assert host_of(header) == host
 
 
-def test_tokens_are_compared_as_text() -> None:
-    assert is_token("abc", "abc")
-    assert not is_token("abd", "abc")
-    assert not is_token(None, "abc")
-    assert not is_token("\u00e4", "abc")
+def test_a_forms_token_is_that_of_its_session() -> None:
+    assert is_token(masked("abc"), "abc")
+    assert not is_token(masked("abd"), "abc")
+    assert not is_token(masked("ab"), "abc")
+    assert not is_token(masked(""), "abc")
+    for given in (None, "", "abc", "\u00e4", "====", 3):
+        assert not is_token(given, "abc")
+
+
+def test_a_page_carries_another_text_each_time() -> None:
+    assert len({masked("abc") for _ in range(20)}) == 20
 
 
 @pytest.mark.parametrize(
