@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import shore
@@ -32,7 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     # Tests have few rows, as a job's batches have. Tests of the cluster and benchmarks use Spark's own settings.
     session = open_session(tmp_path_factory.mktemp("spark"), extra=AS_THEY_STAND)
     yield session
-    close(session)
+    if SparkContext._active_spark_context is not None:  # noqa: SLF001  # else a test of whole voyages has closed it
+        close(session)
 
 
 @pytest.fixture(autouse=True)
