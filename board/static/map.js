@@ -217,7 +217,7 @@
       const world = Math.max(0, Math.log2(size.x / 256), Math.log2(size.y / 320));
       if (this.points.length) {
         const room = size.x < 500 ? 32 : 56;
-        this.map.fitBounds(L.latLngBounds(this.points), { padding: [room, room], maxZoom: 7, animate: false });
+        this.map.fitBounds(L.latLngBounds(this.points), { padding: [room, room], maxZoom: 5, animate: false });
         if (this.map.getZoom() < world) this.map.setView([this.map.getCenter().lat, this.map.getCenter().lng], world, { animate: false });
       } else {
         this.map.setView([20, this.middle], world, { animate: false });

@@ -36,6 +36,7 @@ from shore.verify import Difference, Verification, verify
 from shore.verify.catalogue import DERIVED, derived_table
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
+from topologies.model import Geofence, Place, Topology
 
 pytestmark = [
     pytest.mark.chaos,
@@ -62,6 +63,13 @@ LEVELS: Final = [tuple(names) for _, names in itertools.groupby(sorted(ALL, key=
 COLUMNS: Final = [(name, column) for name, table in ALL.items() for column in table.plain_schema.names]
 
 
+def _topology(world: World) -> Topology:
+    """Return the world's topology with readers of each kind, and a geofence through which its ship sails."""
+    plain = world.topology(recipient=True, authority=True, tables=True)
+    bay = Geofence(at=Place(latitude=35.0, longitude=139.8), within_km=20)
+    return plain.model_copy(update={"geofences": {"bay": bay}})
+
+
 @dataclass(frozen=True)
 class Proven:
     """Tables of one world as the jobs made them, verified, with at least one row in each."""
@@ -82,11 +90,11 @@ class Proven:
         return f"customers/{self.world.customer}" if name == OWN else name
 
     def verify(self, *tables: str) -> Verification:
-        topology = self.world.topology(recipient=True, authority=True, tables=True)
+        topology = _topology(self.world)
         return verify(self.spark, topology, self.world.endpoint, self.folder, [self.table(name) for name in tables])
 
     def backfill(self, *tables: str, since: dt.datetime | None = None) -> backfill.Backfill:
-        topology = self.world.topology(recipient=True, authority=True, tables=True)
+        topology = _topology(self.world)
         return backfill.plan_backfill(self.lake, topology, self.world.endpoint, Span(since), tables)
 
     def forge(
@@ -133,7 +141,7 @@ def proven(
     world = World(kafka("alpha", "admin"))
     folder = tmp_path_factory.mktemp("forged")
     fill(world)
-    topology = world.topology(recipient=True, authority=True, tables=True)
+    topology = _topology(world)
     Shore(world, folder, spark).run(topology=topology)
     made = Proven(world, folder, spark)
     found = made.verify()
