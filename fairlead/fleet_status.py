@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from edge.status import read_bridge
 from fairlead.certs.trust import served
-from fairlead.errors import FairleadError, UnavailableError
+from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local import ports
@@ -45,6 +45,7 @@ def fleet_status(
     deletion of old records, each with logs, records, bytes (an estimate), since and what_to_do. ``overtaken`` are logs
     whose sources have deleted records that the site does not have, over links that are not up. ``logs_in_trouble`` are
     the logs that are not mirrored, by name: state, cause, since, link, what_to_do; ``logs_by_state`` counts them.
+    ``asked`` is false where nobody could ask a site's Kafka, because its password is not known here.
     ``bridge`` is the last status that the site's bridge wrote, with its ``alarms``. ``certificates`` are those of its
     servers and of its authority.
     """
@@ -125,7 +126,8 @@ async def _count_all(
         except TimeoutError:
             return {"logs": None, "records": None, "error": f"no answer within {_TIMEOUT:.0f} s"}
         except FairleadError as error:
-            return {"logs": None, "records": None, "error": error.what}
+            asked = not isinstance(error, ConfigurationError)
+            return {"logs": None, "records": None, "error": error.what} | ({} if asked else {"asked": False})
 
     names = list(topology.sites)
     return dict(zip(names, await asyncio.gather(*map(count, names)), strict=True))

@@ -12,7 +12,7 @@ finish() {
 trap finish EXIT
 
 fairlead down --topology big-blue --purge --yes >/dev/null
-fairlead voyage run big-blue --containers 200 --seed 7 --report build/demo
+fairlead voyage run big-blue --containers 200 --seed 7 --board --report build/demo
 
 cat <<END
 
@@ -21,5 +21,5 @@ The data stays in build/demo/home until the next demo. To look at it (more in RE
   export FAIRLEAD_HOME=$FAIRLEAD_HOME
   fairlead sql "select equipment_reference, max(return_temperature) warmest from readings group by 1 order by 2 desc limit 5"
   fairlead report container BIGU3375567
-  fairlead up && fairlead status
+  fairlead up && fairlead board
 END

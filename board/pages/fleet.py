@@ -79,7 +79,7 @@ async def _values(board: Board) -> dict[str, Any]:
         "troubled": troubled[:_SHOWN],
         "more_troubled": max(0, len(troubled) - _SHOWN),
         "notes": [note for site in found["sites"] for note in _notes(site)],
-        "down": sum(site["tone"] == "bad" for site in sites),
+        "up": sum(site["tone"] == "good" for site in sites),
     }
 
 
@@ -88,13 +88,16 @@ def _site(board: Board, found: Mapping[str, Any]) -> dict[str, Any]:
     site = board.topology.sites[found["site"]]
     kafka, bridge, replicator = found["kafka"], found["bridge"], found["replicator"]
     up = kafka.get("up", found["error"] is None) and found["error"] is None
+    state, tone = ("up", "good") if up else (found["error"] or "down", "bad")
+    if not found.get("asked", True):
+        state, tone = "not known here", "quiet"
     return {
         **found,
         "title": site.title or found["site"],
         "unlocode": site.unlocode,
         "imo": site.imo,
-        "tone": "good" if up else "bad",
-        "state": "up" if up else found["error"] or "down",
+        "tone": tone,
+        "state": state,
         "bridge_state": _service(bridge),
         "replicator_state": _service(replicator),
         "heard": _moment(bridge["written_at"]) if bridge else None,
