@@ -66,7 +66,7 @@ COLUMNS: Final = [(name, column) for name, table in ALL.items() for column in ta
 def _topology(world: World) -> Topology:
     """Return the world's topology with readers of each kind, and a geofence through which its ship sails."""
     plain = world.topology(recipient=True, authority=True, tables=True)
-    bay = Geofence(at=Place(latitude=35.0, longitude=139.8), within_km=20)
+    bay = Geofence(at=Place(latitude=34.0, longitude=139.8), within_km=20)
     return plain.model_copy(update={"geofences": {"bay": bay}})
 
 
