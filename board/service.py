@@ -42,7 +42,8 @@ P = ParamSpec("P")
 FRESH: Final = 3.0
 """Seconds for which an answer read from tables or files is shown again, however many people look."""
 _READERS: Final = 3  # threads that read tables at once; each may use a gigabyte
-_KEPT: Final = 500  # answers
+_KEPT: Final = 200  # answers
+_OLD: Final = 600.0  # seconds after which an answer is forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,12 +136,19 @@ class Board:
         now = self._clock()
         known = self._answers.get(key)
         if known is None or (known[1].done() and now - known[0] > FRESH):
-            if len(self._answers) >= _KEPT:
-                self._answers = {k: each for k, each in self._answers.items() if now - each[0] <= FRESH}
+            self._forget(now)
             task = asyncio.ensure_future(self.read(function))
             known = self._answers[key] = (now, task)
             task.add_done_callback(partial(self._read, key))
         return cast(T, await asyncio.shield(known[1]))
+
+    def _forget(self, now: float) -> None:
+        """Forget old answers, and of too many the oldest. What is being read stays."""
+        young = sorted(
+            ((key, each) for key, each in self._answers.items() if now - each[0] <= _OLD or not each[1].done()),
+            key=lambda each: (not each[1][1].done(), each[1][0]),
+        )
+        self._answers = dict(young[-_KEPT + 1 :])
 
     def last_answer(self, key: Hashable) -> Any:
         """Return the last answer that ``read_once`` got for a key, however old; None without one."""

@@ -17,7 +17,7 @@ from fairlead.records.alert import LEFT_PORT, Alert
 from shore.report.port import PortBox, PortReport, Ship, port_report
 from shore.report.slices import Slices, open_slices, table_warnings
 from topologies.drawing.seachart import PortPlace, ports
-from topologies.model import Site, Topology
+from topologies.model import Site, SiteKind, Topology
 
 _MOST: Final = 300
 """Boxes in one list. The worst come first, and the page says how many more there are."""
@@ -106,8 +106,8 @@ def _concerns(topology: Topology, report: PortReport | None, alert: Alert, code:
         return True
     if any(each.name == LEFT_PORT and each.detail == code for each in alert.evidence):
         return True
-    if report is None:
-        return False
+    if report is None:  # which ships come is not known: better one alert too many
+        return site is None or site.kind is SiteKind.SHIP
     imo = alert.vessel_imo_number or (site.imo if site else None)
     ships = {ship.vessel_imo_number for ship in (*report.arriving, *report.in_port)}
     return imo in ships or any(box.equipment_reference == alert.equipment_reference for box in report.dock)

@@ -1,0 +1,74 @@
+"""Answers that the board reads once for everybody who asks at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+
+import pytest
+
+from board.service import _KEPT as KEPT
+from board.service import _OLD as OLD
+from board.service import FRESH, Board
+from fairlead.errors import UnavailableError
+from topologies.context import open_topology
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Board:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    return Board(open_topology("minimal"), "tokyo", clock=clock)
+
+
+async def test_everybody_who_asks_while_it_is_read_gets_the_same_answer(board: Board, clock: Clock) -> None:
+    asked, go_on = [], threading.Event()
+
+    def read() -> int:
+        asked.append(1)
+        assert go_on.wait(30)
+        return len(asked)
+
+    waiting = [asyncio.create_task(board.read_once("x", read)) for _ in range(20)]
+    await asyncio.sleep(0)
+    clock.now += FRESH * 10  # it takes long
+    go_on.set()
+    assert await asyncio.gather(*waiting) == [1] * 20
+    assert await board.read_once("x", read) == 1  # fresh since it was read
+    clock.now += FRESH + 1
+    assert await board.read_once("x", read) == 2
+    assert board.last_answer("x") == 2
+
+
+async def test_an_error_is_not_kept(board: Board) -> None:
+    def fail() -> int:
+        raise UnavailableError("the table is away")
+
+    with pytest.raises(UnavailableError):
+        await board.read_once("x", fail)
+    assert board.last_answer("x") is None
+    assert await board.read_once("x", lambda: 7) == 7
+
+
+async def test_old_answers_and_too_many_are_forgotten(board: Board, clock: Clock) -> None:
+    for number in range(KEPT + 50):
+        assert await board.read_once(number, lambda number=number: number) == number  # type: ignore[misc]
+        clock.now += 0.01
+    assert board.last_answer(0) is None
+    assert board.last_answer(KEPT + 49) == KEPT + 49
+    clock.now += OLD + 1
+    await board.read_once("new", lambda: 1)
+    assert board.last_answer(KEPT + 49) is None
