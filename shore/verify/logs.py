@@ -22,7 +22,7 @@ from deltalake.exceptions import TableNotFoundError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, StructType
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
@@ -303,7 +303,8 @@ class LogComparison:
         """Compute both sides of each log, in one action."""
         limits = F.broadcast(self._limits())
         place, inside = F.col("log_offset"), _inside()
-        values = [F.col(name) for name in self._columns]
+        kinds = {each.name: each.dataType for each in self.stored.schema.fields}
+        values = [_flat(F.col(name), kinds[name]) for name in self._columns]
         # Spark's hash skips nulls, so which of the values are null is hashed too.
         digest = F.xxhash64(*values, F.array(*(value.isNull() for value in values))).cast("decimal(20,0)")
         zero = F.lit(0).cast("decimal(20,0)")
@@ -387,6 +388,14 @@ def parsed(raw: DataFrame, operation: LogTable) -> DataFrame:
 
     columns = raw.select("topic", "offset", "term", "timestamp", "value")
     return columns.mapInArrow(parse, _schema([operation.table.name]))
+
+
+def _flat(value: Column, kind: DataType) -> Column:
+    """Return a value for Spark's hash. The hash skips nulls in structs as well, where a value in another field, or an
+    element without any, would not be seen: their JSON names each field."""
+    if not isinstance(kind, ArrayType | StructType):
+        return value
+    return F.to_json(value, {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
 
 
 def _inside() -> Column:

@@ -98,16 +98,22 @@ class Proven:
         return backfill.plan_backfill(self.lake, topology, self.world.endpoint, Span(since), tables)
 
     def forge(
-        self, name: str, *columns: str, wanted: Callable[[dict[str, Any]], bool] = bool, row: int = 0
+        self,
+        name: str,
+        *columns: str,
+        wanted: Callable[[dict[str, Any]], bool] = bool,
+        row: int = 0,
+        change: Callable[[Any, pa.DataType], Any] | None = None,
     ) -> dict[str, Any]:
-        """Change values of row number ``row`` of those that are ``wanted``; return the row as it was."""
+        """Change values of row number ``row`` of those that are ``wanted``, by ``other`` or ``change``; return the row
+        as it was."""
         table = DeltaTable(self.paths.table(self.table(name)))
         rows = ALL[name].sorted(table.to_pyarrow_table().select(ALL[name].plain_schema.names))
         row = [number for number, each in enumerate(rows.to_pylist()) if wanted(each)][row]
         forged = rows
         for column in columns:
             kind, values = rows.schema.field(column).type, rows[column].to_pylist()
-            values[row] = other(values[row], kind)
+            values[row] = (change or other)(values[row], kind)
             forged = forged.set_column(
                 rows.schema.get_field_index(column), rows.schema.field(column), pa.array(values, kind)
             )
@@ -263,6 +269,18 @@ def test_a_value_changed_by_hand_is_found(tables: Proven, name: str, column: str
     assert changed.what == "changed"
     assert {k: v for k, v in changed.key.items() if k in key} == {k: v for k, v in key.items() if k in changed.key}
     assert changed.found[column] != changed.expected[column]
+
+
+def test_a_value_that_stands_in_another_field_of_a_box_is_found(tables: Proven) -> None:
+    """A digest's temperature of the supply air is given as that of the return air."""
+
+    def swapped(boxes: Any, _: pa.DataType) -> Any:
+        supply = boxes[0]["supply_temperature"]
+        return [{**boxes[0], "supply_temperature": boxes[0]["return_temperature"], "return_temperature": supply}]
+
+    tables.forge("digests", "boxes", change=swapped)
+    (changed,) = named(tables.verify("digests"), "digests")
+    assert changed.columns == ("boxes",)
 
 
 @pytest.mark.parametrize("names", LEVELS, ids=lambda names: names[0])
