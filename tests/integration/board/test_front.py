@@ -17,7 +17,7 @@ from tests.support.browser import PHONE, Pages, check_accessibility, screenshot,
 from tests.support.serving import served
 from tests.support.waits import until
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
+pytestmark = [pytest.mark.long, pytest.mark.asyncio(loop_scope="session")]
 
 EVERY_PAGE = pytest.mark.parametrize("path", ["/?doubts=1", "/ports/tokyo", "/mine", "/sign-in"])
 ROW = (
