@@ -32,7 +32,6 @@ import httpx
 import psutil
 import pyarrow as pa
 from confluent_kafka import Producer
-from deltalake import DeltaTable, write_deltalake
 
 from acl.apply import apply_topology
 from benchmarks.harness import FOLDER, Figures, Say, main
@@ -121,7 +120,7 @@ def _fill(context: Context, rows: int, boxes: int, say: Say) -> None:
         create_table(session, TABLES[name], paths.table(name))
         if found:
             content = pa.Table.from_pylist(found, schema=TABLES[name].plain_schema)
-            write_deltalake(DeltaTable(paths.table(name)), content, mode="append")
+            session.createDataFrame(content).write.format("delta").mode("append").save(paths.table(name))
     close(session)
     say("the tables are there")
 

@@ -41,6 +41,9 @@ P = ParamSpec("P")
 
 FRESH: Final = 3.0
 """Seconds for which an answer read from tables or files is shown again, however many people look."""
+SHARE: Final = 5.0
+"""An answer is read anew after this many times as long as reading it took. So the board is not busy all the time."""
+STALE: Final = 60.0  # seconds
 _READERS: Final = 3  # threads that read tables at once; each may use a gigabyte
 _KEPT: Final = 200  # answers
 _OLD: Final = 600.0  # seconds after which an answer is forgotten
@@ -59,6 +62,25 @@ class Page:
     handler: Callable[[Board, Request], Awaitable[Response]]
     access: Access
     method: str = "GET"
+
+
+@dataclass(slots=True, eq=False)
+class _Answer:
+    """What is read, or was. ``at``: when reading it began; when it was read, once it is, which took ``taken``
+    seconds."""
+
+    task: asyncio.Future[Any]
+    at: float
+    before: _Answer | None = None
+    taken: float = 0.0
+
+    def needs_reading(self, now: float) -> bool:
+        return self.task.done() and now - self.at > max(FRESH, SHARE * self.taken)
+
+    def usable(self, now: float) -> _Answer:
+        """Return the answer before while this one is being read, if it is young enough; else this one."""
+        before = self.before
+        return before if before is not None and not self.task.done() and now - before.at <= STALE else self
 
 
 class Board:
@@ -85,7 +107,7 @@ class Board:
         self.live = LiveLogs(context.topology, lambda: self.kafka(site))
         self.sign_in = SignInCheck(lambda: self.topology, site, self.kafka)
         self._clock = clock
-        self._answers: dict[Hashable, tuple[float, asyncio.Future[Any]]] = {}
+        self._answers: dict[Hashable, _Answer] = {}
         self._limit = anyio.CapacityLimiter(_READERS)
 
     @property
@@ -129,37 +151,40 @@ class Board:
         return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limit)
 
     async def read_once(self, key: Hashable, function: Callable[[], T]) -> T:
-        """Call a function in a thread, and give the answer to everybody who asks for ``key`` within ``FRESH`` seconds.
+        """Call a function in a thread, and give the answer to everybody who asks for ``key`` while it is fresh.
 
-        Whoever asks while it is being read waits for the same answer. An error is not kept.
+        It is fresh for ``FRESH`` seconds, and for ``SHARE`` times as long as reading it took. After that it is read
+        anew, and whoever asks meanwhile gets the answer before, if it is at most ``STALE`` seconds old; else all wait
+        for the new one. An error is not kept.
         """
         now = self._clock()
         known = self._answers.get(key)
-        if known is None or (known[1].done() and now - known[0] > FRESH):
+        if known is None or known.needs_reading(now):
             self._forget(now)
             task = asyncio.ensure_future(self.read(function))
-            known = self._answers[key] = (now, task)
-            task.add_done_callback(partial(self._read, key))
-        return cast(T, await asyncio.shield(known[1]))
+            known = self._answers[key] = _Answer(task, now, before=known)
+            task.add_done_callback(partial(self._on_read, key, known))
+        usable = known.usable(now)
+        return cast(T, await asyncio.shield(usable.task))
 
     def _forget(self, now: float) -> None:
         """Forget old answers, and of too many the oldest. What is being read stays."""
-        young = sorted(
-            ((key, each) for key, each in self._answers.items() if now - each[0] <= _OLD or not each[1].done()),
-            key=lambda each: (not each[1][1].done(), each[1][0]),
-        )
-        self._answers = dict(young[-_KEPT + 1 :])
+        young = [(key, each) for key, each in self._answers.items() if now - each.at <= _OLD or not each.task.done()]
+        self._answers = dict(sorted(young, key=lambda each: (not each[1].task.done(), each[1].at))[-_KEPT + 1 :])
 
     def last_answer(self, key: Hashable) -> Any:
         """Return the last answer that ``read_once`` got for a key, however old; None without one."""
         known = self._answers.get(key)
-        return known[1].result() if known is not None and known[1].done() else None
+        if known is not None and not known.task.done():
+            known = known.before
+        return None if known is None else known.task.result()
 
-    def _read(self, key: Hashable, task: asyncio.Future[Any]) -> None:
+    def _on_read(self, key: Hashable, answer: _Answer, task: asyncio.Future[Any]) -> None:
         if task.cancelled() or task.exception() is not None:
             self._answers.pop(key, None)
-        else:
-            self._answers[key] = (self._clock(), task)
+            return
+        now = self._clock()
+        answer.taken, answer.at, answer.before = now - answer.at, now, None
 
     # --- how a page is written
 
@@ -180,6 +205,10 @@ class Board:
         of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self._warnings()
         values["warnings"] = [*of_logs, *values.pop("warnings", ())]
         return _templates().get_template(template).render({**shared, **values})
+
+    def text(self, template: str, **values: Any) -> str:
+        """Return the text of a template that is the same for every viewer. May be called in a thread."""
+        return _templates().get_template(template).render(values)
 
     def _warnings(self) -> list[str]:
         """Return what no page of the staff knows at the moment, in sentences; customers' pages read no logs."""

@@ -23,7 +23,8 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import FOLDER, Say
@@ -86,12 +87,17 @@ def generate(session: SparkSession, location: str, rows: int, *, boxes: int, fil
     create_table(session, READINGS, location)
     per_box = rows // boxes
     step = max(1, file_rows // boxes)
-    with duckdb.connect(":memory:") as connection:
+    with tempfile.TemporaryDirectory() as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
         connection.register("boxes", _boxes(boxes))
+        file = Path(scratch) / "stretch.parquet"
         for first in range(0, per_box, step):
             batches = _stretch(connection, first, min(first + step, per_box))
-            write_deltalake(DeltaTable(location), batches, mode="append", target_file_size=1 << 30)
+            with pq.ParquetWriter(file, batches.schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+            # Spark appends them: delta-rs cannot write to clustered tables.
+            session.read.parquet(str(file)).coalesce(1).write.format("delta").mode("append").save(location)
 
 
 def _boxes(count: int) -> pa.Table:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tzfpy import get_tz
 
 from board.pages.alerts import alert_rows
@@ -19,7 +20,7 @@ from shore.report.slices import Slices, open_slices, table_warnings
 from topologies.drawing.seachart import PortPlace, ports
 from topologies.model import Site, SiteKind, Topology
 
-_MOST: Final = 300
+_MOST: Final = 100
 """Boxes in one list. The worst come first, and the page says how many more there are."""
 
 
@@ -40,27 +41,29 @@ async def port(board: Board, request: Request) -> Response:
 
 async def boxes(board: Board, request: Request) -> Response:
     """The part of a port's page that is read again when tables change."""
-    code = request.path_params["code"]
-    return board.page(request, "port_boxes.html.j2", **await _values(board, request, code))
+    return HTMLResponse((await _view(board, request.path_params["code"])).boxes)
+
+
+@dataclass(frozen=True, slots=True)
+class PortView:
+    """What everybody sees of a port. ``boxes`` is the part of the page that the tables make, as HTML."""
+
+    report: PortReport
+    doubts: tuple[str, ...]
+    boxes: str
 
 
 async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
-    report, outlook, doubts = await _report(board, code)
-    viewer = board.viewer(request)
+    view = await _view(board, code)
+    report, viewer, place = view.report, board.viewer(request), ports().get(code)
     assert viewer is not None  # noqa: S101 - the page is for staff
-    place = ports().get(code)
-    aboard = [box for ship in (*report.arriving, *report.in_port) for box in ship.boxes]
     return {
         "r": report,
-        "outlook": outlook,
-        "dock": _shown(report.dock),
-        "more_on_dock": max(0, len(report.dock) - _MOST),
-        "ships": [(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
-        "wrong": sum(bool(box.concerns) for box in (*report.dock, *aboard)),
+        "boxes": view.boxes,
         "alerts": alert_rows(board, viewer, partial(_concerns, board.topology, report)),
         "alerts_known": board.live.read_at is not None,
         "map": _map(report, place),
-        "warnings": [*doubts, *(f"Table {name} is not there yet." for name in report.missing)],
+        "warnings": [*view.doubts, *(f"Table {name} is not there yet." for name in report.missing)],
         "live": f"/live?port={code}",
         "zone": get_tz(place.longitude, place.latitude) if place else None,
         "zone_name": report.port,
@@ -68,16 +71,26 @@ async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
     }
 
 
-async def _report(board: Board, code: str) -> tuple[PortReport, dict[str, Any], tuple[str, ...]]:
+async def _view(board: Board, code: str) -> PortView:
     return await board.read_once(("port", code), partial(_read, board, code))
 
 
-def _read(board: Board, code: str) -> tuple[PortReport, dict[str, Any], tuple[str, ...]]:
+def _read(board: Board, code: str) -> PortView:
     report = port_report(board.paths, code)
     with open_slices(board.paths) as slices:
         outlook = _outlook(slices)
+    aboard = [box for ship in _present(report) for box in ship.boxes]
+    html = board.text(
+        "port_boxes.html.j2",
+        r=report,
+        outlook=outlook,
+        dock=_shown(report.dock),
+        more_on_dock=max(0, len(report.dock) - _MOST),
+        ships=[(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
+        wrong=sum(bool(box.concerns) for box in (*report.dock, *aboard)),
+    )
     doubts = table_warnings(board.context.folder, board.paths, report.versions)
-    return report, outlook, doubts
+    return PortView(report, doubts, html)
 
 
 def _outlook(slices: Slices) -> dict[str, Any]:
@@ -96,7 +109,7 @@ def concerns_port(board: Board, code: str, alert: Alert) -> bool:
     dock, or when its evidence names the port.
     """
     known = board.last_answer(("port", code))
-    return _concerns(board.topology, known[0] if known else None, alert, code)
+    return _concerns(board.topology, known.report if known else None, alert, code)
 
 
 def _concerns(topology: Topology, report: PortReport | None, alert: Alert, code: str | None = None) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from board.service import _KEPT as KEPT
 from board.service import _OLD as OLD
-from board.service import FRESH, Board
+from board.service import FRESH, SHARE, STALE, Board
 from fairlead.errors import UnavailableError
 from topologies.context import open_topology
 
@@ -48,9 +48,30 @@ async def test_everybody_who_asks_while_it_is_read_gets_the_same_answer(board: B
     go_on.set()
     assert await asyncio.gather(*waiting) == [1] * 20
     assert await board.read_once("x", read) == 1  # fresh since it was read
-    clock.now += FRESH + 1
-    assert await board.read_once("x", read) == 2
+    clock.now += FRESH * 10 * SHARE - 1
+    assert await board.read_once("x", read) == 1  # reading it took long
+    clock.now += STALE + 2
+    assert await board.read_once("x", read) == 2  # the answer before is too old to be shown
     assert board.last_answer("x") == 2
+
+
+async def test_whoever_asks_while_it_is_read_anew_gets_the_answer_before(board: Board, clock: Clock) -> None:
+    go_on = threading.Event()
+
+    def read_again() -> str:
+        assert go_on.wait(30)
+        return "new"
+
+    assert await board.read_once("x", lambda: "old") == "old"
+    clock.now += FRESH + 1
+    assert await board.read_once("x", read_again) == "old"
+    assert board.last_answer("x") == "old"
+    clock.now += STALE  # it takes too long
+    waiting = asyncio.create_task(board.read_once("x", read_again))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert await waiting == "new"
+    assert board.last_answer("x") == "new"
 
 
 async def test_an_error_is_not_kept(board: Board) -> None:
