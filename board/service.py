@@ -43,7 +43,8 @@ FRESH: Final = 3.0
 """Seconds for which an answer read from tables or files is shown again, however many people look."""
 SHARE: Final = 5.0
 """An answer is read anew after this many times as long as reading it took. So the board is not busy all the time."""
-STALE: Final = 60.0  # seconds
+STALE: Final = 60.0
+"""Seconds for which a page that takes long to make, and says as of when it is, is shown while it is made anew."""
 _READERS: Final = 3  # threads that read tables at once; each may use a gigabyte
 _KEPT: Final = 200  # answers
 _OLD: Final = 600.0  # seconds after which an answer is forgotten
@@ -77,10 +78,10 @@ class _Answer:
     def needs_reading(self, now: float) -> bool:
         return self.task.done() and now - self.at > max(FRESH, SHARE * self.taken)
 
-    def usable(self, now: float) -> _Answer:
+    def usable(self, now: float, stale: float) -> _Answer:
         """Return the answer before while this one is being read, if it is young enough; else this one."""
         before = self.before
-        return before if before is not None and not self.task.done() and now - before.at <= STALE else self
+        return before if before is not None and not self.task.done() and now - before.at <= stale else self
 
 
 class Board:
@@ -150,11 +151,11 @@ class Board:
         """Call a function that reads tables or files, in a thread."""
         return await anyio.to_thread.run_sync(partial(function, *args, **kwargs), limiter=self._limit)
 
-    async def read_once(self, key: Hashable, function: Callable[[], T]) -> T:
+    async def read_once(self, key: Hashable, function: Callable[[], T], *, stale: float = 0.0) -> T:
         """Call a function in a thread, and give the answer to everybody who asks for ``key`` while it is fresh.
 
         It is fresh for ``FRESH`` seconds, and for ``SHARE`` times as long as reading it took. After that it is read
-        anew, and whoever asks meanwhile gets the answer before, if it is at most ``STALE`` seconds old; else all wait
+        anew, and whoever asks meanwhile gets the answer before, if it is at most ``stale`` seconds old; else all wait
         for the new one. An error is not kept.
         """
         now = self._clock()
@@ -164,7 +165,7 @@ class Board:
             task = asyncio.ensure_future(self.read(function))
             known = self._answers[key] = _Answer(task, now, before=known)
             task.add_done_callback(partial(self._on_read, key, known))
-        usable = known.usable(now)
+        usable = known.usable(now, stale)
         return cast(T, await asyncio.shield(usable.task))
 
     def _forget(self, now: float) -> None:

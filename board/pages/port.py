@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tzfpy import get_tz
 
 from board.pages.alerts import alert_rows
-from board.service import Board, Page
+from board.service import STALE, Board, Page
 from board.viewer import Access
 from fairlead.records.alert import LEFT_PORT, Alert
 from shore.report.port import PortBox, PortReport, Ship, port_report
@@ -72,7 +72,7 @@ async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
 
 
 async def _view(board: Board, code: str) -> PortView:
-    return await board.read_once(("port", code), partial(_read, board, code))
+    return await board.read_once(("port", code), partial(_read, board, code), stale=STALE)
 
 
 def _read(board: Board, code: str) -> PortView:

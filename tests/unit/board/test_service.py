@@ -64,10 +64,10 @@ async def test_whoever_asks_while_it_is_read_anew_gets_the_answer_before(board: 
 
     assert await board.read_once("x", lambda: "old") == "old"
     clock.now += FRESH + 1
-    assert await board.read_once("x", read_again) == "old"
+    assert await board.read_once("x", read_again, stale=STALE) == "old"
     assert board.last_answer("x") == "old"
     clock.now += STALE  # it takes too long
-    waiting = asyncio.create_task(board.read_once("x", read_again))
+    waiting = asyncio.create_task(board.read_once("x", read_again, stale=STALE))
     await asyncio.sleep(0)
     go_on.set()
     assert await waiting == "new"
