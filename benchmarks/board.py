@@ -20,8 +20,6 @@ import random
 import re
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -36,9 +34,11 @@ from confluent_kafka import Producer
 from acl.apply import apply_topology
 from benchmarks.harness import FOLDER, Figures, Say, main
 from benchmarks.shore.point_query import FIRST, INTERVAL, generate, numbers
+from fairlead.cli.commands.board import start_in_background
 from fairlead.errors import UnavailableError
 from fairlead.kafka.admin import create_logs
 from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.workers import Workers
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
 from shore.delta.commit import create_table
@@ -82,7 +82,7 @@ def measure(options: argparse.Namespace, say: Say) -> Figures:
         _fill(context, options.rows // options.boxes * options.boxes, options.boxes, say)
         sites.up([SiteSpec(PORT, tuple(service_users(context.topology, PORT)))])
         apply_topology(context.topology, context.resolver, sites=[PORT])
-        return _measure(context, file, options, say)
+        return _measure(context, options, say)
     finally:
         sites.down(purge=True)
         shutil.rmtree(folder)
@@ -201,30 +201,17 @@ def _other_tables(boxes: int, newest: dt.datetime) -> dict[str, list[dict[str, A
     return {name: [] for name in TABLES if name != "readings"} | some
 
 
-def _measure(context: Context, file: Path, options: argparse.Namespace, say: Say) -> Figures:
-    with tempfile.TemporaryFile("w+") as output:
-        command = [sys.executable, "-m", "fairlead.cli.app", "board", "--port", "0", "--topology", str(file)]
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)  # noqa: S603 - our own command
-        try:
-            link = _link(process, output)
-            board = psutil.Process(process.pid)
-            figures = asyncio.run(_ask(context, board, link, options, say))
-        finally:
-            process.terminate()
-            process.wait(30)
+def _measure(context: Context, options: argparse.Namespace, say: Say) -> Figures:
+    link = start_in_background(context)
+    workers = Workers(context.folder)
+    try:
+        (worker,) = workers.all()
+        figures = asyncio.run(_ask(context, psutil.Process(worker.pid), link, options, say))
+    finally:
+        workers.stop()
     figures["target"] = _TARGETS
     figures["met"] = {name: figures[name] <= most for name, most in _TARGETS.items()}
     return figures
-
-
-def _link(process: subprocess.Popen[bytes], output: Any) -> str:
-    end = time.monotonic() + 60
-    while time.monotonic() < end and process.poll() is None:
-        output.seek(0)
-        if found := re.search(r"https?://\S+/local/\S+", output.read()):
-            return found[0]
-        time.sleep(0.1)
-    raise UnavailableError("the board did not start")
 
 
 async def _ask(context: Context, board: psutil.Process, link: str, options: argparse.Namespace, say: Say) -> Figures:

@@ -10,11 +10,15 @@ import datetime as dt
 import json
 import os
 import threading
+import time
 from pathlib import Path
+from typing import Final
 
 from fairlead.home import private_folder
 
-FILE = "board-audit.jsonl"
+FILE: Final = "board-audit.jsonl"
+AGAIN: Final = 3600.0
+"""Seconds after which a page that reads itself again is noted again."""
 
 
 class AuditLog:
@@ -24,6 +28,7 @@ class AuditLog:
         """``folder`` is the site's run folder (``fairlead.home.run_folder``)."""
         self.file = private_folder(folder) / FILE
         self._lock = threading.Lock()
+        self._looks: dict[tuple[str, str, str], float] = {}
 
     def note(self, event: str, who: str, address: str, **facts: str) -> None:
         """Append one event with its time.
@@ -40,3 +45,19 @@ class AuditLog:
                 os.write(descriptor, line.encode() + b"\n")
             finally:
                 os.close(descriptor)
+
+    def note_look(self, who: str, address: str, container: str, *, again: bool = False) -> None:
+        """Append that somebody looks at a container.
+
+        Args:
+            again: An open page reads itself anew; that is noted once in ``AGAIN`` seconds.
+
+        Raises:
+            OSError: as ``note``.
+        """
+        key, now = (who, address, container), time.monotonic()
+        before = self._looks.get(key)
+        if again and before is not None and now - before < AGAIN:
+            return
+        self.note("looked-at-container", who, address, container=container)
+        self._looks = {each: at for each, at in self._looks.items() if now - at < AGAIN} | {key: now}

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
+from fairlead.records.ship import Position
 from shore.report.slices import Row
 from shore.tables.bands import BAND_HUMIDITY, BAND_KELVIN
-from topologies.drawing.seachart import ports
+from topologies.drawing.seachart import PortPlace, ports
 
 Json: TypeAlias = dict[str, Any]
 
@@ -24,6 +25,9 @@ KINDS: Final[Mapping[str, str]] = {
     "AT_SEA": "gap",
 }
 """Kinds of a chart's spans, by kinds of intervals; ``other`` for all others."""
+
+SEVERITIES: Final[Mapping[str, str]] = {"CRITICAL": "bad", "ALARM": "bad", "WARNING": "warn"}
+"""The tone of each severity of an alert."""
 
 _AIR: Final = {
     "supply_temperature": "Supply air",
@@ -175,18 +179,58 @@ def event(label: str, place: Row, tone: str) -> Json:
     return {"label": label, "latitude": place["latitude"], "longitude": place["longitude"], "tone": tone}
 
 
+def port_mark(port: PortPlace, name: str = "", *, href: str = "", tone: str = "") -> Json:
+    """Return the mark of a port on a map.
+
+    Args:
+        name: What it is called there; the port's own name, or its code, when empty.
+    """
+    return {
+        "name": name or port.name or port.unlocode,
+        "code": port.unlocode,
+        "latitude": port.latitude,
+        "longitude": port.longitude,
+        "href": href,
+        "tone": tone,
+    }
+
+
 def port_marks(codes: Iterable[str | None]) -> list[Json]:
     """Return marks of a map for ports by UN/LOCODE, each once, without those of unknown places."""
     known = ports()
-    found = [known[code] for code in sorted({code for code in codes if code}) if code in known]
-    return [
-        {
-            "name": port.name or port.unlocode,
-            "code": port.unlocode,
-            "latitude": port.latitude,
-            "longitude": port.longitude,
-            "href": "",
-            "tone": "",
-        }
-        for port in found
-    ]
+    return [port_mark(known[code]) for code in sorted({code for code in codes if code}) if code in known]
+
+
+class ShipPlace(NamedTuple):
+    """Where a ship was when it was last seen."""
+
+    latitude: float
+    longitude: float
+    course: float | None
+    speed: float | None
+    seen: dt.datetime | None
+
+
+def place_in_row(row: Row) -> ShipPlace:
+    """Return the place in a row of table ``ships_now``."""
+    course, speed = row["course_over_ground"], row["speed_over_ground"]
+    return ShipPlace(row["latitude"], row["longitude"], course, speed, row["device_date_time"])
+
+
+def place_in_record(position: Position) -> ShipPlace | None:
+    """Return the place in a record of a ship's log; None where it tells none."""
+    here = position.geo_location
+    if here is None:
+        return None
+    course, speed = position.course_over_ground, position.speed_over_ground
+    return ShipPlace(here.latitude, here.longitude, course, speed, position.device.device_date_time)
+
+
+def ship_at(imo: str, place: ShipPlace) -> Json:
+    """Return a ship's move on a map; with ``name``, ``href`` and ``tone`` it is the ship's mark."""
+    return {"id": imo, **place._asdict(), "seen": place.seen.isoformat() if place.seen else None}
+
+
+def to_the_minute(moment: dt.datetime) -> str:
+    """Return a time in words, for the label of a mark."""
+    return f"{moment:%Y-%m-%d %H:%M} UTC"

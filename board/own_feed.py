@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -36,7 +35,7 @@ from shore.paths import CUSTOMERS, TablePaths
 from shore.read import csv_cells
 from shore.report import course
 from shore.report.course import Interval
-from shore.report.slices import Row, Slices
+from shore.report.slices import Row, Slices, open_slices
 from shore.tables.bands import (
     CONTROL,
     DISTURBED,
@@ -329,19 +328,12 @@ _EXPORTS: Final[Mapping[str, tuple[tuple[str, ...], str]]] = {
 @contextlib.contextmanager
 def _relations(feed: OwnFeed, condition: pc.Expression | None = None) -> Iterator[Slices]:
     """Open a database with relation ``feed``, the table's rows or some of them, and ``standing``, those that count."""
-    with (
-        _in_customers_words(),
-        tempfile.TemporaryDirectory(prefix="fairlead-portal-") as scratch,
-        duckdb.connect(":memory:") as connection,
-    ):
-        connection.execute("set timezone = 'UTC'")
-        connection.execute(f"set memory_limit = '{_MEMORY}'")
-        connection.execute("set temp_directory = $folder", {"folder": scratch})
-        connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
-        found = Slices(TablePaths(scratch), connection)  # in that folder are no tables: it can open none
-        connection.register("feed", feed.data if condition is None else feed.data.filter(condition))
-        found.run(_STANDING)
-        yield found
+    with _in_customers_words(), tempfile.TemporaryDirectory(prefix="fairlead-portal-") as empty:
+        # In that folder are no tables: what runs here can open none.
+        with open_slices(TablePaths(empty), memory=_MEMORY) as found:
+            found.put("feed", feed.data if condition is None else feed.data.filter(condition))
+            found.run(_STANDING)
+            yield found
 
 
 @contextlib.contextmanager
@@ -441,17 +433,9 @@ def boxes(feed: OwnFeed, now: dt.datetime) -> list[Box]:
         alerts: dict[str, list[Row]] = {}
         for row in found.rows(f"select * from ({_ALERTS_NOW}) where state <> 'CLEARED' order by since desc"):  # noqa: S608
             alerts.setdefault(row["equipment_reference"], []).append(row)
-        events = _by_box(
-            found.rows(
-                f"select * from ({_happened(_EVENTS)}) order by event_date_time, feed_offset"  # noqa: S608
-            )
-        )
-        bookings = _by_box(
-            found.rows(
-                f"select * from ({_happened(_EVENTS)}) where booking_reference <> '' "  # noqa: S608
-                "order by event_date_time, feed_offset"
-            )
-        )
+        happened = found.rows(f"select * from ({_happened(_EVENTS)}) order by event_date_time, feed_offset")  # noqa: S608
+        events = _by_box(happened)
+        bookings = _by_box([row for row in happened if row["booking_reference"]])
     made = []
     for number in numbers:
         reading = readings.get(number)

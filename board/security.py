@@ -87,6 +87,13 @@ def is_same_origin(headers: Headers) -> bool:
     return fetched in (None, "same-origin")
 
 
+def local_path(text: object) -> str:
+    """Return a path of this board; the first page for anything else, such as another site's address."""
+    if not isinstance(text, str) or not text.startswith("/") or not text.isprintable():
+        return "/"
+    return "/" if text.startswith(("//", "/\\", "/sign-")) else text
+
+
 def masked(token: str) -> str:
     """Return a session's token as a page carries it: another text each time.
 

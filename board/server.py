@@ -14,6 +14,7 @@ from typing import Final
 import uvicorn
 from starlette.routing import BaseRoute
 
+from board import PORT
 from board.app import LOOPBACK, create_app
 from board.security import host_of
 from board.service import Board
@@ -21,7 +22,6 @@ from board.sharing.routes import routes
 from board.sharing.service import SharingService
 from fairlead.errors import ConfigurationError, UnavailableError
 
-PORT: Final = 8470
 _GRACE: Final = 1  # seconds for requests under way when the board ends; open event streams are cut
 
 
@@ -101,19 +101,28 @@ def shares(board: Board) -> list[BaseRoute]:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the command, which ends the context."""
+    """Says when it serves, and leaves signals to the command, which ends the context."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.serves = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.serves.set()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-async def _started(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
-    while not server.started:
-        if task.done():
-            await task
-            raise UnavailableError("the board could not start", hint="its log has the reason")
-        await asyncio.sleep(0.01)
+async def _started(server: _Server, task: asyncio.Task[None]) -> None:
+    serves = asyncio.create_task(server.serves.wait())
+    await asyncio.wait({serves, task}, return_when=asyncio.FIRST_COMPLETED)
+    serves.cancel()
+    if not server.started:
+        await task
+        raise UnavailableError("the board could not start", hint="its log has the reason")
 
 
 @contextlib.contextmanager

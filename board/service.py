@@ -17,6 +17,7 @@ from typing import Any, Final, ParamSpec, TypeVar, cast
 import anyio
 import anyio.to_thread
 import jinja2
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
@@ -144,6 +145,17 @@ class Board:
         """Return who looks. The topology is asked each time, so that what it takes away is gone at once."""
         session = self.session(request)
         return None if session is None else viewer_of(self.topology, session.name)
+
+    def signed_in(self, request: Request) -> Viewer:
+        """Return who looks at a page that ``board.app`` opens only to those who have signed in.
+
+        Raises:
+            HTTPException: the session has ended in this moment; 404, as for every page that is not for somebody.
+        """
+        viewer = self.viewer(request)
+        if viewer is None:
+            raise HTTPException(404)
+        return viewer
 
     # --- what is read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,6 +11,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from board.drawing import SEVERITIES
+from board.security import local_path
 from board.service import Board, Page, address_of
 from board.viewer import Access, Viewer
 from edge.alerts.operator import chosen, order_for, place_order
@@ -18,8 +21,11 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import Alert
 
 _WAIT: Final = 10.0  # seconds for the bridge to answer
-_TONES: Final = {"CRITICAL": "bad", "ALARM": "bad", "WARNING": "warn"}
 LONGEST_REASON: Final = 500
+
+
+Wanted = Callable[[Alert], bool]
+"""Whether an alert belongs on a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,7 @@ def row_of(board: Board, viewer: Viewer, alert: Alert) -> AlertRow:
     return AlertRow(
         alert=alert,
         opened=board.live.opened(alert.alert_id),
-        tone=_TONES[alert.severity],
+        tone=SEVERITIES[alert.severity],
         where=site.title or alert.raised_at if site else alert.raised_at,
         detail="; ".join(each.detail or each.name for each in alert.evidence),
         acknowledge=ordered and not alert.acknowledged_by,
@@ -50,7 +56,7 @@ def row_of(board: Board, viewer: Viewer, alert: Alert) -> AlertRow:
     )
 
 
-def alert_rows(board: Board, viewer: Viewer, wanted: Any = None) -> list[AlertRow]:
+def alert_rows(board: Board, viewer: Viewer, wanted: Wanted | None = None) -> list[AlertRow]:
     """Return the open alerts, the worst first, among them the newest first.
 
     Args:
@@ -58,6 +64,11 @@ def alert_rows(board: Board, viewer: Viewer, wanted: Any = None) -> list[AlertRo
     """
     found = [row_of(board, viewer, alert) for alert in board.live.open_alerts() if wanted is None or wanted(alert)]
     return sorted(found, key=lambda row: (row.alert.severity != "CRITICAL", row.tone != "bad", -row.opened.timestamp()))
+
+
+def alert_panel(board: Board, viewer: Viewer, wanted: Wanted | None, page: str) -> dict[str, Any]:
+    """Return what ``alerts.html.j2`` shows on a page: its alerts, whether they are known, and where its forms lead."""
+    return {"alerts": alert_rows(board, viewer, wanted), "alerts_known": board.live.read_at is not None, "next": page}
 
 
 async def acknowledge(board: Board, request: Request) -> Response:
@@ -73,12 +84,10 @@ async def clear(board: Board, request: Request) -> Response:
 async def _order(board: Board, request: Request, *, acknowledges: bool) -> Response:
     form = await request.form()
     reason = str(form.get("reason") or "").strip()[:LONGEST_REASON]
-    target = str(form.get("next") or "/")
-    if not target.startswith("/") or target.startswith(("//", "/\\")):
-        target = "/"
-    viewer = board.viewer(request)
+    target = local_path(form.get("next"))
+    viewer = board.signed_in(request)
     alert = board.live.alert(request.path_params["alert_id"])
-    if viewer is None or alert is None:
+    if alert is None:
         raise HTTPException(404)
     site = alert.raised_at
     if not board.may_order_at(site):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import tempfile
-import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Final
 from urllib.parse import urlencode
-from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
@@ -26,10 +24,10 @@ from jinja2.utils import htmlsafe_json_dumps
 from markupsafe import Markup
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 
-from board.drawing import KINDS, Json, chart_of_readings, span
-from board.pages.alerts import alert_rows
+from board.drawing import KINDS, SEVERITIES, Json, chart_of_readings, event, place_in_row, port_mark, ship_at, span
+from board.pages.alerts import alert_panel
 from board.service import Board, Page, address_of
 from board.viewer import Access
 from fairlead.names import is_container_number
@@ -305,11 +303,7 @@ def map_of(report: ContainerReport, ship: Row | None = None) -> Json:
                 links.append({"from": _point(last), "to": _point(row), "tone": "quiet", "title": title})
         tracks[-1]["points"].append(_point(row))
         last = row
-    ports = [
-        {"name": port.name, "code": port.unlocode, "latitude": port.latitude, "longitude": port.longitude,
-         "href": f"/ports/{port.unlocode}", "tone": ""}
-        for port in ports_of(report)
-    ]  # fmt: skip
+    ports = [port_mark(port, href=f"/ports/{port.unlocode}") for port in ports_of(report)]
     events = [_event(row) for row in report.alerts if row["latitude"] is not None and row["longitude"] is not None]
     return {"ports": ports, "tracks": tracks, "links": links} | _now_on_map(report, ship, events)
 
@@ -328,30 +322,24 @@ def _point(row: Row) -> list[float]:
 def _event(alert: Row) -> Json:
     ended = alert["state"] == "CLEARED"
     label = f"{alert['kind']}, {to_minutes(alert['opened_date_time'])} UTC, {'cleared' if ended else 'open'}"
-    return {"label": label, "latitude": alert["latitude"], "longitude": alert["longitude"],
-            "tone": "quiet" if ended else _SEVERITIES.get(alert["severity"] or "", "warn")}  # fmt: skip
+    return event(label, alert, "quiet" if ended else SEVERITIES.get(alert["severity"] or "", "warn"))
 
 
 def _now_on_map(report: ContainerReport, ship: Row | None, events: list[Json]) -> Json:
     """The ship that holds it, which moves as it sails; ashore, or without a ship's position, where it was last."""
     now = report.latest
     if ship is not None and ship["latitude"] is not None and ship["longitude"] is not None:
-        about = {"id": ship["vessel_imo_number"], "name": (now or {}).get("vessel") or ship["vessel_imo_number"],
-                 "latitude": ship["latitude"], "longitude": ship["longitude"],
-                 "course": ship["course_over_ground"], "speed": ship["speed_over_ground"],
-                 "seen": None if ship["device_date_time"] is None else ship["device_date_time"].isoformat(),
-                 "tone": ""}  # fmt: skip
-        return {"ships": [about], "events": events}
+        imo = ship["vessel_imo_number"]
+        about = {"name": (now or {}).get("vessel") or imo, "tone": ""}
+        return {"ships": [about | ship_at(imo, place_in_row(ship))], "events": events}
     if now is not None and now["latitude"] is not None and now["longitude"] is not None:
         label = f"{report.equipment_reference}, {to_minutes(now['position_date_time'])} UTC"
-        here = {"label": label, "latitude": now["latitude"], "longitude": now["longitude"], "tone": "good"}
-        return {"ships": [], "events": [*events, here]}
+        return {"ships": [], "events": [*events, event(label, now, "good")]}
     return {"ships": [], "events": events}
 
 
 # --- what the page says
 
-_SEVERITIES: Final = {"CRITICAL": "bad", "ALARM": "bad", "WARNING": "warn"}
 _POWER: Final = {
     "POWERED": ("on", "good"),
     "NO_POWER": ("plugged in, off", "bad"),
@@ -382,7 +370,7 @@ def page_values(seen: Seen) -> Json:
         "now": _now(seen),
         "left": outlook_of(seen.outlook, report.latest),
         "concerns": wrong,
-        "urgent": any(_SEVERITIES.get(row["severity"] or "") == "bad" for row in report.alerts if _is_open(row)),
+        "urgent": any(SEVERITIES.get(row["severity"] or "") == "bad" for row in report.alerts if _is_open(row)),
         "sites": sites,
         "container_alerts": sorted(report.alerts, key=_open_and_newest)[:_TOLD],
         "alerts_in_all": len(report.alerts),
@@ -406,7 +394,7 @@ def page_values(seen: Seen) -> Json:
         "custody_words": _CUSTODY,
         "milestone_words": _MILESTONES,
         "feed_words": _FEEDS,
-        "severities": _SEVERITIES,
+        "severities": SEVERITIES,
     }
 
 
@@ -593,7 +581,7 @@ async def containers(board: Board, request: Request) -> Response:
 
 async def container_rows(board: Board, request: Request) -> Response:
     values = await _list_values(board, *_asked(request))
-    return HTMLResponse(board.fragment(request, "containers_rows.html.j2", **values))
+    return board.page(request, "containers_rows.html.j2", **values)
 
 
 def _asked(request: Request) -> tuple[str, str]:
@@ -621,14 +609,9 @@ async def container(board: Board, request: Request) -> Response:
     if box != request.path_params["number"] and is_container_number(box):
         return RedirectResponse(f"/containers/{box}", 307)
     values = await _values(board, box)
-    viewer = board.viewer(request)
-    assert viewer is not None  # noqa: S101 - the page is for staff
-    values |= {
-        "alerts": alert_rows(board, viewer, lambda alert: alert.equipment_reference == box),
-        "alerts_known": board.live.read_at is not None,
-        "next": f"/containers/{box}",
-    }
-    _note(board, request, box)
+    viewer = board.signed_in(request)
+    values |= alert_panel(board, viewer, lambda alert: alert.equipment_reference == box, f"/containers/{box}")
+    board.audit.note_look(viewer.name, address_of(request), box)
     return board.page(request, "container.html.j2", live=f"/live?container={box}", **values)
 
 
@@ -643,8 +626,8 @@ async def history(board: Board, request: Request) -> Response:
 async def _fragment(board: Board, request: Request, template: str) -> Response:
     box = request.path_params["number"]
     values = await _values(board, box)
-    _note(board, request, box, again=_NOTED_AGAIN)
-    return HTMLResponse(board.fragment(request, template, **values))
+    board.audit.note_look(board.signed_in(request).name, address_of(request), box, again=True)
+    return board.page(request, template, **values)
 
 
 async def _values(board: Board, box: str) -> Json:
@@ -652,24 +635,6 @@ async def _values(board: Board, box: str) -> Json:
         return page_values(read_container(board.paths, board.context.folder, board.topology, box))
 
     return dict(await board.read_once(("container", box), read))
-
-
-_NOTED_AGAIN: Final = 3600.0
-"""Seconds after which an open page that reads itself again is noted again."""
-_noted: WeakKeyDictionary[Board, dict[tuple[str, str, str], float]] = WeakKeyDictionary()
-
-
-def _note(board: Board, request: Request, box: str, *, again: float = 0.0) -> None:
-    """Write into the audit log that somebody looked, unless that is noted since ``again`` seconds or less."""
-    viewer, address, now = board.viewer(request), address_of(request), time.monotonic()
-    name = viewer.name if viewer is not None else ""
-    noted = _noted.setdefault(board, {})
-    before = noted.get((name, address, box))
-    if before is None or now - before >= again:
-        board.audit.note("looked-at-container", name, address, container=box)
-        for key in [key for key, at in noted.items() if now - at >= _NOTED_AGAIN]:
-            del noted[key]
-        noted[name, address, box] = now
 
 
 _packing: Final = asyncio.Semaphore(1)  # packs take seconds; pages are read meanwhile
@@ -685,11 +650,8 @@ async def pack(board: Board, request: Request) -> Response:
     async with _packing:
         made = await board.read(packed, board.paths, board.context.folder, box, since, until)
     try:
-        viewer = board.viewer(request)
         times = {name: f"{at:%Y-%m-%d}" for name, at in (("since", since), ("until", until)) if at is not None}
-        board.audit.note(
-            "took-claims-pack", viewer.name if viewer is not None else "", address_of(request), container=box, **times
-        )
+        board.audit.note("took-claims-pack", board.signed_in(request).name, address_of(request), container=box, **times)
         made.seek(0, 2)
         headers = {"Content-Disposition": f'attachment; filename="{box}.zip"', "Content-Length": str(made.tell())}
         made.seek(0)

@@ -6,18 +6,19 @@ import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from board.pages.alerts import alert_rows
+from board.drawing import Json, ShipPlace, place_in_record, place_in_row, port_mark, ship_at
+from board.pages.alerts import alert_panel
 from board.pages.port import place_of
 from board.service import Board, Page
 from board.viewer import Access
 from fairlead.fleet_status import LOSS, fleet_status
 from shore.report.slices import open_slices
-from topologies.model import Site, SiteKind
+from topologies.model import SiteKind
 from topologies.values import format_rate
 
 _SHOWN: Final = 100
@@ -34,16 +35,6 @@ TONES: Final[Mapping[str, str]] = {
 _WORST_FIRST: Final = ("bad", "warn", "good", "quiet")
 
 
-class Place(NamedTuple):
-    """Where a ship was when it was last seen."""
-
-    latitude: float
-    longitude: float
-    course: float | None
-    speed: float | None
-    seen: dt.datetime
-
-
 async def first(board: Board, request: Request) -> Response:
     """The first page: the fleet for staff; customers are sent to their own."""
     viewer = board.viewer(request)
@@ -51,8 +42,8 @@ async def first(board: Board, request: Request) -> Response:
         return RedirectResponse("/mine", 303)
     values = await _values(board)
     known = await board.read_once("ships", partial(_ships_in_tables, board))
-    values |= {"alerts": alert_rows(board, viewer), "alerts_known": board.live.read_at is not None}
-    return board.page(request, "fleet.html.j2", **values, live="/live", next="/", map=_map(board, values, known))
+    values |= alert_panel(board, viewer, None, "/")
+    return board.page(request, "fleet.html.j2", **values, live="/live", map=_map(board, values, known))
 
 
 async def status(board: Board, request: Request) -> Response:
@@ -140,77 +131,42 @@ def _notes(site: Mapping[str, Any]) -> Iterable[dict[str, str]]:
         yield {"tone": "bad", "site": site["site"], "text": each["what"], "what_to_do": each["what_to_do"]}
 
 
-def _ships_in_tables(board: Board) -> dict[str, Place]:
+def _ships_in_tables(board: Board) -> dict[str, ShipPlace]:
     """Return the newest place of each ship in table ``ships_now``, by IMO number; empty without that table."""
     with open_slices(board.paths) as slices:
         slices.add("ships_now")
-        rows = slices.rows("select * from ships_now")
-    return {
-        row["vessel_imo_number"]: Place(
-            row["latitude"],
-            row["longitude"],
-            row["course_over_ground"],
-            row["speed_over_ground"],
-            row["device_date_time"],
-        )
-        for row in rows
-    }
+        return {row["vessel_imo_number"]: place_in_row(row) for row in slices.rows("select * from ships_now")}
 
 
-def _places(board: Board, in_tables: Mapping[str, Place]) -> dict[str, Place]:
+def _places(board: Board, in_tables: Mapping[str, ShipPlace]) -> dict[str, ShipPlace]:
     """Return the newest known place of each ship, from the logs or the tables."""
     found = dict(in_tables)
     for imo, position in board.live.positions().items():
-        moment = position.device.device_date_time
-        if position.geo_location is not None and (imo not in found or found[imo].seen < moment):
-            here = position.geo_location
-            course, speed = position.course_over_ground, position.speed_over_ground
-            found[imo] = Place(here.latitude, here.longitude, course, speed, moment)
+        here, known = place_in_record(position), found.get(imo)
+        seen = position.device.device_date_time
+        if here is not None and (known is None or known.seen is None or known.seen < seen):
+            found[imo] = here
     return found
 
 
-def _map(board: Board, values: Mapping[str, Any], in_tables: Mapping[str, Place]) -> dict[str, Any]:
+def _map(board: Board, values: Mapping[str, Any], in_tables: Mapping[str, ShipPlace]) -> Json:
     """Ports and ships at their newest known places, and the worst link between each pair of them."""
-    sites, positions = board.topology.sites, _places(board, in_tables)
+    positions = _places(board, in_tables)
     tones = {each["site"]: each["tone"] for each in values["sites"]}
     places: dict[str, tuple[float, float]] = {}
     marks, ships = [], []
-    for name, site in sites.items():
-        position = positions.get(site.imo or "")
-        if site.kind is SiteKind.SHIP and position is not None:
-            places[name] = (position.latitude, position.longitude)
-            ships.append(
-                {
-                    "id": site.imo,
-                    "name": site.title or name,
-                    "latitude": position.latitude,
-                    "longitude": position.longitude,
-                    "course": position.course,
-                    "speed": position.speed,
-                    "seen": f"{position.seen:%Y-%m-%d %H:%M} UTC",
-                    "tone": tones.get(name, "quiet"),
-                }
-            )
-        elif (place := place_of(site)) is not None:
-            places[name] = (place.latitude, place.longitude)
-            marks.append(_port(name, site, places[name], tones.get(name, "quiet")))
+    for name, site in board.topology.sites.items():
+        title, tone = site.title or name, tones.get(name, "quiet")
+        if site.kind is SiteKind.SHIP and site.imo and (here := positions.get(site.imo)) is not None:
+            places[name] = (here.latitude, here.longitude)
+            ships.append({"name": title, "tone": tone} | ship_at(site.imo, here))
+        elif (port := place_of(site)) is not None:
+            places[name] = (port.latitude, port.longitude)
+            marks.append(port_mark(port, title, href=f"/ports/{port.unlocode}", tone=tone))
     return {"ports": marks, "ships": ships, "links": list(_lines(values["links"], places))}
 
 
-def _port(name: str, site: Site, place: tuple[float, float], tone: str) -> dict[str, Any]:
-    latitude, longitude = place
-    code = site.unlocode or ""
-    return {
-        "name": site.title or name,
-        "code": code,
-        "latitude": latitude,
-        "longitude": longitude,
-        "href": f"/ports/{code}",
-        "tone": tone,
-    }
-
-
-def _lines(links: Iterable[Mapping[str, Any]], places: Mapping[str, tuple[float, float]]) -> Iterable[dict[str, Any]]:
+def _lines(links: Iterable[Mapping[str, Any]], places: Mapping[str, tuple[float, float]]) -> Iterable[Json]:
     drawn = set()
     for link in links:  # the worst first
         ends = frozenset((link["from"], link["to"]))

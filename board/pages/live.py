@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from board.drawing import place_in_record, ship_at
 from board.live import Changed, News, Subscription
-from board.pages.alerts import alert_rows, row_of
+from board.pages.alerts import Wanted, alert_panel, row_of
 from board.pages.port import concerns_port
 from board.security import COOKIE
 from board.service import Board, Page
-from board.viewer import Access, viewer_of
+from board.viewer import Access
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 from shore.delta.table_errors import open_table
@@ -47,13 +48,11 @@ async def live(board: Board, request: Request) -> Response:
 
 async def alerts(board: Board, request: Request) -> Response:
     """The rows of a page's open alerts, for a page that may have missed some of the events."""
-    viewer = board.viewer(request)
-    assert viewer is not None  # noqa: S101 - the page is for staff
-    rows = alert_rows(board, viewer, _wanted(board, request))
-    return board.page(request, "alert_rows.html.j2", alerts=rows, next=_page_of(request))
+    panel = alert_panel(board, board.signed_in(request), _wanted(board, request), _page_of(request))
+    return board.page(request, "alert_rows.html.j2", **panel)
 
 
-async def _events(board: Board, request: Request, wanted: Callable[[Alert], bool]) -> AsyncIterator[str]:
+async def _events(board: Board, request: Request, wanted: Wanted) -> AsyncIterator[str]:
     token = request.cookies[COOKIE]
     with board.live.subscribe() as subscription:
         yield ": welcome\n\n"
@@ -77,29 +76,16 @@ def _event(board: Board, request: Request, news: News) -> str:
         case Changed(what):
             return _written("changed", {"what": what})
         case Position():
-            return _written("position", position_of(news))
+            here = place_in_record(news)
+            return _written("position", ship_at(news.vessel_imo_number, here)) if here is not None else ""
         case Alert():
             element = f"alert-{news.alert_id}"
             html = None if news.state == "CLEARED" else _row(board, request, news)
             return _written("fragment", {"target": "alerts", "id": element, "html": html})
 
 
-def position_of(position: Position) -> dict[str, Any]:
-    """Return where a ship is, for ``map.js``."""
-    place = position.geo_location
-    return {
-        "id": position.vessel_imo_number,
-        "latitude": place.latitude if place else None,
-        "longitude": place.longitude if place else None,
-        "course": position.course_over_ground,
-        "speed": position.speed_over_ground,
-        "seen": f"{position.device.device_date_time:%Y-%m-%d %H:%M} UTC",
-    }
-
-
 def _row(board: Board, request: Request, alert: Alert) -> str | None:
-    session = board.session(request)
-    viewer = viewer_of(board.topology, session.name) if session else None
+    viewer = board.viewer(request)
     if viewer is None:
         return None
     return board.fragment(request, "alert_row.html.j2", row=row_of(board, viewer, alert), next=_page_of(request))
@@ -114,7 +100,7 @@ def _written(event: str, data: dict[str, Any]) -> str:
     return f"event: {event}\ndata: {json.dumps(data)}\n\n"
 
 
-def _wanted(board: Board, request: Request) -> Callable[[Alert], bool]:
+def _wanted(board: Board, request: Request) -> Wanted:
     """Return whether an alert belongs on the page that asks."""
     port, container = request.query_params.get("port"), request.query_params.get("container")
     if container:

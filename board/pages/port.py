@@ -11,7 +11,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tzfpy import get_tz
 
-from board.pages.alerts import alert_rows
+from board.drawing import Json, ShipPlace, port_mark, ship_at
+from board.pages.alerts import alert_panel
 from board.service import STALE, Board, Page
 from board.viewer import Access
 from fairlead.records.alert import LEFT_PORT, Alert
@@ -26,8 +27,11 @@ _MOST: Final = 100
 
 async def index(board: Board, request: Request) -> Response:
     """The ports of the topology."""
-    found = [(site, place_of(site)) for site in sites_with_ports(board.topology).values()]
-    return board.page(request, "ports.html.j2", sites=found, map={"ports": [_mark(*each) for each in found if each[1]]})
+    found = list(sites_with_ports(board.topology).values())
+    marks = [
+        port_mark(place, site.title, href=f"/ports/{place.unlocode}") for site in found if (place := place_of(site))
+    ]
+    return board.page(request, "ports.html.j2", sites=found, map={"ports": marks})
 
 
 async def port(board: Board, request: Request) -> Response:
@@ -55,19 +59,16 @@ class PortView:
 
 async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
     view = await _view(board, code)
-    report, viewer, place = view.report, board.viewer(request), ports().get(code)
-    assert viewer is not None  # noqa: S101 - the page is for staff
-    return {
+    report, place = view.report, ports().get(code)
+    concerning = partial(_concerns, board.topology, report)
+    return alert_panel(board, board.signed_in(request), concerning, f"/ports/{code}") | {
         "r": report,
         "boxes": view.boxes,
-        "alerts": alert_rows(board, viewer, partial(_concerns, board.topology, report)),
-        "alerts_known": board.live.read_at is not None,
         "map": _map(report, place),
         "warnings": [*view.doubts, *(f"Table {name} is not there yet." for name in report.missing)],
         "live": f"/live?port={code}",
         "zone": get_tz(place.longitude, place.latitude) if place else None,
         "zone_name": report.port,
-        "next": f"/ports/{code}",
     }
 
 
@@ -135,27 +136,20 @@ def _shown(found: tuple[PortBox, ...]) -> list[PortBox]:
     return sorted(found, key=lambda box: (-len(box.concerns), not box.discharged_here, box.equipment_reference))[:_MOST]
 
 
-def _map(report: PortReport, place: PortPlace | None) -> dict[str, Any]:
-    marks = [{"name": report.port, "code": report.un_location_code, **_at(place)}] if place else []
+def _map(report: PortReport, place: PortPlace | None) -> Json:
     ships = [
-        {
-            "id": ship.vessel_imo_number,
-            "name": ship.vessel,
-            "latitude": ship.approach.latitude,
-            "longitude": ship.approach.longitude,
-            "course": ship.approach.course,
-            "speed": ship.approach.speed,
-            "seen": f"{ship.approach.position_date_time:%Y-%m-%d %H:%M} UTC",
-            "tone": "bad" if ship.concerning else "good",
-        }
+        {"name": ship.vessel, "tone": "bad" if ship.concerning else "good"} | ship_at(ship.vessel_imo_number, here)
         for ship in _present(report)
-        if ship.approach.latitude is not None and ship.approach.position_date_time is not None
+        if (here := _place_of(ship)) is not None
     ]
-    return {"ports": marks, "ships": ships}
+    return {"ports": [port_mark(place, report.port)] if place else [], "ships": ships}
 
 
-def _at(place: PortPlace) -> dict[str, float]:
-    return {"latitude": place.latitude, "longitude": place.longitude}
+def _place_of(ship: Ship) -> ShipPlace | None:
+    at = ship.approach
+    if at.latitude is None or at.longitude is None:
+        return None
+    return ShipPlace(at.latitude, at.longitude, at.course, at.speed, at.position_date_time)
 
 
 def sites_with_ports(topology: Topology) -> dict[str, Site]:
@@ -170,12 +164,6 @@ def sites_with_ports(topology: Topology) -> dict[str, Site]:
 def place_of(site: Site) -> PortPlace | None:
     """Return the place of a site's port; None if the list of the world's ports does not have it."""
     return ports().get(site.unlocode or "")
-
-
-def _mark(site: Site, place: PortPlace | None) -> dict[str, Any]:
-    code = site.unlocode or ""
-    at = _at(place) if place else {}
-    return {"name": site.title or code, "code": code, "href": f"/ports/{code}", **at}
 
 
 PAGES: Final = (

@@ -15,7 +15,18 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from board.drawing import KINDS, Json, chart_of_hours, chart_of_readings, event, port_marks, span, track
+from board.drawing import (
+    KINDS,
+    SEVERITIES,
+    Json,
+    chart_of_hours,
+    chart_of_readings,
+    event,
+    port_marks,
+    span,
+    to_the_minute,
+    track,
+)
 from board.own_feed import (
     WHATS,
     Box,
@@ -105,7 +116,7 @@ def alert_words(row: Row) -> str:
 def _tone_of(alert: Row) -> str:
     if alert["state"] == "CLEARED":
         return "quiet"
-    return "bad" if alert["severity"] in ("CRITICAL", "ALARM") else "warn"
+    return SEVERITIES.get(alert["severity"], "warn")
 
 
 def value_of(source: str, row: Row) -> Json:
@@ -174,7 +185,7 @@ def list_map(rows: Sequence[Json]) -> Json:
     for row in rows:
         place = row["box"].place
         if place is not None:
-            seen = f"{place['device_date_time']:%Y-%m-%d %H:%M} UTC"
+            seen = to_the_minute(place["device_date_time"])
             events.append(event(f"{row['box'].number}: {row['states'][0][0]}; seen here {seen}", place, row["tone"]))
     codes = [row["box"].event["un_location_code"] for row in rows if row["box"].event is not None]
     return {"ports": port_marks(codes), "events": events}
@@ -237,17 +248,13 @@ def excursion_words(row: Row) -> str:
 def map_of(story: BoxStory) -> Json:
     """Return the map of a box's way: its track, its alerts, its last place, the ports of its milestones."""
     events = [
-        event(
-            row["alert"].replace("_", " ").lower(),
-            row,
-            _tone_of(row),
-        )
+        event(alert_words(row), row, _tone_of(row))
         for row in story.alerts
         if row["latitude"] is not None and row["longitude"] is not None
     ]
     if story.way:
         last = story.way[-1]
-        events.append(event(f"last known place, {last['time']:%Y-%m-%d %H:%M} UTC", last, ""))
+        events.append(event(f"last known place, {to_the_minute(last['time'])}", last, ""))
     return {
         "ports": port_marks(row["un_location_code"] for row in story.events),
         "tracks": [track(story.number, story.way)] if len(story.way) > 1 else [],
@@ -360,10 +367,8 @@ async def all_file(service: Board, request: Request) -> Response:
 
 async def _own(service: Board, request: Request) -> OwnFeed | None:
     """Open the table of the customer who has signed in. Its name comes from the session alone."""
-    viewer = service.viewer(request)
-    if viewer is None or not viewer.customer:
-        raise HTTPException(404)
-    return await service.read(open_own_feed, service.paths, service.topology, viewer.name)
+    customer = service.signed_in(request).name
+    return await service.read(open_own_feed, service.paths, service.topology, customer)
 
 
 def _number(request: Request) -> str:

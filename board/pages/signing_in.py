@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from board.security import COOKIE
+from board.security import COOKIE, local_path
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access
 
@@ -19,7 +19,7 @@ _WRONG: Final = "Name or password is wrong, or this name may see nothing here."
 async def show(board: Board, request: Request) -> Response:
     """The form."""
     return board.page(
-        request, "sign_in.html.j2", next=_local_path(request.query_params.get("next")), trouble="", name=""
+        request, "sign_in.html.j2", next=local_path(request.query_params.get("next")), trouble="", name=""
     )
 
 
@@ -39,7 +39,7 @@ async def sign_in(board: Board, request: Request) -> Response:
         board.audit.note("sign-in-refused", name[:64], address)
         return _again(board, request, target, name, _WRONG, 403)
     board.throttle.succeeded(name, address)
-    return _welcome(board, request, viewer.name, _local_path(target))
+    return _welcome(board, request, viewer.name, local_path(target))
 
 
 async def sign_out(board: Board, request: Request) -> Response:
@@ -81,17 +81,10 @@ def _again(
     status: int,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    values = {"next": _local_path(target), "trouble": trouble, "name": name}
+    values = {"next": local_path(target), "trouble": trouble, "name": name}
     answer = board.page(request, "sign_in.html.j2", status=status, **values)
     answer.headers.update(headers or {})
     return answer
-
-
-def _local_path(text: str | None) -> str:
-    """Return a path of this board; the first page for anything else, such as another site's address."""
-    if not text or not text.startswith("/") or text.startswith(("//", "/\\", "/sign-")) or not text.isprintable():
-        return "/"
-    return text
 
 
 PAGES: Final = (

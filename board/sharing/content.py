@@ -218,9 +218,7 @@ class Content:
 def content(slices: Slices, reader: FeedReader, table: SharedTable) -> Content:
     """Return what a customer's table has, from inputs that ``opened`` has opened; the same rows in the same order for
     the same inputs."""
-    slices.run("set memory_limit = '256MB'")  # the board has pages to serve; what does not fit is sorted on disk
     slices.run("set threads = 1")  # sums of the same numbers are the same to the last bit
-    slices.run("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
     slices.add("feeds", pc.field("customer") == reader.customer)
     slices.run(_HELD)
     taken = str(slices.row(_RETRACTIONS)["n"])

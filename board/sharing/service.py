@@ -29,6 +29,7 @@ from topologies.model import Topology
 
 SCHEMA: Final = "default"
 FRESH: Final = dt.timedelta(seconds=30)  # while a version is so new, nobody looks whether there is a newer one
+MEMORY: Final = "256MB"  # of one making: the board has pages to serve; what does not fit is sorted on disk
 _MAKERS: Final = 2  # versions that are made at the same time
 _NAMESPACE: Final = uuid.UUID("6f1b6a52-0b7e-5d0c-9f43-4f1f6b1c3f0e")
 
@@ -154,7 +155,7 @@ class SharingService:
             looked = self._looked.get(key)
             if before is not None and looked is not None and dt.timedelta(0) <= now - looked < self._fresh:
                 return before
-            with self._makers, open_slices(self._paths) as slices:
+            with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
                 inputs = {name: str(version) for name, version in opened(slices, place.table).items()}
                 inputs |= {"kind": place.reader.kind, "columns": place.columns}
                 if before is None or before.inputs != inputs:

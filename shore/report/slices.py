@@ -14,7 +14,7 @@ import contextlib
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -30,7 +30,7 @@ from shore.tables.catalogue import KEPT_BY
 
 Row: TypeAlias = dict[str, Any]
 
-_MEMORY = "1GB"
+MEMORY: Final = "1GB"
 
 
 class Slices:
@@ -69,8 +69,8 @@ class Slices:
         if not self.versions:
             raise no_tables_error(self._paths)
 
-    def put(self, name: str, rows: pa.Table) -> None:
-        """Register rows that are in no table, for the queries that follow."""
+    def put(self, name: str, rows: pa.Table | pads.Dataset) -> None:
+        """Register rows that are in none of the tables at ``paths``, for the queries that follow."""
         self._connection.register(name, rows)
 
     def rows(self, query: str, **values: Any) -> list[Row]:
@@ -120,12 +120,16 @@ def _readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_slices(paths: TablePaths) -> Iterator[Slices]:
-    """Open a connection without tables. Times are in UTC, and what does not fit into a gigabyte is sorted on disk."""
+def open_slices(paths: TablePaths, *, memory: str = MEMORY) -> Iterator[Slices]:
+    """Open a connection without tables. Times are in UTC, and what does not fit into the memory is sorted on disk.
+
+    SQL that Spark and DuckDB share finds Spark's name ``unix_micros``.
+    """
     with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.execute(f"set memory_limit = '{_MEMORY}'")
+        connection.execute(f"set memory_limit = '{memory}'")
         connection.execute("set temp_directory = $folder", {"folder": scratch})
+        connection.execute("create macro unix_micros(t) as epoch_us(t)")
         yield Slices(paths, connection)
 
 

@@ -6,17 +6,20 @@ import asyncio
 import re
 import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from board import PORT
 from fairlead.cli.commands.context import TopologyOption, complete_site
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.workers import Workers
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
-_PORT = 8470
+if TYPE_CHECKING:  # imports the web server and the tables' readers
+    from board.server import Listen
+
 _ADDRESSES = re.compile(r"https?://\S+")
 
 
@@ -33,9 +36,7 @@ def board(
         ),
     ] = None,
     host: Annotated[str, typer.Option("--host", help="Listen on this address.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option("--port", help="Listen on this port; 0: any free one.", min=0, max=65535)
-    ] = _PORT,
+    port: Annotated[int, typer.Option("--port", help="Listen on this port; 0: any free one.", min=0, max=65535)] = PORT,
     name: Annotated[
         list[str] | None,
         typer.Option("--name", help="Another name under which browsers reach it; may be repeated.", metavar="NAME"),
@@ -61,12 +62,11 @@ def board(
     asyncio.run(_serve(context, _site(context, site), listen))
 
 
-async def _serve(context: Context, site: str, listen: object) -> None:
-    from board.server import Listen, serving
+async def _serve(context: Context, site: str, listen: Listen) -> None:
+    from board.server import serving
     from board.service import Board
     from board.viewer import LOCAL
 
-    assert isinstance(listen, Listen)  # noqa: S101 - imported late, so not in the signature
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

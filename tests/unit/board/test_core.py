@@ -10,8 +10,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from board.audit import AuditLog
-from board.pages.signing_in import _local_path as local_path
-from board.security import host_of, is_same_origin, is_token, masked
+from board.security import host_of, is_same_origin, is_token, local_path, masked
 from board.server import Listen
 from board.sessions import IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
