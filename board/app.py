@@ -32,6 +32,7 @@ import board.pages.live
 import board.pages.port
 import board.pages.portal
 import board.pages.signing_in
+from board.metrics import CountedRequests
 from board.security import SecureHeaders, is_same_origin, is_token
 from board.service import Board, Page
 from board.viewer import Access
@@ -87,7 +88,11 @@ def create_app(
     }
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(SecureHeaders, hosts=hosts, tls=tls), Middleware(CompressedPages)],
+        middleware=[
+            Middleware(CountedRequests, counts=service.requests, routes=routes),
+            Middleware(SecureHeaders, hosts=hosts, tls=tls),
+            Middleware(CompressedPages),
+        ],
         exception_handlers=handlers,
         lifespan=lifespan,
     )

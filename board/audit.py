@@ -1,6 +1,6 @@
 """The board's audit log: who signed in and out, who was refused, who looked at which container, who changed an alert.
 
-One JSON object a line in ``board-audit.jsonl`` of the site's run folder, which only its owner can read. It has no
+One JSON object a line in ``board-audit.jsonl`` of the topology's run folder, which only its owner can read. It has no
 passwords, tokens or cookies.
 """
 
@@ -11,6 +11,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +26,10 @@ class AuditLog:
     """Appends to the log. May be used from several threads."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` is the site's run folder (``fairlead.home.run_folder``)."""
+        """``folder`` is the folder ``run`` of the topology's state."""
         self.file = private_folder(folder) / FILE
+        self.events: Counter[str] = Counter()
+        """How many lines of each event this process has written."""
         self._lock = threading.Lock()
         self._looks: dict[tuple[str, str, str], float] = {}
 
@@ -45,6 +48,7 @@ class AuditLog:
                 os.write(descriptor, line.encode() + b"\n")
             finally:
                 os.close(descriptor)
+            self.events[event] += 1
 
     def note_look(self, who: str, address: str, container: str, *, again: bool = False) -> None:
         """Append that somebody looks at a container.

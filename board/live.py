@@ -153,9 +153,9 @@ class LiveLogs:
         return dict(self._known.positions)
 
     @property
-    def watched(self) -> bool:
-        """Whether any page is open."""
-        return bool(self._subscriptions)
+    def streams(self) -> int:
+        """How many pages are open."""
+        return len(self._subscriptions)
 
     @contextlib.contextmanager
     def subscribe(self) -> Iterator[Subscription]:

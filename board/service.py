@@ -23,11 +23,11 @@ from starlette.responses import HTMLResponse, Response
 
 from board.audit import AuditLog
 from board.live import LiveLogs
+from board.metrics import RequestCounts
 from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
 from board.viewer import Access, Viewer, viewer_of
-from fairlead.home import run_folder
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
 from shore.report.drawing import MOVEMENTS, STATES, count, duration, number
@@ -105,9 +105,10 @@ class Board:
         self.context, self.site = context, site
         self.sessions = sessions or Sessions(clock)
         self.throttle = Throttle(clock)
-        self.audit = AuditLog(run_folder(context.folder, site))
+        self.audit = AuditLog(context.folder / "run")
+        self.requests = RequestCounts()
         self.live = LiveLogs(context.topology, lambda: self.kafka(site))
-        self.sign_in = SignInCheck(lambda: self.topology, site, self.kafka)
+        self.sign_in = SignInCheck(lambda: self.topology, site, context.resolver.anybodys_kafka)
         self._clock = clock
         self._answers: dict[Hashable, _Answer] = {}
         self._limit = anyio.CapacityLimiter(_READERS)
@@ -133,6 +134,17 @@ class Board:
             return False
         given = self.topology.board
         return (given is not None and site in given.at) or self.topology.sites[site].is_local
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what the metrics are made from."""
+        return {
+            "site": self.site,
+            "sessions": self.sessions.number(),
+            "streams": self.live.streams,
+            "reads_logs": not self.live.trouble,
+            "requests": self.requests,
+            "audited": self.audit.events,
+        }
 
     # --- who looks
 

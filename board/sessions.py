@@ -62,6 +62,10 @@ class Sessions:
         session = self._open.get(_digest(token))
         return session is not None and not self._has_ended(session)
 
+    def number(self) -> int:
+        """Return how many are open."""
+        return sum(not self._has_ended(session) for session in self._open.values())
+
     def close(self, token: str) -> None:
         """End a session; its token is worth nothing from now on."""
         self._open.pop(_digest(token), None)

@@ -32,7 +32,7 @@ class SignInCheck:
 
     Args:
         site: The board's own site, asked first.
-        endpoint: Returns a site's Kafka, for any user; its user and password are replaced.
+        endpoint: Returns a site's Kafka; user and password are put in.
     """
 
     def __init__(self, topology: Callable[[], Topology], site: str, endpoint: Callable[[str], KafkaEndpoint]) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,8 +28,8 @@ from fairlead.kafka.endpoint import Address, KafkaEndpoint, MqttEndpoint
 from fairlead.local.passwords import mqtt_secret, next_variable, secret_variable
 from fairlead.local.registry import LocalSiteRegistry
 from fairlead.local.state import Profile
-from topologies.model import Site, Topology
-from topologies.users import SESSION, SPARK
+from topologies.model import KafkaAddress, Site, Topology
+from topologies.users import ADMIN, SESSION, SPARK
 from topologies.values import parse_bootstrap
 
 SECRETS_FOLDER = "FAIRLEAD_SECRETS"
@@ -53,15 +54,20 @@ class EndpointResolver:
         address = self._site(site).kafka
         if address is None:
             return self._sites.kafka(site, user)
-        return KafkaEndpoint(
-            site=site,
-            bootstrap=parse_bootstrap(address.bootstrap),
-            user=user,
-            password=self._password(site, user),
-            tls=address.security == "SASL_SSL",
-            tls_ca=Path(address.ca) if address.ca else None,
-            other_passwords=self._others(site, user),
-        )
+        password, others = self._password(site, user), self._others(site, user)
+        return replace(_at(site, address), user=user, password=password, other_passwords=others)
+
+    def anybodys_kafka(self, site: str) -> KafkaEndpoint:
+        """Return a site's Kafka for a user and password that the caller puts in; no source needs to have any.
+
+        Raises:
+            UnknownNameError: the topology has no such site.
+            FairleadError: the site is local and was never started.
+        """
+        address = self._site(site).kafka
+        if address is None:
+            return self._sites.kafka(site, ADMIN)
+        return _at(site, address)
 
     def is_local(self, site: str) -> bool:
         """Return whether Fairlead starts the site's cluster on this machine.
@@ -180,6 +186,16 @@ AddressOverrides = Mapping[str, Mapping[str, tuple[tuple[Address, Address], ...]
 """By target and source: pairs for ``KafkaEndpoint.address_overrides``."""
 
 _FILE = TypeAdapter(dict[str, dict[str, dict[str, str]]])
+
+
+def _at(site: str, address: KafkaAddress) -> KafkaEndpoint:
+    """Return the Kafka at an address, as nobody."""
+    return KafkaEndpoint(
+        site=site,
+        bootstrap=parse_bootstrap(address.bootstrap),
+        tls=address.security == "SASL_SSL",
+        tls_ca=Path(address.ca) if address.ca else None,
+    )
 
 
 def read_address_overrides(file: Path) -> AddressOverrides:

@@ -125,7 +125,7 @@ async def _watch(board: Board) -> None:
     known: dict[str, int] = {}
     while True:
         await asyncio.sleep(_LOOK)
-        if not board.live.watched:
+        if not board.live.streams:
             known.clear()
             continue
         versions = await board.read(_versions, board)

@@ -12,9 +12,11 @@ import typer
 
 from board import PORT
 from fairlead.cli.commands.context import TopologyOption, complete_site
+from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.workers import Workers
+from fairlead.scrape import ADDRESS
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 
 if TYPE_CHECKING:  # imports the web server and the tables' readers
@@ -45,12 +47,15 @@ def board(
         Path | None, typer.Option("--certificate", help="PEM file with its certificate, for TLS.", metavar="FILE")
     ] = None,
     key: Annotated[Path | None, typer.Option("--key", help="PEM file with the key.", metavar="FILE")] = None,
+    metrics_port: MetricsPortOption = None,
+    metrics_host: MetricsHostOption = ADDRESS,
     topology: TopologyOption = DEFAULT_TOPOLOGY,
 ) -> None:
     """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers.
 
     Runs until Ctrl-C. People sign in with the name and password of their Kafka user. The printed link signs in whoever
-    starts the board, once. Without --certificate it listens on this machine only.
+    starts the board, once; a board that others reach prints it on a terminal only. Without --certificate it listens on
+    this machine only.
 
     Example: fairlead board --site los-angeles
     """
@@ -59,10 +64,12 @@ def board(
     context = open_topology(topology)
     listen = Listen(host, port, tuple(name or ()), certificate, key)
     listen.check()
-    asyncio.run(_serve(context, _site(context, site), listen))
+    asyncio.run(_serve(context, _site(context, site), listen, metrics_host, metrics_port))
 
 
-async def _serve(context: Context, site: str, listen: Listen) -> None:
+async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
+    from board.app import LOOPBACK
+    from board.metrics import start_metrics
     from board.server import serving
     from board.service import Board
     from board.viewer import LOCAL
@@ -72,10 +79,12 @@ async def _serve(context: Context, site: str, listen: Listen) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     service = Board(context, site)
-    async with serving(service, listen) as address:
-        link = f"{address}/local/{service.sessions.link_for(LOCAL.name)}"
+    metrics = metrics_page(lambda port, host: start_metrics(service, port, host), metrics_port, metrics_host)
+    async with serving(service, listen) as address, metrics:
         console.print(f"The board of {site} is at {address}", soft_wrap=True, highlight=False)
-        console.print(f"Sign in as the operator of this machine, once: {link}", soft_wrap=True, highlight=False)
+        if listen.host in LOOPBACK or console.is_terminal:  # else a log of a service would have the link
+            link = f"{address}/local/{service.sessions.link_for(LOCAL.name)}"
+            console.print(f"Sign in as the operator of this machine, once: {link}", soft_wrap=True, highlight=False)
         await ended.wait()
 
 

@@ -56,6 +56,13 @@ def test_a_missing_password_says_where_it_may_stand(file: Path, tmp_path: Path) 
     assert "FAIRLEAD_SECRET_A_BRIDGE" in str(caught.value)
 
 
+def test_an_address_for_a_login_with_somebodys_own_password_needs_none(file: Path, tmp_path: Path) -> None:
+    endpoint = EndpointResolver(load(file, env={}), LocalSites(tmp_path), env={}).anybodys_kafka("a")
+    assert (endpoint.bootstrap, endpoint.tls) == ((("kafka.example", 9093),), True)
+    assert endpoint.user is None
+    assert endpoint.password is None
+
+
 @pytest.mark.parametrize(
     ("text", "line", "what"),
     [
