@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from compose.fleet import Fleet
+from compose.fleet import BOARD, Fleet
 from fairlead.certs.authority import issue, new_authority
 from fairlead.certs.facts import all_facts, facts
 from fairlead.certs.trust import KeyPair
@@ -17,7 +17,8 @@ RENEW_DAYS: Final = 60  # the next rendering renews a certificate with fewer day
 
 def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     """Write ``certificates/ca.pem`` and ``certificates/<host>.pem`` (key, certificate, authority) of each broker and
-    Mosquitto; return the names of the new ones. Without TLS for clients, only brokers have one, for their controllers.
+    Mosquitto and of the board; return the names of the new ones. Without TLS for clients, Mosquitto has none; brokers
+    have one for their controllers.
 
     The authority's key is in ``authority``, which no container mounts. Certificates of the user's own authority are not
     changed.
@@ -30,6 +31,7 @@ def write_certificates(fleet: Fleet, folder: Path) -> list[str]:
     shown.mkdir(parents=True, exist_ok=True, mode=0o700)
     hosts = [host for site in fleet.sites for host in site.brokers]
     hosts += [site.mqtt for site in fleet.sites if site.has_devices and fleet.tls]
+    hosts += [BOARD] if fleet.topology.board else []
     wanted = [host for host in hosts if not _lasts(shown / f"{host}.pem")]
     if not wanted and (shown / "ca.pem").exists():
         return []

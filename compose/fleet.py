@@ -15,14 +15,17 @@ from typing import Final
 
 from fairlead.local.kafka import CONTROLLER
 from fairlead.local.passwords import MQTT_BRIDGE, mqtt_secret
-from topologies.model import Site, SiteKind, Topology
-from topologies.users import ADMIN, SESSION, SPARK, mqtt_users, service_users, upstream_user
+from topologies.model import Board, Site, SiteKind, Topology, Webhook
+from topologies.users import ADMIN, SESSION, SPARK, mqtt_users, route_secret, service_users, upstream_user
 
 KAFKA_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
 MQTT_PORT: Final = 1883
 MQTT_TLS_PORT: Final = 8883
 METRICS_PORT: Final = 9404
+BOARD: Final = "board"
+"""The host of ``fairlead board``."""
+BOARD_PORT: Final = 8470
 SECRETS: Final = "/run/secrets"
 CERTIFICATES: Final = "/run/certificates"
 SINGLE: Final = (SiteKind.SHIP, SiteKind.CUSTOMER)
@@ -70,7 +73,8 @@ class Fleet:
         """The number of containers that run services, without those of shore."""
         ways_in = sum(site.has_devices for site in self.sites)
         replicators = sum(self.topology.has_replicator(site.name) for site in self.sites)
-        return sum(len(site.brokers) for site in self.sites) + 2 * ways_in + replicators + self.links
+        single = (self.links, self.topology.board is not None, self.topology.notify is not None)
+        return sum(len(site.brokers) for site in self.sites) + 2 * ways_in + replicators + sum(single)
 
     @property
     def mqtt_port(self) -> int:
@@ -106,6 +110,20 @@ def secrets_of_replicator(fleet: Fleet, site: Deployed) -> list[str]:
     """Return the names of the secrets of a site's replicator: its own password, and its password at each source."""
     sources = dict.fromkeys(link.from_ for link in fleet.topology.links_to(site.name))
     return [f"{site.name}.replicator", *(f"{source}.{upstream_user(site.name)}" for source in sources)]
+
+
+def secrets_of_board(board: Board) -> list[str]:
+    """Return the names of the board's secrets: its passwords at the sites where it gives orders."""
+    return [f"{site}.board" for site in board.at]
+
+
+def secrets_of_routes(fleet: Fleet) -> dict[str, bool]:
+    """Return the names of the secrets of notifications' routes, and whether we make them up: a webhook's signs what is
+    sent, and the receiver gets to know it. Others are the receiver's."""
+    notify = fleet.topology.notify
+    if notify is None:
+        return {}
+    return {f"{notify.at}.{route_secret(name)}": isinstance(route.to, Webhook) for name, route in notify.routes.items()}
 
 
 def secrets_of_spark(fleet: Fleet) -> list[str]:

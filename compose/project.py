@@ -11,20 +11,25 @@ from typing import Any, Final
 import yaml
 
 from compose.fleet import (
+    BOARD,
+    BOARD_PORT,
     CERTIFICATES,
     METRICS_PORT,
     SECRETS,
     Deployed,
     Fleet,
     all_secrets,
+    secrets_of_board,
     secrets_of_bridge,
     secrets_of_broker,
     secrets_of_mqtt,
     secrets_of_replicator,
+    secrets_of_routes,
     secrets_of_spark,
 )
 from compose.settings import DATA, HOST, SETTINGS
 from topologies.endpoints import LINES
+from topologies.users import NOTIFY
 
 Service = dict[str, Any]
 
@@ -120,9 +125,13 @@ def mqtt(fleet: Fleet, site: Deployed) -> Service:
     )
 
 
+def _notifies(fleet: Fleet) -> str | None:
+    return fleet.topology.notify.at if fleet.topology.notify else None
+
+
 def has_state(fleet: Fleet, site: Deployed) -> bool:
-    """Return whether a site has a service that writes a status file."""
-    return site.has_devices or fleet.topology.has_replicator(site.name)
+    """Return whether a site has a service with files of its own."""
+    return site.has_devices or fleet.topology.has_replicator(site.name) or site.name == _notifies(fleet)
 
 
 def bridge(fleet: Fleet, site: Deployed) -> Service:
@@ -199,10 +208,62 @@ def setup(fleet: Fleet) -> Service:
     )
 
 
+def _homes(fleet: Fleet) -> list[str]:
+    """Return the volumes with the state of all sites, where ``FAIRLEAD_SITE_HOMES`` says, read-only."""
+    return [f"{state_of(site.name)}:{HOMES}/{site.name}:ro" for site in fleet.sites if has_state(fleet, site)]
+
+
+def board(fleet: Fleet) -> dict[str, Service]:
+    """Return the service of the board, beside the first site of the topology's ``board.at``, with the tables.
+
+    It always has a certificate, because people type passwords into its pages.
+    """
+    given = fleet.topology.board
+    if given is None:
+        return {}
+    environment, volumes = _topology(fleet)
+    certificate = f"{CERTIFICATES}/{BOARD}.pem"
+    listen = ["--host", "0.0.0.0", "--port", str(BOARD_PORT), "--certificate", certificate, "--key", certificate]  # noqa: S104
+    service = _container(
+        _SHORE_IMAGE,
+        "3g",
+        hostname=BOARD,
+        command=["board", "--site", given.at[0], *listen, "--name", "${FAIRLEAD_BOARD_NAME:-localhost}", *_METRICS],
+        environment=environment | {"FAIRLEAD_SITE_HOMES": HOMES},
+        secrets=secrets_of_board(given),
+        volumes=list(dict.fromkeys([f"{STATE}:{HOME}", *_homes(fleet), *volumes, *_certificates(BOARD)])),
+        networks=[WAN, given.at[0]],
+        ports=[f"${{FAIRLEAD_BOARD_ADDRESS:-127.0.0.1}}:{BOARD_PORT}:{BOARD_PORT}"],
+        depends_on={"setup": {"condition": "service_completed_successfully"}},
+        healthcheck=_check(fleet, "board"),
+    )
+    return {BOARD: service}
+
+
+def notify(fleet: Fleet) -> dict[str, Service]:
+    """Return the service that sends notifications. Its container reaches receivers over its site's network."""
+    given = fleet.topology.notify
+    if given is None:
+        return {}
+    environment, volumes = _topology(fleet)
+    service = _container(
+        _IMAGE,
+        "512m",
+        command=["notify", "run", "--site", given.at, *_METRICS],
+        environment=environment,
+        secrets=[f"{given.at}.{NOTIFY}", *secrets_of_routes(fleet)],
+        volumes=[f"{state_of(given.at)}:{HOME}", *volumes],
+        networks=[given.at],
+        stop_grace_period="60s",  # it waits for what is being sent
+        depends_on={"setup": {"condition": "service_completed_successfully"}},
+        healthcheck=_check(fleet, "metrics"),
+    )
+    return {NOTIFY: service}
+
+
 def command_line(fleet: Fleet) -> Service:
     """Return the service of the command line, which can reach all sites: ``docker compose run --rm cli status``."""
     environment, volumes = _topology(fleet)
-    homes = [f"{state_of(site.name)}:{HOMES}/{site.name}:ro" for site in fleet.sites if has_state(fleet, site)]
     spark_network = [SPARK_NETWORK] if fleet.topology.shore else []
     return _container(
         _SHORE_IMAGE,
@@ -212,8 +273,8 @@ def command_line(fleet: Fleet) -> Service:
         hostname="cli",
         command=["status"],
         environment=environment | {"FAIRLEAD_SITE_HOMES": HOMES},
-        secrets=[*all_secrets(fleet), *secrets_of_spark(fleet)],
-        volumes=[f"{STATE}:{HOME}", *homes, *volumes, "./report:/report"],
+        secrets=[*all_secrets(fleet), *secrets_of_routes(fleet), *secrets_of_spark(fleet)],
+        volumes=[f"{STATE}:{HOME}", *_homes(fleet), *volumes, "./report:/report"],
         networks=[WAN, *spark_network, *(site.name for site in fleet.sites)],
     )
 
@@ -277,7 +338,7 @@ def monitoring(fleet: Fleet) -> dict[str, Service]:
         user="65534:65534",
         command=["--config.file=/etc/prometheus/prometheus.yaml", "--storage.tsdb.path=/prometheus"],
         volumes=["./monitoring/prometheus:/etc/prometheus:ro", "prometheus:/prometheus"],
-        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices)],  # bridges are not in WAN
+        networks=[WAN, *(site.name for site in fleet.sites if site.has_devices or site.name == _notifies(fleet))],
         ports=["127.0.0.1:9090:9090"],
     )
     grafana = _container(
@@ -320,10 +381,10 @@ def project(fleet: Fleet) -> dict[str, Any]:
         if has_state(fleet, site):
             volumes.append(state_of(site.name))
     spark_networks = [SPARK_NETWORK] if fleet.topology.shore else []
-    secrets = [*all_secrets(fleet), *secrets_of_spark(fleet)]
+    secrets = [*all_secrets(fleet), *secrets_of_routes(fleet), *secrets_of_spark(fleet)]
     found["setup"] = setup(fleet)
     found["cli"] = command_line(fleet)
-    found |= links(fleet) | spark(fleet) | monitoring(fleet)
+    found |= board(fleet) | notify(fleet) | links(fleet) | spark(fleet) | monitoring(fleet)
     return {
         "name": f"fairlead-{fleet.topology.name}",
         "services": found,

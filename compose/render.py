@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets as random
 from importlib.resources import files
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from compose.certificates import write_certificates
-from compose.fleet import Fleet, all_secrets, secrets_of_spark
+from compose.fleet import Fleet, all_secrets, secrets_of_routes, secrets_of_spark
 from compose.project import text
 from compose.settings import address_overrides, overlay, prometheus, properties
 from fairlead.local.files import write_file
@@ -18,7 +19,7 @@ from topologies.users import SESSION
 
 
 def render(fleet: Fleet, topology: Path, folder: Path) -> None:
-    """Write the project of a fleet.
+    """Write the project of a fleet. Secrets that only a receiver of notifications can give are empty files.
 
     Only the owner can open the folder ``secrets`` (0700). The containers' user can read the files in it, because
     Compose mounts them with their mode.
@@ -41,6 +42,10 @@ def render(fleet: Fleet, topology: Path, folder: Path) -> None:
     for shown in ("brokers", "topology"):
         (folder / shown).chmod(0o755)
     _secrets(folder / "secrets", [*all_secrets(fleet), *secrets_of_spark(fleet), "grafana.admin"])
+    for secret, ours in secrets_of_routes(fleet).items():
+        if not (folder / "secrets" / secret).exists():
+            made = base64.b64encode(random.token_bytes(32)).decode() if ours else ""
+            write_file(folder / "secrets" / secret, made, mode=0o444)
     (folder / "report").mkdir(exist_ok=True)
     (folder / "report").chmod(0o777)
     _monitoring(fleet, folder / "monitoring")

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 from pydantic import SecretStr
 
-from compose.fleet import CERTIFICATES, CONTROLLER_PORT, KAFKA_PORT, METRICS_PORT, SECRETS, Deployed, Fleet
+from compose.fleet import BOARD, CERTIFICATES, CONTROLLER_PORT, KAFKA_PORT, METRICS_PORT, SECRETS, Deployed, Fleet
 from fairlead.kafka.endpoint import Address
 from fairlead.local.kafka import CONTROLLER, KEYSTORE, TRUSTSTORE, server_properties, tls_properties
 from fairlead.local.state import Broker, SiteState
 from topologies.endpoints import AddressOverrides
+from topologies.users import NOTIFY
 
 DATA: Final = "/var/lib/kafka"
 SETTINGS: Final = "/etc/kafka/server.properties"
@@ -101,11 +102,13 @@ def address_overrides(fleet: Fleet) -> AddressOverrides:
 
 
 def prometheus(fleet: Fleet) -> dict[str, Any]:
-    """Return ``prometheus.yaml`` as data: scrape replicators, bridges and shore every 15 s; load the alert rules."""
+    """Return ``prometheus.yaml`` as data: scrape all services every 15 s; load the alert rules."""
     replicators = [
         f"{site.name}-replicator:{METRICS_PORT}" for site in fleet.sites if fleet.topology.has_replicator(site.name)
     ]
     shore = [f"shore:{METRICS_PORT}"] if fleet.topology.shore is not None else []
+    board = [f"{BOARD}:{METRICS_PORT}"] if fleet.topology.board is not None else []
+    notify = [f"{NOTIFY}:{METRICS_PORT}"] if fleet.topology.notify is not None else []
     bridges = [f"{site.name}-bridge:{METRICS_PORT}" for site in fleet.sites if site.has_devices]
     return {
         "global": {"scrape_interval": "15s", "evaluation_interval": "15s"},
@@ -115,5 +118,7 @@ def prometheus(fleet: Fleet) -> dict[str, Any]:
             {"job_name": "replicator", "static_configs": [{"targets": replicators}]},
             {"job_name": "bridge", "static_configs": [{"targets": bridges}]},
             {"job_name": "shore", "static_configs": [{"targets": shore}]},
+            {"job_name": "board", "static_configs": [{"targets": board}]},
+            {"job_name": "notify", "static_configs": [{"targets": notify}]},
         ],
     }

@@ -21,6 +21,7 @@ _PATIENCE = 3.0  # seconds
 _FRESH = 30.0  # seconds; status files are written every second, and the machine may be busy
 _API_VERSIONS = struct.pack(">hhih", 18, 0, 1, -1)
 _CONNECT = bytes.fromhex("101000044d5154540402003c0004") + b"live"  # MQTT 3.1.1, no user
+BOARD, METRICS = 8470, 9404  # as in compose.fleet
 PAGES = {"spark-master": 8080, "spark-worker": 8081}
 
 
@@ -45,6 +46,20 @@ def page(port: int) -> str:
     with _connected(port, tls=False, host=socket.gethostname()) as connection:
         connection.sendall(b"GET /json/ HTTP/1.0\r\n\r\n")
         answer = connection.recv(64)
+    return "" if b" 200 " in answer else f"it answers {answer[:40]!r}"
+
+
+def answers(port: int, path: str, *, tls: bool) -> str:
+    """Return "" if one of Fairlead's HTTP servers answers a request with 200, else the reason.
+
+    A certificate is not checked: nobody is between this container and itself, and it may be of any authority.
+    """
+    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as plain:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with context.wrap_socket(plain) if tls else plain as connection:
+            connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            answer = connection.recv(64)
     return "" if b" 200 " in answer else f"it answers {answer[:40]!r}"
 
 
@@ -87,6 +102,10 @@ def check(what: str, *further: str) -> str:
                 return mqtt(8883 if tls else 1883, tls=tls)
             case "bridge" | "replicator":
                 return status(_status_file(what, further[0]), time.time())
+            case "board":
+                return answers(BOARD, "/healthz", tls=True)
+            case "metrics":
+                return answers(METRICS, "/metrics", tls=False)
             case "links":
                 return lines(further[0])
             case _:

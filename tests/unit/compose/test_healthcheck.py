@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from board.server import Listen, serving
+from board.service import Board
 from compose.entry import healthcheck
+from fairlead.certs.authority import issue, new_authority
+from topologies.context import open_topology
 
 
 @contextmanager
@@ -47,6 +52,25 @@ def test_a_mosquitto_that_refuses_is_healthy() -> None:
         assert healthcheck.mqtt(port, tls=False) == ""
     with answering(b"HTTP") as port:
         assert "does not answer" in healthcheck.mqtt(port, tls=False)
+
+
+def test_a_server_of_ours_that_answers_200_is_healthy() -> None:
+    with answering(b"HTTP/1.1 200 OK\r\n\r\n") as port:
+        assert healthcheck.answers(port, "/metrics", tls=False) == ""
+    with answering(b"HTTP/1.1 500 Internal Server Error\r\n\r\n") as port:
+        assert "500" in healthcheck.answers(port, "/metrics", tls=False)
+
+
+async def test_a_board_is_healthy_whatever_its_certificate_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    pair = issue(new_authority("somebody"), "board.example.com", ["board.example.com"])
+    pem = tmp_path / "board.pem"
+    pem.write_bytes(pair.key + pair.certificate)
+    listen = Listen(host="0.0.0.0", port=0, names=("board.example.com",), certificate=pem, key=pem)  # noqa: S104
+    async with serving(Board(open_topology("minimal"), "tokyo"), listen) as address:
+        monkeypatch.setattr(healthcheck, "BOARD", int(address.rpartition(":")[2]))
+        assert await asyncio.to_thread(healthcheck.check, "board") == ""
+    assert "refused" in healthcheck.check("board")
 
 
 def test_a_closed_port_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import pytest
 import yaml
 
-from compose.fleet import Fleet, all_secrets, plan, secrets_of_spark
+from board.metrics import BoardCollector
+from compose.entry import healthcheck
+from compose.fleet import BOARD_PORT, METRICS_PORT, Fleet, all_secrets, plan, secrets_of_routes, secrets_of_spark
 from compose.project import HOME, project, text
 from compose.render import render
-from compose.settings import overlay, properties
+from compose.settings import overlay, prometheus, properties
 from edge.prometheus import BridgeCollector
 from fairlead.certs.facts import all_facts
 from fairlead.home import run_folder
+from notify.prometheus import NotifyCollector
 from replication.metrics import BrokersCollector, ReplicationCollector
 from shore.jobs.metrics import ShoreCollector
 from topologies.loader.load import load, locate, shipped
@@ -126,12 +130,72 @@ def test_the_command_line_reads_every_sites_status(fleet: Fleet, monkeypatch: py
                 assert seen.parts[-2:] == (fleet.topology.name, "run")
 
 
+@pytest.fixture
+def manned(tmp_path: Path) -> Path:
+    """The smallest fleet, with a board and notifications."""
+    file = tmp_path / "manned.yaml"
+    text = locate("minimal").read_text().replace("name: minimal", "name: manned")
+    routes = "{ducks: {to: {webhook: 'https://ducks.example/'}}, office: {to: 'slack://{secret}/#fleet'}}"
+    file.write_text(f"{text}\nboard: {{at: [tokyo]}}\nnotify: {{at: tokyo, routes: {routes}}}\n")
+    return file
+
+
+def test_the_board_has_the_tables_and_nobody_elses_password(manned: Path) -> None:
+    fleet = plan(load(manned, env={}))
+    board = services(fleet)["board"]
+    assert board["secrets"] == ["tokyo.board"]
+    assert set(board["networks"]) == {"tokyo", "wan"}  # people's passwords are checked at the brokers of all sites
+    assert f"state:{HOME}" in board["volumes"]
+    assert all(each.endswith(":ro") for each in board["volumes"] if each != f"state:{HOME}")
+    assert board["ports"] == ["${FAIRLEAD_BOARD_ADDRESS:-127.0.0.1}:8470:8470"]  # other machines only if one says so
+    assert "board" not in services(plan(load("minimal", env={})))
+
+
+def test_the_board_has_a_certificate_also_without_tls_at_the_brokers(manned: Path, tmp_path: Path) -> None:
+    for tls in (True, False):
+        folder = tmp_path / str(tls)
+        fleet = plan(load(manned, env={}), tls=tls)
+        render(fleet, manned, folder)
+        board = services(fleet)["board"]
+        assert "./certificates/board.pem:/run/certificates/board.pem:ro" in board["volumes"]
+        assert board["command"][board["command"].index("--key") + 1] == "/run/certificates/board.pem"
+        pem = (folder / "certificates" / "board.pem").read_bytes()
+        assert {"board", "localhost"} <= set(all_facts(pem[pem.index(b"-----BEGIN CERT") :])[0].names)
+
+
+def test_notifications_have_the_secrets_of_their_routes(manned: Path, tmp_path: Path) -> None:
+    fleet, folder = plan(load(manned, env={})), tmp_path / "project"
+    render(fleet, manned, folder)
+    found = services(fleet)
+    assert found["notify"]["secrets"] == ["tokyo.notify", "tokyo.notify-ducks", "tokyo.notify-office"]
+    for secret in secrets_of_routes(fleet):
+        assert {name for name, each in found.items() if secret in each.get("secrets", ())} == {"notify", "cli"}
+    webhook, others = (folder / "secrets" / f"tokyo.notify-{name}" for name in ("ducks", "office"))
+    assert len(base64.b64decode(webhook.read_text(), validate=True)) == 32
+    assert others.read_text() == ""  # only its receiver knows it
+    others.write_text("token")
+    before = webhook.read_text()
+    render(fleet, manned, folder)
+    assert (webhook.read_text(), others.read_text()) == (before, "token")
+
+
+def test_prometheus_scrapes_board_and_notifications(manned: Path) -> None:
+    fleet = plan(load(manned, env={}))
+    jobs = {each["job_name"]: each["static_configs"][0]["targets"] for each in prometheus(fleet)["scrape_configs"]}
+    assert (jobs["board"], jobs["notify"]) == (["board:9404"], ["notify:9404"])
+    found = services(fleet)
+    for name in ("board", "notify"):
+        assert set(found[name]["networks"]) & set(found["prometheus"]["networks"])
+        assert found[name]["command"][-4:] == ["--metrics-port", "9404", "--metrics-host", "0.0.0.0"]  # noqa: S104
+    assert (healthcheck.BOARD, healthcheck.METRICS) == (BOARD_PORT, METRICS_PORT)
+
+
 @pytest.mark.parametrize("name", ["minimal", "big-blue"])
 def test_rendered_files_have_addresses_and_no_secret(name: str, tmp_path: Path) -> None:
     fleet = plan(load(name, env={}))
     render(fleet, locate(name), tmp_path)
     secrets = {file.name: file.read_text() for file in (tmp_path / "secrets").iterdir()}
-    assert set(secrets) == {*all_secrets(fleet), *secrets_of_spark(fleet), "grafana.admin"}
+    assert set(secrets) == {*all_secrets(fleet), *secrets_of_routes(fleet), *secrets_of_spark(fleet), "grafana.admin"}
     assert len(set(secrets.values())) == len(secrets)
     assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o700
     assert (tmp_path / "authority").stat().st_mode & 0o777 == 0o700
@@ -218,8 +282,15 @@ def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
         assert set(service["networks"]) & set(services(fleet)["prometheus"]["networks"])
         assert service["command"][-4:-2] == ["--metrics-port", "9404"] or "--detours" in service["command"]
     told = "".join(file.read_text() for file in folder.rglob("*") if file.suffix in (".yaml", ".json"))
-    collectors = (ReplicationCollector(list), BrokersCollector({}, lambda _: pytest.fail()), BridgeCollector(list))
-    known = {metric.name for each in (*collectors, ShoreCollector(list)) for metric in each.collect()}
+    collectors = (
+        ReplicationCollector(list),
+        BrokersCollector({}, lambda _: pytest.fail()),
+        BridgeCollector(list),
+        ShoreCollector(list),
+        BoardCollector(list),
+        NotifyCollector(list),
+    )
+    known = {metric.name for each in collectors for metric in each.collect()}
     named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z_]+", told)}
     assert named
     assert named <= known

@@ -77,6 +77,8 @@ def test_a_manifest_fits_its_schema(manifest: Manifest) -> None:
     ("kind", "name", "path", "value"),
     [
         ("Deployment", "bridge", "spec/replica", 1),
+        ("Deployment", "board", "spec/template/spec/containers/0/readinessProbe/httpGet/schema", "HTTPS"),
+        ("Deployment", "notify", "spec/template/spec/volumes/0/configMaps", {"name": "topology"}),
         ("Deployment", "bridge", "spec/template/spec/containers/0/resources/limits/memory", ["512Mi"]),
         ("Deployment", "bridge", "spec/template/spec/containers/0/securityContext/readOnlyRootFileSystem", True),
         ("NetworkPolicy", "to-kafka", "spec/egres", []),
@@ -154,7 +156,8 @@ def test_arguments_are_those_of_the_command_line(site: str) -> None:
             name = " ".join(words[:2]) if " ".join(words[:2]) in known else words[0]
             seen.add(name)
             assert {word for word in words if word.startswith("--")} <= known[name], name
-    assert seen == {"bridge", "replicate", "acl apply"} | ({"shore run"} if site == "tokyo" else set())
+    at_one_site = {"shore run", "board", "notify run"} if site == "tokyo" else set()
+    assert seen == {"bridge", "replicate", "acl apply"} | at_one_site
 
 
 @pytest.mark.parametrize("site", SITES)
@@ -233,6 +236,32 @@ def test_a_site_has_one_replicator_and_one_bridge(site: str) -> None:
         "selector": None,
         "template": None,
     }
+
+
+def test_the_board_and_notifications_fit_the_topology() -> None:
+    found = manifests("tokyo")
+    topology = load(FOLDER / "sites" / "tokyo" / "minimal.yaml", env={})
+    assert topology.board is not None and topology.board.at == ("tokyo",)
+    assert topology.notify is not None and topology.notify.at == "tokyo"
+    for name in ("board", "notify"):  # sessions are in one board's memory; two notify would send everything twice
+        spec = one(found, "Deployment", name)["spec"]
+        assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+        (container,) = spec["template"]["spec"]["containers"]
+        words = [str(word) for word in container["args"]]
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        assert ports["metrics"] == int(words[words.index("--metrics-port") + 1])
+        for probe in (container["readinessProbe"], container["livenessProbe"]):
+            assert probe["httpGet"]["port"] in ports
+    board = one(found, "Deployment", "board")["spec"]["template"]["spec"]
+    assert one(found, "Service", "board")["spec"]["ports"][0]["targetPort"] == "https"
+    claims = [
+        each["persistentVolumeClaim"]["claimName"] for each in board["volumes"] if "persistentVolumeClaim" in each
+    ]
+    assert claims == ["tables"] and one(found, "PersistentVolumeClaim", "tables")  # it reads what shore writes
+    mounts = {each["name"]: each["mountPath"] for each in board["containers"][0]["volumeMounts"]}
+    for word in ("tls.crt", "tls.key"):
+        assert f"{mounts['tls']}/{word}" in board["containers"][0]["args"]
+    assert one(found, "ConfigMap", "site")["data"]["BOARD_NAME"]
 
 
 @pytest.mark.parametrize("site", SITES)
