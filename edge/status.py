@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import psutil
 
-from fairlead.home import run_folder
+from fairlead.home import run_folder, shares_no_processes
 
 FRESH: Final = dt.timedelta(seconds=10)  # a bridge writes its file every second
 
@@ -29,7 +29,7 @@ def read_bridge(folder: Path, site: str) -> dict[str, Any] | None:
     try:
         found: dict[str, Any] = json.loads(bridge_file(folder, site).read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(found["written_at"])
-        running = age < FRESH and psutil.pid_exists(int(found["pid"]))
+        running = age < FRESH and (shares_no_processes() or psutil.pid_exists(int(found["pid"])))
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return {**found, "running": running, "alarms": alarms(found)}

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import platformdirs
 
+_SITE_HOMES = "FAIRLEAD_SITE_HOMES"
+
 
 def home() -> Path:
     """Return the folder of all topologies' state; does not create it."""
@@ -39,8 +41,14 @@ def run_folder(folder: Path, site: str) -> Path:
 
     ``FAIRLEAD_SITE_HOMES`` names a folder with a home for each site, for containers, where sites share no home.
     """
-    homes = os.environ.get("FAIRLEAD_SITE_HOMES")
+    homes = os.environ.get(_SITE_HOMES)
     return (Path(homes) / site / folder.name if homes else folder) / "run"
+
+
+def shares_no_processes() -> bool:
+    """Return whether bridges and replicators run in other containers than this one, which sees none of their processes:
+    their status files tell whether they run."""
+    return bool(os.environ.get(_SITE_HOMES))
 
 
 def topology_folder(name: str) -> Path:

@@ -154,7 +154,8 @@ class RouteRunner:
         self._delays = delays
         self._now = now
         self._group = NOTIFY_GROUPS + name
-        self._groups: GroupClient  # a new one for every attempt to follow, with the password of then
+        self._groups: GroupClient  # these two are new for every attempt to follow, with the password of then
+        self._cluster: Cluster
         self._book = RouteBook(name, self._route, topology, known.bookings)
         self._positions: dict[TP, Position] = {}
         self._sent: dict[str, None] = {}  # done, and perhaps not committed: not sent again after an error of Kafka
@@ -189,6 +190,7 @@ class RouteRunner:
     async def _follow(self) -> None:
         self._groups = GroupClient(current(self._kafka))
         async with await Cluster.open(self._kafka, client_id=f"fairlead-{NOTIFY}") as cluster:
+            self._cluster = cluster
             if self._route.customers:
                 await self._known.read_to_ends()
             await self._begin(cluster)
@@ -206,7 +208,7 @@ class RouteRunner:
                         reading = None
                         await self._take(tp, records)
                     if time.monotonic() - looked >= LOOK:
-                        await self._look(cluster, tail)
+                        await self._look(tail)
                         await self._renew()
                         looked = time.monotonic()
             finally:
@@ -298,6 +300,7 @@ class RouteRunner:
                 if self._stop.is_set():
                     return False
                 await self._renew()
+                await self._measure()
                 delay = min(delay * 2, longest)
                 continue
             self._sent[message.id] = None
@@ -333,14 +336,18 @@ class RouteRunner:
             await self._commit(*self._positions)
             self._renewed = time.monotonic()
 
-    async def _look(self, cluster: Cluster, tail: Tail) -> None:
+    async def _look(self, tail: Tail) -> None:
         """Follow logs that are new, from their start, and measure the lag."""
-        here = await extents(cluster, await _alert_logs(cluster))
-        for tp, extent in here.items():
+        for tp, extent in (await self._measure()).items():
             if tp not in self._positions:
                 self._positions[tp] = Position(extent.start)
                 tail.add(tp, extent.start)
+
+    async def _measure(self) -> Mapping[TP, OffsetRange]:
+        """Measure the lag. Return the logs of alerts that are here."""
+        here = await extents(self._cluster, await _alert_logs(self._cluster))
         self.lag = sum(max(0, here[tp].end - each.next) for tp, each in self._positions.items() if tp in here)
+        return here
 
     def _set_trouble(self, what: str) -> None:
         log.warning("%s: %s", self.name, what)

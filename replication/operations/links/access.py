@@ -23,7 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from fairlead.errors import UnavailableError
-from fairlead.home import run_folder
+from fairlead.home import run_folder, shares_no_processes
 from fairlead.kafka.admin import explain, require_answer
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -75,7 +75,8 @@ def read_status(folder: Path, site: str) -> Status | None:
     try:
         snapshot: dict[str, Any] = json.loads(status_file(folder, site).read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
-        return Status(site, age < FRESH and psutil.pid_exists(int(snapshot["pid"])), snapshot)
+        running = age < FRESH and (shares_no_processes() or psutil.pid_exists(int(snapshot["pid"])))
+        return Status(site, running, snapshot)
     except (OSError, ValueError, KeyError):
         return None
 

@@ -218,6 +218,7 @@ async def test_a_receiver_that_is_away_holds_up_no_other_and_misses_nothing(harb
             await asyncio.to_thread(until, lambda: failing.failed >= 3, "three attempts")
             assert failing.snapshot()["failing"] and {each for each in away.about()} == {("opened", "a")}
             assert len({post.number for post in away.posts}) == 1
+            await asyncio.to_thread(until, lambda: failing.snapshot()["lag"] == 2, "both to wait")
             found = await harbour.position(topology, "away")
             assert found is not None and found.next == 0
             away.answer = lambda post: 204

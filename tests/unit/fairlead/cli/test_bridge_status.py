@@ -12,6 +12,7 @@ from edge.metrics import Metrics, write_snapshot
 from edge.status import alarms, bridge_file, read_bridge
 from fairlead.cli.app import run
 from fairlead.errors import ExitCode
+from replication.operations.links.access import read_status, status_file
 
 
 @pytest.fixture
@@ -46,6 +47,25 @@ def test_nothing_is_said_of_a_bridge_that_lost_nothing(folder: Path, capsys: pyt
     write(folder)
     assert run(["status", "--check", "--topology", "minimal"]) == ExitCode.OK
     assert "what to do" not in capsys.readouterr().out
+
+
+def test_a_bridge_and_a_replicator_in_other_containers_run_while_they_write(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their process ids say nothing here."""
+    monkeypatch.setenv("FAIRLEAD_SITE_HOMES", str(tmp_path / "homes"))
+    now = dt.datetime.now(dt.UTC)
+    for moment, runs in ((now, True), (now - dt.timedelta(minutes=1), False)):
+        bridge = {**Metrics().snapshot(), "mqtt_sessions_lost": 0, "pid": 2**22, "written_at": moment.isoformat()}
+        for file, body in (
+            (bridge_file(folder, "tokyo"), bridge),
+            (status_file(folder, "tokyo"), {"pid": 2**22, "at": moment.isoformat()}),
+        ):
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(body), encoding="utf-8")
+        found, status = read_bridge(folder, "tokyo"), read_status(folder, "tokyo")
+        assert found is not None and status is not None
+        assert (found["running"], status.running) == (runs, runs)
 
 
 def test_a_bridge_that_writes_no_more_does_not_run(folder: Path) -> None:
