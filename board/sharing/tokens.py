@@ -86,9 +86,10 @@ class Tokens:
             self._write([each for each in known if each.customer != customer and each.expires > now])
         return sum(each.customer == customer and each.expires > now for each in known)
 
-    def known(self, customer: str) -> bool:
-        """Return whether the customer has a token that is good."""
-        return any(each.customer == customer and each.expires > self._clock() for each in self._read())
+    def known(self, customer: str) -> tuple[dt.datetime, ...]:
+        """Return when the customer's tokens that are good end, the next one first."""
+        now = self._clock()
+        return tuple(sorted(each.expires for each in self._read() if each.customer == customer and each.expires > now))
 
     def recipient(self, token: str) -> Recipient | None:
         """Return whose token this is; None when it is nobody's, or no longer good."""

@@ -1,4 +1,4 @@
-"""A customer that was removed from the topology is removed from real brokers: ACLs, quotas, password."""
+"""A customer that was removed from the topology is removed from real brokers: ACLs, quotas, password, share tokens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from acl.history import QuotaChange, RulesChange, UserChange
 from acl.kafka import AdminStore, Client, KafkaRules, read_history
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding, Operation, Pattern, Resource, Rule
+from board.sharing.tokens import Tokens
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError
 from fairlead.local.sites import SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Run, World, shows_quotas
@@ -37,7 +38,12 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
         store.set_quotas([QUOTA])
         shows_quotas(world.kafka(PORT), lambda quotas: LEAVER in quotas)
 
+    shares = Tokens(world.local.folder)
+    token, other = shares.issue(LEAVER), shares.issue("ducks")
+
     shown = json.loads(run("acl", "offboard", LEAVER, "--dry-run", "--json").stdout)
+    assert shown["share_tokens"] == [token.expires.isoformat()]
+    assert shares.known(LEAVER) == (token.expires,)
     assert [(s["site"], len(s["rules"]), s["can_log_in"]) for s in shown["sites"]] == [
         (PORT, 1, True),
         (SHIP, 0, False),
@@ -46,7 +52,8 @@ def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None
     assert not shown["applied"] and accepts(before)
 
     done = run("acl", "offboard", LEAVER, "--yes")
-    assert done.exit_code == ExitCode.OK
+    assert done.exit_code == ExitCode.OK and "Tokens of its share (Delta Sharing): 1" in done.stdout
+    assert shares.recipient(token.token) is None and shares.recipient(other.token) is not None
     until(lambda: not accepts(before), "the broker's refusal of the password")
     shows_quotas(world.kafka(PORT), lambda quotas: LEAVER not in quotas)
     with Client(world.kafka(PORT)) as client:

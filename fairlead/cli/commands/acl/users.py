@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
@@ -140,45 +141,58 @@ def offboard(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what a departed user left at each site: ACLs, quotas, password.
+    """Remove what a departed user left: ACLs, quotas and password at each site, tokens of its share.
 
-    The records of its feed stay.
+    The records of its feed stay. Tokens are those of the board on this machine.
 
     Example: fairlead acl offboard ducks --yes
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     from acl import users as offboarding
+    from board.sharing.tokens import Tokens
     from fairlead.local.sites import LocalSites
 
     context = open_topology(topology)
     offboarding.check_leaves(context.topology, user)
     found = offboarding.look(context.resolver, user, check_sites(context.topology, site or None))
+    shares = Tokens(context.folder)
+    ends = shares.known(user)
     results = found
-    if applied := consent.given(lambda on: _show_leftovers(user, found, on)):
+    if applied := consent.given(lambda on: _show_leftovers(user, found, ends, on)):
+        shares.revoke(user)
         local, tell = LocalSites(context.folder), site_progress(quiet=as_json)
         results = offboarding.take_off(context.topology, context.resolver, local, user, found, tell)
 
     def render() -> None:
         if applied:
-            _show_leftovers(user, found, console)
+            _show_leftovers(user, found, ends, console)
         else:
-            consent.unchanged(lambda on: _show_leftovers(user, found, on))
+            consent.unchanged(lambda on: _show_leftovers(user, found, ends, on))
 
     emit(
-        {"applied": applied, "user": user, "sites": [_leftover_body(one) for one in found]},
+        {
+            "applied": applied,
+            "user": user,
+            "sites": [_leftover_body(one) for one in found],
+            "share_tokens": [each.isoformat() for each in ends],
+        },
         as_json=as_json,
         render=render,
     )
     offboarding.check_complete(results)
 
 
-def _show_leftovers(user: str, found: Sequence[Leftover], on: Console) -> None:
+def _show_leftovers(user: str, found: Sequence[Leftover], ends: Sequence[dt.datetime], on: Console) -> None:
     table = Table("site", "rules", "quotas", "can log in", "")
     for one in found:
         numbers = (str(len(one.rules)), str(len(one.quotas)), "yes" if one.login else "no")
         table.add_row(one.site, *(("", "", "") if one.error else numbers), escape(one.error.what) if one.error else "")
     on.print(table)
-    if not all(one.is_empty for one in found):
+    if ends:
+        on.print(
+            f"Tokens of its share (Delta Sharing): {len(ends)}, the last good until {ends[-1]:%Y-%m-%d %H:%M} UTC."
+        )
+    if ends or not all(one.is_empty for one in found):
         on.print(f"This is what {escape(user)} has; the records of feeds.{escape(user)} stay in any case.")
 
 
