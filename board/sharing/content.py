@@ -19,6 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as pads
 
 from shore.delta.datasets import is_in
 from shore.feeds.periods import PERIODS
@@ -47,6 +48,7 @@ class SharedTable:
     Args:
         inputs: The tables that it is made from, besides ``feeds``. Those of containers are narrowed to the customer's.
         query: The rows, from these tables, ``held`` (what the customer's feed has now), and ``periods``.
+        key: The columns that name a row: one that has others in the next version was changed.
         mine: The readings that the customer has, for a query that needs relation ``mine``.
     """
 
@@ -54,6 +56,7 @@ class SharedTable:
     columns: tuple[Column, ...]
     inputs: tuple[str, ...]
     query: str
+    key: tuple[str, ...]
     mine: str = ""
 
     @property
@@ -84,7 +87,7 @@ def _records(name: str, columns: tuple[Column, ...]) -> SharedTable:
     """A table of records that are copied from logs to the feed."""
     shared = _copied(columns)
     query = f"select {_names(shared)} from {name} t semi join held using (log, log_offset) order by t.log, t.log_offset"  # noqa: S608
-    return SharedTable(name, shared, (name,), query)
+    return SharedTable(name, shared, (name,), query, ("log", "log_offset"))
 
 
 _HELD_READINGS: Final = f"select {', '.join(USED)} from readings semi join held using (log, log_offset)"  # noqa: S608
@@ -131,6 +134,7 @@ _CONDITIONS: Final = SharedTable(
     ("readings",),
     f"select {_names(CONDITIONS.columns)} from (select 1 as window_hours, * from ({_HOURS})) t "  # noqa: S608
     f"order by {BOX}, window_start",
+    (BOX, "window_start"),
     mine=_HELD_READINGS,
 )
 _COARSE_CONDITIONS: Final = SharedTable(
@@ -142,6 +146,7 @@ _COARSE_CONDITIONS: Final = SharedTable(
         on h.log = 'hours/' || t.{BOX} and h.log_offset = epoch(t.window_start)::bigint // 3600
     order by t.{BOX}, t.window_start
     """,  # noqa: S608
+    (BOX, "window_start"),
     mine=_COVERED_READINGS,
 )
 _SILENCE: Final = int(SILENCE.total_seconds())
@@ -163,6 +168,7 @@ _EXCURSIONS: Final = SharedTable(
     )
     order by t.{BOX}, t.quantity, t.start_date_time
     """,  # noqa: S608
+    ("excursion_id",),
 )
 _MILESTONES: Final = SharedTable(
     "milestones",
@@ -173,6 +179,7 @@ _MILESTONES: Final = SharedTable(
     join ({TOLD}) t on h.log = 'milestones/' || h.{BOX} || '/' || t.event_id
     order by h.{BOX}, t.event_date_time, t.event_id
     """,  # noqa: S608
+    (BOX, "event_id"),
 )
 
 SHARED: Final[Mapping[Grain, tuple[SharedTable, ...]]] = {
@@ -237,6 +244,39 @@ def content(slices: Slices, reader: FeedReader, table: SharedTable) -> Content:
     schema = table.schema
     rows = slices.batches(table.query)
     return Content(taken, (_cast(batch, schema) for batch in rows))
+
+
+def changes(slices: Slices, table: SharedTable, before: pads.Dataset, after: pads.Dataset) -> Iterator[pa.RecordBatch]:
+    """Return what differs between two versions of a table, each row with its ``_change_type`` as Delta names it.
+
+    A row of which only other columns than its key differ is there as it was and as it is.
+    """
+    slices.put("before", before)
+    slices.put("after", after)
+    key = ", ".join(table.key)
+    parts = (
+        f"select *, '{kind}' as {CHANGE_TYPE} from {those} {join} join {others} using ({key})"  # noqa: S608
+        for kind, those, join, others in _CHANGE_KINDS
+    )
+    slices.run("create temp table gone as select * from before except all select * from after")
+    slices.run("create temp table come as select * from after except all select * from before")
+    schema = changes_schema(table)
+    for batch in slices.batches(f"{' union all '.join(parts)} order by {key}, {CHANGE_TYPE} desc"):
+        yield _cast(batch, schema)
+
+
+def changes_schema(table: SharedTable) -> pa.Schema:
+    """Return the columns of a table's changes."""
+    return table.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+
+
+CHANGE_TYPE: Final = "_change_type"
+_CHANGE_KINDS: Final = (
+    ("delete", "gone", "anti", "come"),
+    ("update_preimage", "gone", "semi", "come"),
+    ("update_postimage", "come", "semi", "gone"),
+    ("insert", "come", "anti", "gone"),
+)
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

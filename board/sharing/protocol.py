@@ -56,6 +56,14 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
+class Span:
+    """Of which versions the changes are asked for: from that of ``start`` to that of ``end``, both included."""
+
+    start: Moment
+    end: Moment
+
+
+@dataclass(frozen=True, slots=True)
 class SharedFile:
     """One Parquet file as an answer names it. ``expires`` is when its URL ends."""
 
@@ -92,7 +100,7 @@ def query(body: bytes) -> Moment:
     if not isinstance(asked, dict):
         raise ApiError(400, "the body is no JSON object")
     if asked.get("startingVersion") is not None or asked.get("endingVersion") is not None:
-        raise no_changes()
+        raise ApiError(400, "a query gives one version of a table: ask for its changes (readChangeFeed)")
     if asked.get("limitHint") is not None:
         _number("limitHint", asked["limitHint"])
     return moment(asked)
@@ -127,9 +135,19 @@ def instant(name: str, value: object) -> dt.datetime:
     return found
 
 
-def no_changes() -> ApiError:
-    """Return the answer to whoever asks for changes instead of a version."""
-    return ApiError(400, "this share has no change data feed: read the table, or a version of it")
+def span(asked: Mapping[str, Any]) -> Span:
+    """Return of which versions a request for changes asks.
+
+    Raises:
+        ApiError: it has no start, both ways to name one, or a malformed one.
+    """
+    start, end = (
+        moment({"version": asked.get(f"{which}Version"), "timestamp": asked.get(f"{which}Timestamp")})
+        for which in ("starting", "ending")
+    )
+    if start == Moment():
+        raise ApiError(400, "changes need startingVersion or startingTimestamp")
+    return Span(start, end)
 
 
 def metadata_lines(identity: str, name: str, schema: pa.Schema, files: Sequence[SharedFile], version: int) -> list[str]:
@@ -140,6 +158,7 @@ def metadata_lines(identity: str, name: str, schema: pa.Schema, files: Sequence[
         "format": {"provider": "parquet"},
         "schemaString": schema_string(schema),
         "partitionColumns": [],
+        "configuration": {"enableChangeDataFeed": "true"},
         "version": version,
         "size": sum(each.size for each in files),
         "numFiles": len(files),
@@ -163,6 +182,26 @@ def file_lines(files: Iterable[SharedFile]) -> list[str]:
             }
         )
         for each in files
+    ]
+
+
+def change_lines(files: Iterable[tuple[SharedFile, int, dt.datetime]]) -> list[str]:
+    """Return one line for each file of changes, from its version and the time of that."""
+    return [
+        _line(
+            {
+                "cdf": {
+                    "url": each.url,
+                    "id": each.digest,
+                    "partitionValues": {},
+                    "size": each.size,
+                    "timestamp": int(made.timestamp() * 1000),
+                    "version": version,
+                    "expirationTimestamp": int(each.expires.timestamp() * 1000),
+                }
+            }
+        )
+        for each, version, made in files
     ]
 
 

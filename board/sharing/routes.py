@@ -9,7 +9,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Final, ParamSpec, TypeAlias, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response
@@ -22,13 +23,14 @@ from board.sharing.protocol import (
     VERSION_HEADER,
     ApiError,
     Moment,
+    change_lines,
     file_lines,
     instant,
     metadata_lines,
     moment,
-    no_changes,
     page,
     query,
+    span,
 )
 from board.sharing.service import Place, SharingService
 from board.sharing.tokens import Recipient
@@ -42,6 +44,8 @@ _TABLE: Final = f"{PREFIX}/shares/{{share}}/schemas/{{schema}}/tables/{{table}}"
 
 _log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+P = ParamSpec("P")
 _Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -122,8 +126,19 @@ class _Routes:
 
     async def changes(self, request: Request) -> Response:
         who = self._who(request)
-        self._service.place(who, **request.path_params)
-        raise no_changes()
+        place = self._service.place(who, **request.path_params)
+        asked = span(request.query_params)
+        found = await self._in_thread(self._service.changes, place, asked)
+        files = [
+            (file, version.number, version.made)
+            for version, rows in found
+            for file in self._service.files(who, place, rows, self._linked(request))
+        ]
+        newest = (await self._in_thread(self._service.history, place)).newest
+        lines = metadata_lines(place.identity, place.table.name, place.table.schema, (), newest.number)
+        first = found[0][0] if found else newest
+        text = "".join([*lines, *change_lines(files)])
+        return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(first.number)})
 
     async def file(self, request: Request) -> Response:
         path = self._service.linked(request.path_params["link"])
@@ -136,7 +151,7 @@ class _Routes:
     async def _table(self, request: Request, asked: Moment, *, with_files: bool) -> Response:
         who, place, history = await self._history(request)
         version = history.at(asked)
-        files = self._service.files(who, place, version, lambda link: f"{_base(request)}{PREFIX}/files/{link}")
+        files = self._service.files(who, place, version, self._linked(request))
         lines = metadata_lines(place.identity, place.table.name, place.table.schema, files, version.number)
         text = "".join([*lines, *(file_lines(files) if with_files else [])])
         return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(version.number)})
@@ -144,8 +159,14 @@ class _Routes:
     async def _history(self, request: Request) -> tuple[Recipient, Place, History]:
         who = self._who(request)
         place = self._service.place(who, **request.path_params)
-        loop = asyncio.get_running_loop()
-        return who, place, await loop.run_in_executor(self._threads, self._service.history, place)
+        return who, place, await self._in_thread(self._service.history, place)
+
+    async def _in_thread(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+
+    def _linked(self, request: Request) -> Callable[[str], str]:
+        """Return what makes a link's address from its text."""
+        return lambda link: f"{_base(request)}{PREFIX}/files/{link}"
 
     def _who(self, request: Request) -> Recipient:
         return self._service.recipient(request.headers.get("Authorization", ""))

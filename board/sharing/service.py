@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from board.sharing.content import SHARED, SharedTable, content, opened
+import pyarrow.parquet as pq
+
+from board.sharing.content import SHARED, SharedTable, changes, changes_schema, content, opened
 from board.sharing.links import Links
-from board.sharing.protocol import ApiError, SharedFile, schema_string
+from board.sharing.protocol import ApiError, SharedFile, Span, schema_string
 from board.sharing.tokens import Clock, Recipient, Tokens, utc_now
-from board.sharing.versions import History, Version, Versions
+from board.sharing.versions import ChangedRows, History, Version, Versions, changes_digest
 from fairlead.errors import ConfigurationError, UnknownNameError
 from shore.feeds.readers import FeedReader, readers_here
 from shore.paths import TablePaths
@@ -44,6 +46,11 @@ class Place:
     @property
     def identity(self) -> str:
         return str(uuid.uuid5(_NAMESPACE, f"{self.reader.customer}/{self.table.name}"))
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The customer and the table."""
+        return self.reader.customer, self.table.name
 
     @property
     def columns(self) -> str:
@@ -148,26 +155,53 @@ class SharingService:
         Raises:
             UnavailableError: a table cannot be read, or the disk is full.
         """
-        key, now = (place.reader.customer, place.table.name), self._clock()
+        with self._locks[place.key]:
+            return self._history(place)
+
+    def changes(self, place: Place, asked: Span) -> list[tuple[Version, ChangedRows]]:
+        """Return what changed in each version of a span, made now where nobody has asked before; versions without a
+        change are left out.
+
+        Raises:
+            ApiError: as ``History.steps``.
+            UnavailableError: a table cannot be read, or the disk is full.
+        """
+        versions, table = self._versions(*place.key), place.table
+        found = []
+        with self._locks[place.key]:
+            for before, after in self._history(place).steps(asked):
+                digest = changes_digest(before, after)
+                file = versions.file(digest)
+                if not file.is_file():
+                    old, new = (versions.dataset(each, table.schema) for each in (before, after))
+                    with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
+                        versions.add_changes(digest, changes(slices, table, old, new), changes_schema(table))
+                rows = pq.read_metadata(file).num_rows
+                if rows:
+                    found.append((after, ChangedRows(digest, rows, file.stat().st_size)))
+        return found
+
+    def _history(self, place: Place) -> History:
+        """``history``, for who has the table's lock."""
+        key, now = place.key, self._clock()
         versions = self._versions(*key)
-        with self._locks[key]:
-            before = versions.history()
-            looked = self._looked.get(key)
-            if before is not None and looked is not None and dt.timedelta(0) <= now - looked < self._fresh:
-                return before
-            with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
-                inputs = {name: str(version) for name, version in opened(slices, place.table).items()}
-                inputs |= {"kind": place.reader.kind, "columns": place.columns}
-                if before is None or before.inputs != inputs:
-                    found = content(slices, place.reader, place.table)
-                    before = versions.add(before, inputs, found, place.table.schema)
-            self._looked[key] = now
+        before = versions.history()
+        looked = self._looked.get(key)
+        if before is not None and looked is not None and dt.timedelta(0) <= now - looked < self._fresh:
             return before
+        with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
+            inputs = {name: str(version) for name, version in opened(slices, place.table).items()}
+            inputs |= {"kind": place.reader.kind, "columns": place.columns}
+            if before is None or before.inputs != inputs:
+                found = content(slices, place.reader, place.table)
+                before = versions.add(before, inputs, found, place.table.schema)
+        self._looked[key] = now
+        return before
 
     def files(
-        self, who: Recipient, place: Place, version: Version, address: Callable[[str], str]
+        self, who: Recipient, place: Place, version: Version | ChangedRows, address: Callable[[str], str]
     ) -> tuple[SharedFile, ...]:
-        """Return the files of a version, with links for who asks.
+        """Return the files of a version, or of its changes, with links for who asks.
 
         Args:
             address: The URL of a link, by its text.

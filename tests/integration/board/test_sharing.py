@@ -16,6 +16,7 @@ import httpx
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from requests.exceptions import HTTPError
 from typer.testing import CliRunner
 
@@ -42,6 +43,7 @@ TABLES = {
 }
 
 
+CDF = ["_change_type", "_commit_version", "_commit_timestamp"]
 HTTP = httpx.Client()
 
 
@@ -76,6 +78,11 @@ class Asker:
 
     def pandas(self, table: str, **which: Any) -> pd.DataFrame:
         found: pd.DataFrame = delta_sharing.load_as_pandas(f"{self.profile}#{self.customer}.default.{table}", **which)
+        return found
+
+    def changes(self, table: str, **span: Any) -> pd.DataFrame:
+        url = f"{self.profile}#{self.customer}.default.{table}"
+        found: pd.DataFrame = delta_sharing.load_table_changes_as_pandas(url, **span)
         return found
 
     def version(self, table: str) -> int:
@@ -152,6 +159,103 @@ def test_older_versions_are_read_until_something_is_taken_back(world: World, end
         with pytest.raises(HTTPError, match="that version is not kept"):
             ducks.pandas("readings", version=gone)
     assert HTTP.get(link).status_code == 404
+
+
+def test_changes_from_version_to_version(world: World, endpoint: str) -> None:
+    ducks = Asker(world, endpoint, "ducks")
+    first = ducks.version("readings")
+    hours = ducks.version("conditions")
+    began = ducks.pandas("conditions")
+    world.clock.forward(minutes=1)
+    world.add(readings=[reading(50, 3, payload=b"{}")])
+    ducks.version("readings"), ducks.version("conditions")
+    world.clock.forward(minutes=1)
+    world.add(readings=[reading(51, 3.25, payload=b"{}")])
+    found = ducks.changes("readings", starting_version=first + 1)
+    assert list(found.columns) == [*SHARED["detailed"][0].schema.names, *CDF]
+    assert [tuple(row) for row in found[["log_offset", *CDF[:2]]].itertuples(index=False)] == [
+        (50, "insert", first + 1),
+        (51, "insert", first + 2),
+    ]
+    made = dt.datetime.fromtimestamp(int(found["_commit_timestamp"].iloc[1]) / 1000, dt.UTC)
+    assert made == world.clock.now
+    one = ducks.changes("readings", starting_version=first + 1, ending_version=first + 1)
+    assert list(one["log_offset"]) == [50]
+    by_time = ducks.changes("readings", starting_timestamp=made.isoformat())
+    assert list(by_time["log_offset"]) == [51]
+    changed = ducks.changes("conditions", starting_version=hours + 1, ending_version=hours + 1)
+    assert list(changed["_change_type"]) == ["update_preimage", "update_postimage"]  # one hour has one reading more
+    assert list(changed["readings"]) == [2, 3] and set(changed["window_start"]) == {pd.Timestamp(at(3))}
+    changed = ducks.changes("conditions", starting_version=hours + 1)
+    assert applied(began, changed, ["equipment_reference", "window_start"]).equals(ducks.pandas("conditions"))
+
+
+def applied(table: pd.DataFrame, changes: pd.DataFrame, key: list[str]) -> pd.DataFrame:
+    """Do what a customer's program does with changes: take out what is gone, put in what is new."""
+    for _, step in changes.groupby("_commit_version"):
+        gone = step[step["_change_type"].isin(["delete", "update_preimage"])].set_index(key).index
+        come = step[step["_change_type"].isin(["insert", "update_postimage"])].drop(columns=CDF)
+        table = pd.concat([table[~table.set_index(key).index.isin(gone)], come]).astype(table.dtypes)
+    return table.sort_values(key, ignore_index=True)
+
+
+def test_no_change_shows_what_was_taken_back(world: World, endpoint: str) -> None:
+    """Who follows the changes is told to read the table anew: rows that are deleted would be rows that are shown."""
+    ducks = Asker(world, endpoint, "ducks")
+    first = ducks.version("readings")
+    world.clock.forward(minutes=1)
+    world.add(readings=[reading(50, 3, payload=b"{}")])
+    assert list(ducks.changes("readings", starting_version=first + 1)["log_offset"]) == [50]
+    files = world.folder / "sharing" / "files" / "ducks" / "readings"
+    assert len(list(files.glob("*.parquet"))) == 3  # two versions, and what changed between them
+    answer = ducks.ask(table_path("ducks", "readings", "changes") + f"?startingVersion={first + 1}")
+    link = json.loads(answer.text.splitlines()[2])["cdf"]["url"]
+    assert HTTP.get(link).status_code == 200
+    world.add(booking_changes=[change(3, 5, valid_to=at(4), consignee="toyshop")])
+    for start in (first, first + 1, first + 2):
+        with pytest.raises(HTTPError, match="is not kept"):
+            ducks.changes("readings", starting_version=start)
+    with pytest.raises(HTTPError, match="is not kept"):
+        ducks.changes("readings", starting_timestamp=world.clock.now.isoformat())
+    assert HTTP.get(link).status_code == 404
+    assert [each.stem for each in files.glob("*.parquet")] == [
+        json.loads(ducks.ask(table_path("ducks", "readings", "query"), "POST", {}).text.splitlines()[2])["file"]["id"]
+    ]
+    world.add(readings=[reading(51, 3.25, payload=b"{}")])
+    assert list(ducks.changes("readings", starting_version=first + 3)["log_offset"]) == [51]
+
+
+def test_changes_that_nobody_can_have(world: World, endpoint: str) -> None:
+    ducks = Asker(world, endpoint, "ducks")
+    first = ducks.version("readings")
+    world.add(readings=[reading(50, 3, payload=b"{}")])
+    late = (world.clock.now + dt.timedelta(days=1)).isoformat().replace("+", "%2B")
+    for bad in (
+        "",
+        "?endingVersion=5",
+        "?startingVersion=x",
+        f"?startingVersion={first}",
+        f"?startingVersion={first + 2}",
+        f"?startingTimestamp={late}",
+        f"?startingVersion={first + 1}&endingVersion={first}",
+        f"?startingVersion={first + 1}&endingVersion={first + 9}",
+        f"?startingVersion={first + 1}&startingTimestamp={late}",
+    ):
+        answer = ducks.ask(table_path("ducks", "readings", "changes") + bad)
+        assert answer.status_code == 400, bad
+        assert answer.json()["errorCode"] == "INVALID_PARAMETER_VALUE"
+    assert ducks.ask(table_path("ducks", "readings", "changes") + f"?startingVersion={first + 1}").status_code == 200
+
+
+def test_a_table_that_becomes_empty_has_changes(world: World, endpoint: str) -> None:
+    ducks = Asker(world, endpoint, "ducks")
+    first = ducks.version("excursions")
+    rows = len(ducks.pandas("excursions"))
+    world.clock.forward(minutes=1)
+    DeltaTable(world.paths.table("excursions")).delete()
+    found = ducks.changes("excursions", starting_version=first + 1)
+    assert list(found["_change_type"]) == ["delete"] * rows != []
+    assert len(ducks.pandas("excursions")) == 0
 
 
 def test_a_booking_that_is_given_to_another_customer(world: World, endpoint: str) -> None:
