@@ -32,6 +32,7 @@ from topologies.model import (
     ENDS,
     ONE_LOG_PER_SITE,
     PERMISSIONS,
+    SHORE_ALERTS,
     InsertPoint,
     Link,
     Permissions,
@@ -123,6 +124,9 @@ def takes(selection: Selection, key: str) -> bool:
     return isinstance(selection, str) or any(fnmatch.fnmatchcase(key, pattern) for pattern in selection)
 
 
+_SHORE_ALERTS = ResourcePattern(SHORE_ALERTS, Pattern.LITERAL)
+
+
 def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
     """Return the logs that ``site`` may append to: its own, or those whose custody it can get.
 
@@ -142,7 +146,9 @@ def held_at(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern
             none = (here.kind is SiteKind.CUSTOMER and stream != ENDS) or (
                 stream == "bookings" and here.kind is SiteKind.SHIP
             )
-            return () if none else _logs_of(stream, site)
+            own = () if none else _logs_of(stream, site)
+            shore = stream == "alerts" and topology.shore is not None and site in topology.shore.sites
+            return (*own, _SHORE_ALERTS) if shore else own
 
 
 def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[ResourcePattern, ...]:
@@ -155,7 +161,9 @@ def held_elsewhere(topology: Topology, stream: str, site: str) -> tuple[Resource
     insert_point = topology.streams[stream].insert_point
     if insert_point is InsertPoint.MOVES or (not own and insert_point is not InsertPoint.SITE):
         return (whole_stream(stream),)
-    return without_covered(extent for other in others for extent in held_at(topology, stream, other))
+    found = without_covered(extent for other in others for extent in held_at(topology, stream, other))
+    writes = topology.shore is not None and topology.shore.at == site  # where shore stands by, it does not write yet
+    return tuple(extent for extent in found if not (writes and extent == _SHORE_ALERTS))
 
 
 def can_hold_containers(topology: Topology, stream: str, site: str) -> bool:
@@ -461,7 +469,8 @@ def _bridge(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
         operations = tuple(o for o in _OWN_LOG if makes or o is not Operation.CREATE)
         held = f"can be given custody of logs of stream {name}" if moves else f"holds this log of stream {name}"
         for extent in held_at(topology, name, site):
-            yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
+            if extent != _SHORE_ALERTS:
+                yield from _topics(user.name, extent, operations, f"bridge: site {site} {held}")
     for name, why in (
         ("custody", "bridge: follows every site's ledger of custody"),
         ("strays", "bridge: drains what other sites have kept for a log that is held here"),
@@ -542,6 +551,8 @@ def _shore(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
             why = "the customers' feeds" if name == "feeds" else f"stream {name}"
             for extent in held_at(topology, name, user.site):
                 yield from _topics(user.name, extent, _OWN_LOG, f"shore: writes {why}")
+    if "alerts" in topology.streams and topology.moving_streams:
+        yield from _topics(user.name, _SHORE_ALERTS, _OWN_LOG, "shore: writes the alerts that it finds")
     yield _group(user.name, "shore: consumer groups of its own")
 
 

@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
-from topologies.model import Topology
+from topologies.model import SHORE_ALERTS, Topology
 
 log = logging.getLogger(__name__)
 
@@ -124,7 +124,8 @@ class LiveLogs:
 
     def __init__(self, topology: Topology, endpoint: Callable[[], KafkaEndpoint]) -> None:
         ships = [site.imo for site in topology.sites.values() if site.imo]
-        self._topics = [f"alerts.{site}" for site in topology.sites] + [f"ships.{imo}.location" for imo in ships]
+        self._topics = [f"alerts.{site}" for site in topology.sites] + [SHORE_ALERTS]
+        self._topics += [f"ships.{imo}.location" for imo in ships]
         self._endpoint = endpoint
         self._known = _Known()
         self._subscriptions: set[Subscription] = set()

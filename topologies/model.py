@@ -20,7 +20,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, 
 from fairlead.errors import UnknownNameError
 from fairlead.local.state import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_container_number, is_imo_number, owner_code, parse_log
-from fairlead.records.alert import Severity
+from fairlead.records.alert import RAISED_BY_SHORE, Severity
 from topologies.values import (
     Bootstrap,
     BytesPerSecond,
@@ -492,7 +492,7 @@ class Route(Model):
 
     Args:
         to: A webhook, or an address of the library apprise with ``{secret}`` in place of its password or token.
-        ports: The sites that raise the alert: ports, or ships by their names.
+        ports: The sites that raise the alert: ports, ships by their names; ``shore`` for those that only shore finds.
         streams: The streams of the container.
         customers: Only alerts that these customers get in their feeds.
         severity: The least one.
@@ -534,6 +534,9 @@ ENDS = "ends"
 
 ENDS_RETENTION = dt.timedelta(days=1)
 """How long a site keeps the logs of ``ends`` unless the topology names the stream; a whole list is a quarter of it."""
+
+SHORE_ALERTS = f"alerts.{RAISED_BY_SHORE}"
+"""The log of the alerts that shore finds, in the stream of the sites' alerts. Shore appends to it where it runs."""
 
 BRIDGE_STREAMS = frozenset({"events", "alerts", "custody", "strays", "deadletters", "bookings"})
 """The bridge's own streams: exactly one log ``<stream>.<site>`` for each site that has a bridge."""
@@ -687,6 +690,8 @@ class Topology(Model):
             return None
         head = log.key.partition(".")[0]
         match stream.insert_point:
+            case InsertPoint.SITE if topic == SHORE_ALERTS:
+                return self.shore.at if self.shore else None
             case InsertPoint.SITE:
                 return head if head in self.sites else None
             case InsertPoint.SHIP:

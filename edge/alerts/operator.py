@@ -28,7 +28,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE, decoder, encode
-from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
+from fairlead.records.alert import ALERT_ORDERS, RAISED_BY_SHORE, Alert, AlertOrder
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
 from topologies.model import SiteKind, Topology
@@ -162,6 +162,13 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool
         why = "; ".join(each.detail for each in named.evidence[:1] if each.detail)
         raise RefusedError(
             f"alert {named.alert_id} was cleared already" + (f": {why}" if why else ""), alert=named.alert_id
+        )
+    if named.raised_at == RAISED_BY_SHORE:
+        raise RefusedError(
+            f"shore has found alert {named.alert_id}: it ends when the readings are good again, or when a site raises "
+            "an alert about the same",
+            hint="orders go to the bridge that raised an alert, and no bridge has raised this one",
+            alert=named.alert_id,
         )
     if named.raised_at != site:
         raise RefusedError(

@@ -14,6 +14,9 @@ AlertKind = Annotated[str, msgspec.Meta(pattern="^[A-Z][A-Z0-9_]{0,63}$")]
 ALERT_ORDERS: Final = "fairlead.alerts"
 """Topic of ``AlertOrder`` at each site. It is not the log of any stream; the site's administrators write it."""
 
+RAISED_BY_SHORE: Final = "shore"
+"""``raised_at`` of the alerts that shore finds. Shore may move to another site, and its alerts stay the same."""
+
 KINDS: Final = (
     *("OVERBOARD", "POWER_LOST", "SETPOINT", "TEMPERATURE", "HUMIDITY", "O2", "CO2", "UNIT_ALARM", "DOOR_OPEN"),
     *("INSPECTION", "SILENCE", "NOT_HEARD_SINCE_DEPARTURE", "CLOCK", "DEVICE_CONFLICT", "DEVICE_MOVED"),

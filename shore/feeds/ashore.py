@@ -1,23 +1,40 @@
-"""Alerts that only shore has found, for customers' feeds.
+"""Alerts that only shore has found, for customers' feeds and for the log of shore's alerts.
 
-One record per alert (``alerts/<container>/<alert id>@0``): its newest state that the customer may see, in the form of a
-site's alert (``fairlead.records.alert.Alert``) with ``raisedAt`` ``shore``. Each further state is a revision of the
-record. Where a site has told the same condition (``condition_id``), its alert is in the feed, and shore's is none.
+They have the form of a site's alert (``fairlead.records.alert.Alert``) with ``raisedAt`` ``shore``. Where a site has
+raised an alert about the same condition (``condition_id``), that one counts, and shore's is none.
+
+**In a feed** there is one record per alert (``alerts/<container>/<alert id>@0``): its newest state that the customer
+may see. Each further state is a revision of the record. It is retracted when a site tells of the condition later.
+
+**The log** ``alerts.shore`` has one record per state (``alerts/<container>/<alert id>@<revision>``) and is only added
+to, as the logs of sites' alerts are. An alert that is over before it could be told is not told. One that a site tells
+of later ends with the evidence ``told`` (``told/<container>/<alert id>@0``).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from fairlead.records.alert import RAISED_BY_SHORE
 from shore.feeds.coarse import exact_time
 from shore.feeds.periods import covered
+from shore.feeds.readers import SHORE_LOG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-RAISED_AT: Final = "shore"
-"""The site that such an alert names. Shore may move, and its alerts stay the same."""
-
+_CONTENT: Final = f"""to_json(named_struct(
+        'alertID', alert_id,
+        'kind', kind,
+        'severity', severity,
+        'state', state,
+        'equipmentReference', equipment_reference,
+        'raisedAt', '{RAISED_BY_SHORE}',
+        'eventDateTime', {exact_time("event_date_time")},
+        'raisedDateTime', {exact_time("event_date_time")},
+        'evidence', array(named_struct('name', reason, 'weight', 1.0D, 'detail', coalesce(detail, '')))
+    ))"""
+"""A state of an alert as its record has it, without the revision."""
 
 _FOUND: Final = f"""
 with found as (
@@ -42,17 +59,7 @@ select
     0L as log_offset,
     equipment_reference,
     event_date_time as device_date_time,
-    to_json(named_struct(
-        'alertID', alert_id,
-        'kind', kind,
-        'severity', severity,
-        'state', state,
-        'equipmentReference', equipment_reference,
-        'raisedAt', '{RAISED_AT}',
-        'eventDateTime', {exact_time("event_date_time")},
-        'raisedDateTime', {exact_time("event_date_time")},
-        'evidence', array(named_struct('name', reason, 'weight', 1.0D, 'detail', coalesce(detail, '')))
-    )) as content
+    {_CONTENT} as content
 from newest
 where place = 1
 """  # noqa: S608  # our own names
@@ -99,4 +106,66 @@ def alerts_found_ashore(
     """
     return alerts_ashore.sparkSession.sql(
         _FOUND, alerts_ashore=alerts_ashore, alerts=alerts, periods=periods, customers=customers
+    )
+
+
+_OF_LOG: Final = f"""
+with told as (
+    select equipment_reference, alert_id, min(raised_at) as told_by, min(event_date_time) as told_at
+    from {{alerts}}
+    group by all
+),
+given as (
+    select log, max(log_offset) as last from {{feeds}} where customer = '{SHORE_LOG.customer}' group by log
+),
+states as (
+    select a.*, concat(a.equipment_reference, '/', a.alert_id) as name,
+        max(struct(a.revision, a.state)) over (partition by a.alert_id).state as newest
+    from {{alerts_ashore}} a
+),
+open as (
+    select s.*, g.last, t.told_by, t.told_at
+    from states s
+    left join given g on g.log = concat('alerts/', s.name)
+    left join told t on t.equipment_reference = s.equipment_reference and t.alert_id = s.condition_id
+    left anti join given e on e.log = concat('told/', s.name)
+),
+due as (
+    select concat('alerts/', name) as log, cast(revision as bigint) as log_offset, revision,
+        alert_id, kind, severity, state, equipment_reference, event_date_time, reason, detail
+    from open
+    where told_by is null and revision > coalesce(last, -1) and (last is not null or newest <> 'CLEARED')
+    union all
+    select concat('told/', name), 0L, revision + 1,
+        alert_id, kind, severity, 'CLEARED', equipment_reference, greatest(event_date_time, told_at),
+        'told', concat(told_by, ' has raised an alert about the same')
+    from open
+    where told_by is not null and revision = last and state <> 'CLEARED'
+)
+select '{SHORE_LOG.customer}' as customer, log, log_offset, revision, equipment_reference,
+    event_date_time as device_date_time, {_CONTENT} as content
+from due
+"""  # noqa: S608
+
+
+def alerts_for_log(alerts_ashore: DataFrame, alerts: DataFrame, feeds: DataFrame) -> DataFrame:
+    """Return what the log of shore's alerts lacks: columns ``MADE`` and ``revision``.
+
+    Args:
+        alerts_ashore: All rows of some containers.
+        alerts: All rows of these containers.
+        feeds: All rows of these containers, or of more, of table ``feeds``.
+    """
+    return alerts_ashore.sparkSession.sql(_OF_LOG, alerts_ashore=alerts_ashore, alerts=alerts, feeds=feeds)
+
+
+def states_of_log(alerts_ashore: DataFrame) -> DataFrame:
+    """Return every state that the log of shore's alerts may have, as rows of ``MADE``."""
+    return alerts_ashore.selectExpr(
+        f"'{SHORE_LOG.customer}' as customer",
+        "concat('alerts/', equipment_reference, '/', alert_id) as log",
+        "cast(revision as bigint) as log_offset",
+        "equipment_reference",
+        "event_date_time as device_date_time",
+        f"{_CONTENT} as content",
     )

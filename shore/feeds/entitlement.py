@@ -22,13 +22,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from shore.feeds.ashore import alerts_found_ashore, without_deleted_alerts
+from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
 from shore.feeds.at_sea import digests_at_sea
 from shore.feeds.coarse import hours, milestones
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
 from shore.feeds.periods import covered
-from shore.feeds.readers import FeedReader, reader_rows
+from shore.feeds.readers import SHORE_LOG, FeedReader, reader_rows
 from shore.tables.custody import believed_of
 from shore.tables.model import TIME
 from topologies.ledger_trust import history_rules
@@ -36,7 +36,7 @@ from topologies.ledger_trust import history_rules
 DUE: Final = (
     StructType()
     .add("customer", StringType())
-    .add("step", IntegerType())  # retractions come before deliveries, copied records before made ones
+    .add("step", IntegerType())  # retractions, then deliveries; copied records, then made ones; shore's alerts
     .add("log", StringType())
     .add("log_offset", LongType())
     .add(BOX, StringType())
@@ -138,15 +138,20 @@ def due(
     Args:
         inputs: Tables ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events``, ``digests``,
             ``feeds``, ``sites`` and ``owners``, by name. Only those that are needed are read.
-        readers: The customers with feeds.
+        readers: The customers with feeds, and ``SHORE_LOG`` where shore writes its alerts.
         periods: Of these customers (``shore.feeds.periods``).
 
     Returns:
         Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
     """
     spark = periods.sparkSession
-    customers = customer_rows(spark, readers)
-    parts = [*_copied(inputs, customers, periods, look), *_made(inputs, customers, readers, periods, look)]
+    parts: list[DataFrame] = []
+    if own := [reader for reader in readers if reader != SHORE_LOG]:
+        customers = customer_rows(spark, own)
+        parts += _copied(inputs, customers, periods, look)
+        parts += _made(inputs, customers, own, periods, look)
+    if SHORE_LOG in readers:
+        parts += _of_shore(inputs, look)
     if not parts:
         return spark.createDataFrame([], DUE)
     return reduce(DataFrame.unionByName, (_conform(part) for part in parts))
@@ -154,7 +159,7 @@ def due(
 
 def order_of_feeds() -> list[Column]:
     """Return the order in which rows of ``DUE`` enter the feeds: records of one log in the log's order, records made
-    for a feed by time."""
+    for a feed by time. The states of one of shore's alerts come in the order of its revisions."""
     made = F.when(F.col("step") == 3, F.col("device_date_time"))
     return [F.col("customer"), F.col("step"), made, F.col("log"), F.col("log_offset")]
 
@@ -317,6 +322,19 @@ def _made(
             given=given,
             made=made,
         )
+
+
+def _of_shore(inputs: Mapping[str, DataFrame], look: Look) -> Iterable[DataFrame]:
+    """What the log of shore's alerts lacks. It is only added to."""
+    boxes = None if look.everything else look.boxes | look.alarmed
+    if boxes is not None and not boxes:
+        return
+    ashore, told = (of_boxes(inputs[name], boxes) for name in ("alerts_ashore", "alerts"))
+    feeds = inputs["feeds"] if boxes is None else inputs["feeds"].where(among(boxes))
+    found = alerts_for_log(ashore, told, feeds)
+    yield found.select(
+        "*", F.lit(4).alias("step"), F.lit(False).alias("late"), F.encode("content", "utf-8").alias("payload")
+    )
 
 
 _MADE: Final = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -36,6 +37,11 @@ class FeedReader:
         return f"{self.grain}:{about}" if about else self.grain
 
 
+SHORE_LOG: Final = FeedReader("shore", "alerts")
+"""Stands for the log of the alerts that shore finds (``topologies.model.SHORE_ALERTS``), which is written as feeds are.
+No customer can have this name."""
+
+
 def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     """Return the customers whose feed is at a site where shore may run. Shore writes it where it runs now."""
     if topology.shore is None:
@@ -50,6 +56,12 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
 def customers_here(topology: Topology) -> tuple[str, ...]:
     """Return the names of the customers whose feed begins at the site where shore runs."""
     return tuple(reader.customer for reader in readers_here(topology))
+
+
+def logs_here(topology: Topology) -> tuple[FeedReader, ...]:
+    """Return what shore writes where it runs: the customers' feeds, and the log of the alerts that it finds."""
+    finds = topology.shore is not None and topology.moving_streams and "alerts" in topology.streams
+    return (*readers_here(topology), *((SHORE_LOG,) if finds else ()))
 
 
 def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:

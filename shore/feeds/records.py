@@ -15,8 +15,10 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.records import encode, headers
 from fairlead.records.booking import Retraction
 from fairlead.records.custody import Marker
+from shore.feeds.readers import SHORE_LOG
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.feeds import FEEDS
+from topologies.model import SHORE_ALERTS
 
 MAX_RECORDS = 1_000  # of one append
 MAX_BYTES = 500_000
@@ -34,7 +36,12 @@ _MILLISECOND = dt.timedelta(milliseconds=1)
 
 
 def feed_topic(customer: str) -> str:
-    return f"feeds.{customer}"
+    return SHORE_ALERTS if customer == SHORE_LOG.customer else f"feeds.{customer}"
+
+
+def customer_of(topic: str) -> str:
+    """Return whose feed a log is; the inverse of ``feed_topic``."""
+    return SHORE_LOG.customer if topic == SHORE_ALERTS else topic.removeprefix("feeds.")
 
 
 def new_record(row: Mapping[str, Any]) -> NewRecord:

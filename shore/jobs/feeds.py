@@ -21,7 +21,7 @@ from shore.feeds.entitlement import customer_rows, due
 from shore.feeds.kinds import newcomers, note_kinds
 from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
-from shore.feeds.readers import FeedReader, readers_here
+from shore.feeds.readers import FeedReader, logs_here
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.model import JobContext
 from shore.jobs.move import note_feeds_taken_over
@@ -38,7 +38,7 @@ def query(context: JobContext) -> DataStreamWriter:
     """Build the query. Before it starts, create the feeds' logs and tables, take the feeds over where shore has moved,
     and fill the feeds of new customers."""
     lake, paths, endpoint = context.lake, context.paths, context.endpoint
-    readers = readers_here(context.topology)
+    readers = logs_here(context.topology)
     create_feeds(endpoint, [reader.customer for reader in readers])
     record = read_site(paths)
     if record is not None and record.feeds_at != endpoint.site:

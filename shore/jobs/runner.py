@@ -28,7 +28,7 @@ from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.readers import customers_here, kept_tables
+from shore.feeds.readers import customers_here, kept_tables, logs_here
 from shore.jobs import (
     alerts,
     alerts_now,
@@ -187,7 +187,7 @@ JOBS: dict[str, Job] = {
             ("feeds",),
             "10 seconds",
             feeds.query,
-            lambda topology: bool(customers_here(topology)),
+            lambda topology: bool(logs_here(topology)),
             inputs=("readings", "alerts", "bookings", "custody_entries", "events", "alerts_ashore", "digests"),
         ),
         Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),

@@ -32,7 +32,7 @@ from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
 from shore.errors import SplitStateError
-from shore.feeds.readers import customers_here
+from shore.feeds.readers import logs_here
 from shore.jobs.checkpoint import PARTITIONS, archive_checkpoint, complete_settings, settings_line, write_checkpoint
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
@@ -117,7 +117,7 @@ def rebuild_job(
             positions |= ends
     elif job == "feeds":
         tell("reading the feeds")
-        written["feeds"] = reread(lake, endpoint, customers_here(topology))
+        written["feeds"] = reread(lake, endpoint, [each.customer for each in logs_here(topology)])
     for derived in DERIVED:  # in the graph's order: inputs first
         name = derived.table.name
         if name in one.tables and name not in written:

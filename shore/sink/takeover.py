@@ -38,9 +38,10 @@ from fairlead.records import decoder
 from fairlead.records.custody import Marker
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
+from shore.feeds.ashore import states_of_log
 from shore.feeds.entitlement import customer_rows, due, records
 from shore.feeds.periods import periods
-from shore.feeds.readers import FeedReader
+from shore.feeds.readers import SHORE_LOG, FeedReader
 from shore.feeds.records import feed_topic, opening, restored, slices
 from shore.sink.exactly_once import ends_of_table, reread
 from shore.sink.feed_logs import CLIENT_ID, Batches, moved, run_at, wait_for
@@ -86,9 +87,9 @@ def take_over(lake: Lake, endpoint: KafkaEndpoint, readers: Sequence[FeedReader]
     waiting = [name for name in own if name in short or states[name].site != endpoint.site]
     run_at(endpoint, _open_terms(endpoint, waiting, known))
     for name, count in appended.items():
-        logger.warning("feeds.%s lacked %d records at %s, which shore appended again", name, count, endpoint.site)
+        logger.warning("%s lacked %d records at %s, which shore appended again", feed_topic(name), count, endpoint.site)
     if replaced:
-        names = ", ".join(f"feeds.{name} ({count})" for name, count in replaced.items())
+        names = ", ".join(f"{feed_topic(name)} ({count})" for name, count in replaced.items())
         logger.warning("records that cannot be made again have fillers in their place, and come anew: %s", names)
         reread(lake, endpoint, sorted(replaced))
     return TakenOver(appended, replaced)
@@ -172,8 +173,10 @@ def _made(lake: Lake, readers: Sequence[FeedReader]) -> DataFrame:
     names = (*logs, *topology, "alerts_ashore", "bookings")
     inputs = {name: lake.read(name) for name in names} | {FEEDS.name: lake.read(FEEDS.name).limit(0)}
     held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
-    found = due(inputs, readers, held).where("step = 3")
-    return found.select("customer", "log", "log_offset", F.col("payload").alias("_content"))
+    found = due(inputs, [reader for reader in readers if reader != SHORE_LOG], held).where("step = 3")
+    made = found.select("customer", "log", "log_offset", F.col("payload").alias("_content"))
+    states = states_of_log(inputs["alerts_ashore"])
+    return made.unionByName(states.select(*made.columns[:3], F.encode("content", "utf-8").alias("_content")))
 
 
 def _restoring(endpoint: KafkaEndpoint) -> Callable[[Batches], Batches]:

@@ -1,5 +1,7 @@
 """Table ``feeds``: which record each customer was given, with the log and offset it was copied from.
 
+Rows of customer ``shore`` are of the log ``alerts.shore``, which is written in the same way and has no retractions.
+
 Grain: one row per data record of a customer's feed. Key: (``customer``, ``feed_offset``). Rows of one (``customer``,
 ``log``, ``log_offset``), in the order of the feed, alternate: the first delivers the record, the next takes it back,
 the one after that delivers it again. That is what "exactly once" means here. The table is filled only from the feed
@@ -16,7 +18,7 @@ FEEDS = Table(
     name="feeds",
     title="What each customer was given",
     columns=(
-        Column("customer", pa.string(), "Customer, as the topology names it"),
+        Column("customer", pa.string(), "Customer, as the topology names it; shore: the log of its alerts"),
         Column("feed_offset", pa.int64(), "Offset in the log feeds.<customer>"),
         Column("log", pa.string(), "Log the record was copied from; with a slash: what was made for the feed"),
         Column("log_offset", pa.int64(), "Its offset there; of an hour: hours since 1970"),

@@ -284,7 +284,7 @@ CUSTODY_ENTRIES = _table(
 )
 
 OPERATIONS: tuple[LogTable, ...] = (
-    LogTable(ALERTS, Alert, "alerts"),
+    LogTable(ALERTS, Alert, "alerts", r"(?!shore$).+"),  # shore's own are in alerts_ashore
     LogTable(EVENTS, Event, "events"),
     LogTable(POSITIONS, Position, "ships", r"\d{7}\.location"),
     LogTable(ENVIRONMENT, Environment, "ships", r"\d{7}\.environment"),

@@ -21,9 +21,10 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
+from shore.delta.datasets import open_dataset
 from shore.delta.table_errors import rebuild_hint
-from shore.feeds.readers import FeedReader
-from shore.feeds.records import delivered, feed_topic, kept
+from shore.feeds.readers import SHORE_LOG, FeedReader
+from shore.feeds.records import customer_of, delivered, feed_topic, kept
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.paths import CUSTOMERS, TablePaths
 from shore.sink.exactly_once import app_of
@@ -44,14 +45,16 @@ from shore.verify.digests import (
     reader,
     rows_digests,
 )
+from shore.verify.entitlement.ashore import LOG_OF_SHORE
 from shore.verify.entitlement.look import all_touched, entitled
 from shore.verify.logs import CLIENT_ID, Limits, extents_of
+from topologies.model import SHORE_ALERTS
 
 _SHOWN: Final = 10
 _FEEDS: Final = Shape(
     "feeds",
     FEEDS.plain_schema.names,
-    log="'feeds.' || customer",
+    log=f"case customer when '{SHORE_LOG.customer}' then '{SHORE_ALERTS}' else 'feeds.' || customer end",
     offset="feed_offset",
     nulls={"retracts": "false"},  # in rows of older versions
 )
@@ -205,7 +208,7 @@ async def _compare(
 
 
 def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
-    return delivered(log.removeprefix("feeds."), records)
+    return delivered(customer_of(log), records)
 
 
 def _ranges(limits: Mapping[str, Limits], extents: Mapping[str, OffsetRange]) -> list[LogRange]:
@@ -219,7 +222,7 @@ def _row(table: str, log: str, odd: OddRow) -> Difference:
     """A wrong row of a feed. Its key has the customer in shore's own table, which has the feeds of all customers."""
     key: dict[str, Any] = {"feed_offset": odd.log_offset}
     if table == "feeds":
-        key = {"customer": log.removeprefix("feeds."), **key}
+        key = {"customer": customer_of(log), **key}
     return Difference(
         table=table,
         what=odd.what,
@@ -245,11 +248,22 @@ def _missing(paths: TablePaths, readers: Sequence[FeedReader]) -> tuple[list[Dif
     backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    left = entitled(paths, readers, all_touched(paths), limit=_SHOWN)
-    return [
+    customers = [reader for reader in readers if reader != SHORE_LOG]
+    left = entitled(paths, customers, all_touched(paths), limit=_SHOWN)
+    found = [
         _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
         for row in left.to_pylist()
-    ], []
+    ]
+    return (found + _of_shore(paths) if SHORE_LOG in readers else found), []
+
+
+def _of_shore(paths: TablePaths) -> list[Difference]:
+    """What the log of shore's alerts lacks, and what it has that ``alerts_ashore`` has otherwise."""
+    with connection() as opened:
+        for name in ("alerts_ashore", "alerts", "feeds"):
+            opened.register(name, open_dataset(paths, name))
+        rows = opened.execute(LOG_OF_SHORE.format(limit=_SHOWN)).fetchall()
+    return [_told(what, [SHORE_LOG.customer, log, offset]) for what, log, offset in rows]
 
 
 def _told(what: Any, row: Sequence[Any]) -> Difference:

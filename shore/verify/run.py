@@ -20,7 +20,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.lake import MANY_BYTES, Lake
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
-from shore.feeds.readers import customers_tables, kept_tables, readers_here
+from shore.feeds.readers import customers_tables, kept_tables, logs_here
 from shore.jobs.query import SPARK_ERRORS, raise_cause
 from shore.paths import CUSTOMERS, TablePaths
 from shore.storage import open_paths
@@ -120,7 +120,7 @@ class _Verifier:
             self._derived(each)
         yield from (check.result() for check in started)
         yield from map(self._judged, derived)
-        readers = readers_here(self._topology)
+        readers = logs_here(self._topology)
         if readers and (wanted is None or "feeds" in wanted):
             self._tell("comparing feeds with the customers' feeds")
             wrong = partial(self._wrong, FEEDS_FOLLOW_FROM)

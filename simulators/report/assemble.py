@@ -47,7 +47,7 @@ from simulators.voyage.losses import Takeover
 from simulators.voyage.run import Sailed, alert_seconds
 from simulators.voyage.waiting import container_logs, reported_links
 from topologies.endpoints import EndpointResolver
-from topologies.model import SiteKind, Topology
+from topologies.model import SHORE_ALERTS, SiteKind, Topology
 from topologies.users import ADMIN
 
 if TYPE_CHECKING:
@@ -196,9 +196,10 @@ def _hours(folder: Path) -> int:
 
 
 async def _alerts(cluster: Cluster) -> dict[str, Alert]:
-    """Return every state of every alert in this cluster, by its place in its log (``alerts.tokyo@3``)."""
+    """Return every state of every site's alert in this cluster, by its place in its log (``alerts.tokyo@3``)."""
     alert = decoder(Alert)
-    logs = [topic for topic in await cluster.topics(refresh=True) if topic.startswith("alerts.")]
+    known = await cluster.topics(refresh=True)
+    logs = [topic for topic in known if topic.startswith("alerts.") and topic != SHORE_ALERTS]
     found = await records_of(cluster, logs)
     return {f"{log}@{r.offset}": alert.decode(r.value or b"") for log, of_log in found.items() for r in of_log}
 

@@ -1,4 +1,4 @@
-"""Extract the commands that docs/access.md and README.md show, and the section about an operator's day."""
+"""Extract what docs/access.md, docs/book.md and README.md show: commands, and the section about an operator's day."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Final
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "access.md"
 README: Final = ROOT / "README.md"
+BOOK: Final = ROOT / "docs" / "book.md"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,19 @@ def by_hand() -> list[str]:
     section = README.read_text(encoding="utf-8").partition("\n## By hand\n")[2].partition("\n## ")[0]
     block = section.partition("\nRun a voyage of your own")[0]
     return [line.removeprefix("    ") for line in block.splitlines() if line.startswith("    ")]
+
+
+def rows_of_the_book() -> dict[str, list[str]]:
+    """Return the commands and tests of each row of docs/book.md, by what the book asks for."""
+    lines = [line for line in BOOK.read_text(encoding="utf-8").splitlines() if line.startswith("|")]
+    found: dict[str, list[str]] = {}
+    asked = ""
+    for line in lines:
+        if line.startswith(("| the book |", "|---|")):
+            continue
+        cells = re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
+        if len(cells) != 3:
+            raise ValueError(f"not three cells: {line}")
+        asked = cells[0].strip() or asked  # without words of its own, a row goes on with the one before
+        found.setdefault(asked, []).extend(re.findall(r"`((?:fairlead|pytest) [^`]+)`", cells[2]) or [""])
+    return found

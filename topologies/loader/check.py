@@ -17,7 +17,7 @@ from fairlead.names import SITE_NAME
 from fairlead.records.alert import KINDS
 from topologies.expression import ExpressionError, Kind, names, parse
 from topologies.loader.mistakes import CheckFinding, KeyPath, quote
-from topologies.model import ENDS, KEY_PATTERN, PERMISSIONS, InsertPoint, SiteKind
+from topologies.model import ENDS, KEY_PATTERN, PERMISSIONS, SHORE_ALERTS, InsertPoint, SiteKind
 from topologies.users import (
     ADMIN,
     CONTROLLER,
@@ -68,6 +68,9 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
     for name, site in sites.items():
         kind = text(site, "kind")
         path: KeyPath = ("sites", name)
+        if name == "shore" and data.get("shore"):
+            problem = f"a site named shore, whose alerts would be in shore's log {SHORE_ALERTS}"
+            yield CheckFinding(path, problem, "another name", at_key=True)
         if kind == SiteKind.SHIP and "imo" not in site:
             yield CheckFinding(path, "a ship without its IMO number", 'imo: "9074729"', at_key=True)
         if kind == SiteKind.PORT and "unlocode" not in site:
@@ -288,7 +291,11 @@ def _notify(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
         yield CheckFinding(("notify", "at"), f"{at} is a customer's site, which has no alerts", "another site")
     if _ALERTS not in streams:
         yield CheckFinding(("notify",), f"notifications without stream {_ALERTS}", "a topology with ports", at_key=True)
-    known = {"ports": ("site", sites), "streams": ("stream", streams), "customers": ("customer", customers)}
+    known = {
+        "ports": ("site", {**sites, "shore": None}),
+        "streams": ("stream", streams),
+        "customers": ("customer", customers),
+    }
     for name, route in part(notify, "routes").items():
         path: KeyPath = ("notify", "routes", name)
         for key, (kind, valid) in {**known, "kinds": ("kind of alert", dict.fromkeys(KINDS))}.items():

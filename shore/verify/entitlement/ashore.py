@@ -1,6 +1,7 @@
 """Alerts that only shore has found, and digests of ships at sea, as ``shore.feeds.ashore`` and ``at_sea`` define them.
 
-SQL for the connection of ``due``. All touched containers are compared.
+``LOG_OF_SHORE`` is about the log of shore's alerts. The rest is SQL for the connection of ``due``; all touched
+containers are compared.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from typing import Final
 
 import duckdb
 
-from shore.feeds.ashore import RAISED_AT
+from fairlead.records.alert import RAISED_BY_SHORE
+from shore.feeds.readers import SHORE_LOG
 from shore.tables.valid_bookings import covers
 
 _SCOPE: Final = """
@@ -18,6 +20,19 @@ select distinct c.customer, k.kind, t.equipment_reference, 0
 from touched t, customers c, (values ('alerts'), ('digests')) k(kind)
 where t.equipment_reference is not null
 """
+
+_CONTENT: Final = f"""json_object(
+        'alertID', alert_id,
+        'kind', kind,
+        'severity', severity,
+        'state', state,
+        'equipmentReference', equipment_reference,
+        'raisedAt', '{RAISED_BY_SHORE}',
+        'eventDateTime', strftime(event_date_time, '%Y-%m-%dT%H:%M:%S.%gZ'),
+        'raisedDateTime', strftime(event_date_time, '%Y-%m-%dT%H:%M:%S.%gZ'),
+        'evidence', [json_object('name', reason, 'weight', 1::double, 'detail', coalesce(detail, ''))]
+    )::varchar"""
+"""A state of an alert as its record has it, without the revision."""
 
 _ALERTS: Final = f"""
 insert into derived
@@ -39,17 +54,7 @@ seen as (
 )
 select
     customer, 'alerts/' || equipment_reference || '/' || alert_id, 0, equipment_reference, event_date_time,
-    json_object(
-        'alertID', alert_id,
-        'kind', kind,
-        'severity', severity,
-        'state', state,
-        'equipmentReference', equipment_reference,
-        'raisedAt', '{RAISED_AT}',
-        'eventDateTime', strftime(event_date_time, '%Y-%m-%dT%H:%M:%S.%gZ'),
-        'raisedDateTime', strftime(event_date_time, '%Y-%m-%dT%H:%M:%S.%gZ'),
-        'evidence', [json_object('name', reason, 'weight', 1::double, 'detail', coalesce(detail, ''))]
-    )::varchar
+    {_CONTENT}
 from seen
 """  # noqa: S608  # our own names
 
@@ -113,6 +118,51 @@ where not exists (
     ) >= seen.reading_date_time
 )
 """  # noqa: S608
+
+LOG_OF_SHORE: Final = f"""
+with given as (
+    select log, log_offset, split_part(log, '/', 1) as part, split_part(log, '/', 3) as alert_id, digest
+    from feeds where customer = '{SHORE_LOG.customer}'
+),
+states as (
+    select alert_id, revision, 'alerts/' || equipment_reference || '/' || alert_id as log, {_CONTENT} as content,
+        last_value(state) over alert as newest, last_value(revision) over alert as newest_revision,
+        exists (
+            select 1 from alerts s where s.equipment_reference = a.equipment_reference and s.alert_id = a.condition_id
+        ) as by_site,
+        exists (select 1 from given g where g.alert_id = a.alert_id and g.part = 'told') as ended,
+        exists (select 1 from given g where g.alert_id = a.alert_id and g.part = 'alerts') as begun,
+        exists (
+            select 1 from given g
+            where g.alert_id = a.alert_id and g.part = 'alerts' and g.log_offset = a.revision
+        ) as is_given
+    from alerts_ashore a
+    window alert as (
+        partition by alert_id order by revision rows between unbounded preceding and unbounded following
+    )
+)
+select 'missing' as what, log, revision::bigint as log_offset
+from states
+where not is_given and not ended and not by_site and (begun or newest <> 'CLEARED')
+union all
+select distinct 'missing', 'told' || substr(log, 7), 0
+from states
+where by_site and begun and not ended and not exists (
+    select 1 from alerts_ashore a join given g on g.alert_id = a.alert_id and g.log_offset = a.revision
+    where a.alert_id = states.alert_id and a.state = 'CLEARED'
+)
+union all
+select 'extra', g.log, g.log_offset
+from given g join states s on s.alert_id = g.alert_id and s.revision = least(g.log_offset, s.newest_revision)
+where g.part = 'alerts' and (g.log_offset > s.newest_revision or g.digest <> md5(s.content))
+union all
+select 'extra', g.log, g.log_offset
+from given g join states s on s.alert_id = g.alert_id
+where g.part = 'told' and s.revision = 0 and not s.by_site
+order by all limit {{limit}}
+"""  # noqa: S608
+"""What the log of shore's alerts lacks, and what differs from ``alerts_ashore``, by relations ``alerts_ashore``,
+``alerts`` and ``feeds``. What the tables have no more, by their retention, stays in the log."""
 
 
 def derive(connection: duckdb.DuckDBPyConnection) -> None:

@@ -27,7 +27,8 @@ def start(world: World, folder: Path, *, max_records: int = 1000, **more: object
     Args:
         folder: The state folder.
         more: ``jobs`` (default: only ``readings``), ``kill_at`` (2n: it kills itself after write n, 2n + 1: before it)
-            and fields of ``topologies.model.Shore`` (``master``, ``tables``, ``settings``, ``packages``).
+            ``alerts`` (as in ``World.topology``), and fields of ``topologies.model.Shore`` (``master``, ``tables``,
+            ``settings``, ``packages``).
     """
     given = {"tag": world.tag, "folder": str(folder), "max_records": max_records, **more}
     assert world.endpoint.password is not None
@@ -54,7 +55,7 @@ def main() -> None:
     endpoint = KafkaEndpoint("alpha", ((sys.argv[2], int(sys.argv[3])),), "admin", password)
     world = World(endpoint, given["tag"])
     folder = Path(given["folder"])
-    topology = world.topology()
+    topology = world.topology(alerts=given.get("alerts", False))
     assert topology.shore is not None
     where = topology.shore.model_copy(
         update={k: given[k] for k in ("master", "tables", "settings", "packages") if k in given}

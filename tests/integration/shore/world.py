@@ -209,8 +209,14 @@ class World:
         authority: bool = False,
         tables: bool = False,
         fail_on_data_loss: bool = True,
+        alerts: bool = False,
     ) -> Topology:
-        """Return the topology. ``tables``: each customer with a detailed feed has a table of its own."""
+        """Return the topology.
+
+        Args:
+            tables: Each customer with a detailed feed has a table of its own.
+            alerts: It has stream ``alerts``, so that shore writes its log ``alerts.shore``, which tests share.
+        """
         site = self.endpoint.site
         customers = {name: Customer(feed_at=site, table=tables) for name in (self.customer, *more_customers)}
         if authority:
@@ -220,7 +226,8 @@ class World:
         return Topology(
             name=f"test-{self.tag}",
             sites={site: Site(kind=SiteKind.PORT, unlocode="JPTYO")},
-            streams=DEFAULT_STREAMS | {self.stream: Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
+            streams={name: each for name, each in DEFAULT_STREAMS.items() if alerts or name != "alerts"}
+            | {self.stream: Stream(insert_point=InsertPoint.MOVES, owners=("BIGU",))},
             customers=customers,
             shore=Shore(at=site, fail_on_data_loss=fail_on_data_loss),
         )

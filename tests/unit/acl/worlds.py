@@ -40,6 +40,7 @@ STREAMS = {
     "events": InsertPoint.SITE,
     "custody": InsertPoint.SITE,
     "bookings": InsertPoint.SITE,
+    "alerts": InsertPoint.SITE,
     "feeds": InsertPoint.SHORE,
 }
 PEOPLE = {
@@ -60,7 +61,21 @@ EXPRESSIONS = (
     "!(u:duck | u:ducks)",
 )
 
-KEYS = ("A", "duck", "ducks", "duck-s", "hq", "port", "port-b", "star", "shop", "port.cpu", "portx", "9074729.location")
+KEYS = (
+    "A",
+    "duck",
+    "ducks",
+    "duck-s",
+    "hq",
+    "port",
+    "port-b",
+    "star",
+    "shop",
+    "port.cpu",
+    "portx",
+    "9074729.location",
+    "shore",
+)
 TOPICS = (
     *(f"{stream}.{key}" for stream in (*STREAMS, "r", "redsx") for key in KEYS),
     *("red", "reds", ".red", "__consumer_offsets"),

@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import get_args, get_type_hints
 
+import duckdb
 import pytest
 import yaml
 from pydantic import TypeAdapter
@@ -26,6 +27,7 @@ from replication.states import LinkState, LogState
 from shore.tables.catalogue import TABLES
 from simulators.fleet.scenario_file import shipped as shipped_scenarios
 from tests.support.commands import commands, options
+from tests.support.operators_day import rows_of_the_book
 from topologies import model
 from topologies.loader.load import load
 from topologies.loader.load import shipped as shipped_topologies
@@ -96,12 +98,7 @@ def test_commands_of_a_page_are_commands(name: str) -> None:
 
 def test_every_row_of_the_book_is_shown_by_a_command_or_a_test_that_exists() -> None:
     """The last cell of each row has one; tests, topologies, scenarios, links, customers and tables in it are real."""
-    lines = [line for line in PAGES["docs/book.md"].splitlines() if line.startswith("|")]
-    rows = [
-        re.split(r"(?<!\\)\|", line.removeprefix("|").removesuffix("|"))
-        for line in lines
-        if not line.startswith(("| the book |", "|---|"))
-    ]
+    rows = rows_of_the_book()
     assert len(rows) > 30
     big_blue = load("big-blue")
     known: dict[str, set[str]] = {
@@ -115,10 +112,8 @@ def test_every_row_of_the_book_is_shown_by_a_command_or_a_test_that_exists() -> 
         r"\bfrom (\w+)": set(TABLES),
     }
     used: set[str] = set()
-    for row in rows:
-        assert len(row) == 3, row
-        shown = re.findall(r"`((?:fairlead|pytest) [^`]+)`", row[2])
-        assert shown, f"no command shows: {row[0]}"
+    for asked, shown in rows.items():
+        assert all(shown), f"no command shows: {asked}"
         for line in shown:
             if line.startswith("pytest "):
                 file, _, test = line.removeprefix("pytest ").partition("::")
@@ -129,6 +124,18 @@ def test_every_row_of_the_book_is_shown_by_a_command_or_a_test_that_exists() -> 
                     used.add(pattern)
                     assert name in names, f"{line}: {name} is none of {sorted(names)}"
     assert used == known.keys()
+
+
+def test_the_sql_of_every_page_suits_the_tables() -> None:
+    """Each query that a page gives to ``fairlead sql`` runs on tables without rows."""
+    queries = {query for page in PAGES.values() for query in re.findall(r'fairlead sql "([^"]+)"', page)}
+    queries -= {"SELECT ..."}
+    assert len(queries) > 10
+    with duckdb.connect(":memory:") as connection:
+        for name, table in TABLES.items():
+            connection.register(name, table.plain_schema.empty_table())
+        for query in queries:
+            connection.execute(query)
 
 
 def test_the_runbook_names_everything_that_an_operator_may_see() -> None:

@@ -26,6 +26,7 @@ from tests.unit.shore.fleet import (
     merged,
     position,
     reading,
+    scheduled,
 )
 from tests.unit.shore.raw_records import make_custody
 
@@ -53,6 +54,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("readings", reading(9, 40)),
         ("booking_changes", change(1, 0, transport_document_reference="BL2786031463")),
         ("alerts", alert(1, 15)),
+        *(("events", scheduled(20 + i, i, expected)) for i, expected in enumerate((40, 80))),
         *(("custody_entries", ledger(i, each)) for i, each in enumerate(entries)),
     ]
     fleet.add(**merged(told))
@@ -80,3 +82,8 @@ def test_what_a_port_authority_asks(folder: Path) -> None:
         ("MV Duck Star", at(0), "Our own", "LOAD", 1),
         ("MV Duck Star", at(0), "Yellow Box Leasing", "DISC", 1),
     ]
+
+
+def test_what_went_otherwise_is_one_list(folder: Path) -> None:
+    (listed,) = (question for question in QUESTIONS if "OMITTED" in question)
+    assert [tuple(row.values()) for row in rows(sql(folder, listed))] == [("ETA", "SGSIN", STAR, None, at(40), at(80))]

@@ -113,9 +113,9 @@ def test_jobs_that_a_topology_has_work_for() -> None:
     assert [job.name for job in choose_jobs(load("big-blue"), ["feeds", "readings"])] == ["readings", "feeds"]
     unfed = load("minimal").model_copy(update={"customers": {}})
     assert [job.name for job in choose_jobs(unfed, None)] == [
-        "readings", "operations", "alerts", "histories", "ships", "conditions", "quality", "containers_now",
+        "readings", "operations", "alerts", "histories", "ships", "conditions", "feeds", "quality", "containers_now",
         "alerts_now",
-    ]  # fmt: skip
+    ], "without customers, feeds writes the log of shore's alerts"  # fmt: skip
 
 
 def test_state_that_belongs_together(tmp_path: Path) -> None:

@@ -400,6 +400,11 @@ BETWEEN = [
 ]
 
 
+def test_no_site_has_the_name_of_shores_log() -> None:
+    (found,) = mistakes_of(RIGHT.replace("shop", "shore"))
+    assert (found.path, "alerts.shore" in found.problem) == ("sites.shore", True)
+
+
 def test_shore_cannot_move_to_a_ship() -> None:
     found = mistakes_of(with_line(19, "shore: {at: sydney, standby: [duck-star]}"))
     assert any("cannot move to 'duck-star'" in mistake.problem for mistake in found)
