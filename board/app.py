@@ -33,7 +33,7 @@ import board.pages.port
 import board.pages.portal
 import board.pages.signing_in
 from board.metrics import CountedRequests
-from board.security import SecureHeaders, is_same_origin, is_token
+from board.security import LOOPBACK, SecureHeaders, is_same_origin, is_token
 from board.service import Board, Page
 from board.viewer import Access
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
@@ -51,8 +51,6 @@ PAGES: Final[tuple[Page, ...]] = (
     *board.pages.live.PAGES,
 )
 """All pages, and the answers to their scripts."""
-
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def create_app(

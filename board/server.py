@@ -15,8 +15,8 @@ import uvicorn
 from starlette.routing import BaseRoute
 
 from board import PORT
-from board.app import LOOPBACK, create_app
-from board.security import host_of
+from board.app import create_app
+from board.security import LOOPBACK, host_of
 from board.service import Board
 from board.sharing.routes import routes
 from board.sharing.service import SharingService

@@ -24,6 +24,7 @@ from starlette.responses import HTMLResponse, Response
 from board.audit import AuditLog
 from board.live import LiveLogs
 from board.metrics import RequestCounts
+from board.oidc import OidcSignIn
 from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
@@ -35,7 +36,7 @@ from shore.report.drawing import time as to_minutes
 from shore.storage import open_paths
 from topologies.context import Context
 from topologies.model import Topology
-from topologies.users import ADMIN
+from topologies.users import ADMIN, OIDC_SECRET
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -109,6 +110,11 @@ class Board:
         self.requests = RequestCounts()
         self.live = LiveLogs(context.topology, lambda: self.kafka(site))
         self.sign_in = SignInCheck(lambda: self.topology, site, context.resolver.anybodys_kafka)
+        self.oidc = OidcSignIn(
+            lambda: self.topology.board.oidc if self.topology.board else None,
+            lambda: context.resolver.newest_secret(site, OIDC_SECRET),
+            clock,
+        )
         self._clock = clock
         self._answers: dict[Hashable, _Answer] = {}
         self._limit = anyio.CapacityLimiter(_READERS)

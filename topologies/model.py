@@ -421,17 +421,50 @@ class Shore(Model):
         return (self.at, *self.standby)
 
 
+def _check_issuer(value: str) -> str:
+    try:
+        url = urlsplit(value)
+        host, _ = url.hostname, url.port  # a wrong port raises
+    except ValueError:
+        host = None
+    if not host or url.scheme not in ("https", "http") or (url.scheme == "http" and host not in _LOOPBACK):
+        raise ValueError("expected https://host/path (http:// only to this machine itself)")
+    if url.username is not None or url.password is not None or url.query or url.fragment:
+        raise ValueError("expected an address without a user, a password, ? or #")
+    return value
+
+
+class Oidc(Model):
+    """The OpenID Connect provider at which people may sign in to the board.
+
+    Args:
+        issuer: As the provider's discovery document has it.
+        client_id: The board's name at the provider. Its secret is ``board-oidc`` among the secrets of the board's site.
+        claim: The claim of the ID token that says who somebody is, such as ``email``, ``sub`` or ``groups``.
+        names: For values of that claim, the customer or user that they sign in.
+        scope: What the board asks the provider for.
+    """
+
+    issuer: Annotated[str, AfterValidator(_check_issuer)]
+    client_id: str = Field(min_length=1)
+    claim: str = Field(default="email", min_length=1)
+    names: Mapping[str, str] = Field(min_length=1)
+    scope: str = "openid email"
+
+
 class Board(Model):
     """The pages for a browser (``fairlead board``).
 
     ``at``: the sites where it may run; each has a Kafka user ``board`` for it. ``read``: the customers and users that
     see the whole fleet, its ports and containers. ``operate``: those of them that also acknowledge and clear alerts.
     Both are access expressions; the empty one selects nobody. Customers with a table of their own see it in any case.
+    ``oidc``: the provider at which people may sign in, beside the passwords of their Kafka users.
     """
 
     at: tuple[SiteName, ...] = Field(min_length=1)
     read: str = ""
     operate: str = ""
+    oidc: Oidc | None = None
 
 
 class Quiet(Model):

@@ -22,6 +22,9 @@ SPARK = "spark"
 NOTIFY = "notify"
 """The user that reads alerts for notifications. With ``-<route>``, the name under which a route's secret is stored."""
 
+OIDC_SECRET = "board-oidc"  # noqa: S105 - a name
+"""The user name under which the board's secret at its sign-in provider is stored."""
+
 NOTIFY_GROUPS = "fairlead.notify."
 """What the consumer groups of routes begin with; the route's name follows."""
 

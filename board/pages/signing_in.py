@@ -1,4 +1,4 @@
-"""Sign in with the name and password of a Kafka user, and out again."""
+"""Sign in with the name and password of a Kafka user, or at an OpenID Connect provider, and out again."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from board.security import COOKIE, local_path
+from board.oidc import LASTS, SignInRefusedError
+from board.security import COOKIE, LOOPBACK, host_of, local_path
 from board.service import Board, Page, address_of
-from board.viewer import LOCAL, Access
+from board.viewer import LOCAL, Access, viewer_of
 
+_RETURN: Final = "/sign-in/oidc/return"
+_ATTEMPT: Final = "fairlead_oidc"
+_NOT_BY_PROVIDER: Final = "has not signed you in, or you may see nothing here."
 _WRONG: Final = "Name or password is wrong, or this name may see nothing here."
 
 
 async def show(board: Board, request: Request) -> Response:
     """The form."""
-    return board.page(
-        request, "sign_in.html.j2", next=local_path(request.query_params.get("next")), trouble="", name=""
-    )
+    return _form(board, request, str(request.query_params.get("next") or ""))
 
 
 async def sign_in(board: Board, request: Request) -> Response:
@@ -42,6 +44,37 @@ async def sign_in(board: Board, request: Request) -> Response:
     return _welcome(board, request, viewer.name, local_path(target))
 
 
+async def to_provider(board: Board, request: Request) -> Response:
+    """Send the browser to the provider. A cookie binds the attempt to this browser."""
+    if not board.oidc.provider():
+        raise HTTPException(404)
+    target = local_path(request.query_params.get("next"))
+    there, token = await board.oidc.begin(request, _origin(request) + _RETURN, target)
+    answer = RedirectResponse(there, 303)
+    _set_cookie(request, answer, _ATTEMPT, token, path=_RETURN, max_age=int(LASTS))
+    return answer
+
+
+async def from_provider(board: Board, request: Request) -> Response:
+    """Open a session for whom the provider's answer signs in."""
+    if not board.oidc.provider():
+        raise HTTPException(404)
+    address = address_of(request)
+    try:
+        name, subject, target = await board.oidc.finish(request, request.cookies.get(_ATTEMPT) or "")
+    except SignInRefusedError as error:
+        board.audit.note("sign-in-refused", "", address, by=board.oidc.provider(), why=error.what[:200])
+        answer = _form(board, request, "", trouble=f"{board.oidc.provider()} {_NOT_BY_PROVIDER}", status=403)
+    else:
+        if viewer_of(board.topology, name) is None:
+            board.audit.note("sign-in-refused", name, address, by=board.oidc.provider(), subject=subject[:200])
+            answer = _form(board, request, "", trouble=f"{board.oidc.provider()} {_NOT_BY_PROVIDER}", status=403)
+        else:
+            answer = _welcome(board, request, name, target, by=board.oidc.provider(), subject=subject[:200])
+    answer.delete_cookie(_ATTEMPT, path=_RETURN)
+    return answer
+
+
 async def sign_out(board: Board, request: Request) -> Response:
     """End the session."""
     session = board.session(request)
@@ -61,15 +94,30 @@ async def local(board: Board, request: Request) -> Response:
     return _welcome(board, request, LOCAL.name, "/")
 
 
-def _welcome(board: Board, request: Request, name: str, target: str) -> Response:
-    board.audit.note("sign-in", name, address_of(request))
+def _welcome(board: Board, request: Request, name: str, target: str, **facts: str) -> Response:
+    board.audit.note("sign-in", name, address_of(request), **facts)
     old = request.cookies.get(COOKIE)
     if old:
         board.sessions.close(old)
     token, _ = board.sessions.open(name)
     answer = RedirectResponse(target, 303)
-    answer.set_cookie(COOKIE, token, httponly=True, secure=request.app.state.tls, samesite="lax", path="/")
+    _set_cookie(request, answer, COOKIE, token)
     return answer
+
+
+def _set_cookie(
+    request: Request, answer: Response, name: str, value: str, *, path: str = "/", max_age: int | None = None
+) -> None:
+    # "lax", because a provider's answer, and a link in a mail, come from other sites.
+    secure = request.app.state.tls
+    answer.set_cookie(name, value, httponly=True, secure=secure, samesite="lax", path=path, max_age=max_age)
+
+
+def _origin(request: Request) -> str:
+    """Return the address by which the browser reaches the board. Beyond this machine that is by TLS, of the board or of
+    a proxy in front of it."""
+    host = request.headers["host"]
+    return f"{'https' if request.app.state.tls or host_of(host) not in LOOPBACK else 'http'}://{host}"
 
 
 def _again(
@@ -81,15 +129,23 @@ def _again(
     status: int,
     headers: dict[str, str] | None = None,
 ) -> Response:
-    values = {"next": local_path(target), "trouble": trouble, "name": name}
-    answer = board.page(request, "sign_in.html.j2", status=status, **values)
+    answer = _form(board, request, target, name=name, trouble=trouble, status=status)
     answer.headers.update(headers or {})
     return answer
+
+
+def _form(
+    board: Board, request: Request, target: str, *, name: str = "", trouble: str = "", status: int = 200
+) -> Response:
+    values = {"next": local_path(target), "trouble": trouble, "name": name, "provider": board.oidc.provider()}
+    return board.page(request, "sign_in.html.j2", status=status, **values)
 
 
 PAGES: Final = (
     Page("/sign-in", show, Access.ANYONE),
     Page("/sign-in", sign_in, Access.ANYONE, "POST"),
+    Page("/sign-in/oidc", to_provider, Access.ANYONE),
+    Page(_RETURN, from_provider, Access.ANYONE),
     Page("/sign-out", sign_out, Access.SIGNED_IN, "POST"),
     Page("/local/{token}", local, Access.ANYONE),
 )

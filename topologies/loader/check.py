@@ -22,6 +22,7 @@ from topologies.users import (
     ADMIN,
     CONTROLLER,
     NOTIFY,
+    OIDC_SECRET,
     RESERVED_NAMES,
     SESSION,
     SPARK,
@@ -229,13 +230,15 @@ def _people(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, A
             yield from _known((*path, "at", index), site, "site", sites)
 
 
-def _board(board: Mapping[str, Any], sites: dict[str, Any], people: Collection[str]) -> Iterator[CheckFinding]:
+def _board(board: Mapping[str, Any], sites: dict[str, Any], people: Mapping[str, Any]) -> Iterator[CheckFinding]:
     for index, site in enumerate(items(board, "at")):
         path: KeyPath = ("board", "at", index)
         yield from _known(path, site, "site", sites)
         if site in sites and text(sites[site], "kind") == SiteKind.CUSTOMER:
             yield CheckFinding(path, f"the board cannot run at the customer's site {site}", "another site")
     yield from _expressions(("board",), board, people, ("read", "operate"))
+    for value, name in part(part(board, "oidc"), "names").items():
+        yield from _known(("board", "oidc", "names", value), name, "customer or user", people)
 
 
 def _standby(shore: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[CheckFinding]:
@@ -344,6 +347,8 @@ def _kept_secrets(data: Mapping[str, Any], sites: dict[str, Any]) -> Iterator[tu
     for site in sites:
         for user in own:
             yield ("sites", site), site, user
+    for site in items(part(data, "board"), "at") if part(part(data, "board"), "oidc") else ():
+        yield ("board", "oidc"), site, OIDC_SECRET
     notify = part(data, "notify")
     for user in (NOTIFY, *map(route_secret, part(notify, "routes"))) if notify else ():
         yield ("notify",), text(notify, "at"), user

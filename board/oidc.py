@@ -1,0 +1,194 @@
+"""Sign in at an OpenID Connect provider: the authorization code flow with PKCE, state and nonce.
+
+Authlib speaks the protocol (OpenID Connect Core 1.0, RFC 6749, RFC 7636): it reads the provider's discovery document,
+exchanges the code, and checks signature, issuer, audience, nonce and times of the ID token. Here is decided whom the
+token signs in (``name_of``), and what of an attempt is kept meanwhile, in this process's memory. After that a session
+is like any other: what somebody sees follows from the topology.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.starlette_client import OAuth
+from joserfc.errors import JoseError
+from pydantic import SecretStr
+from starlette.requests import Request
+
+from fairlead.errors import FairleadError, UnavailableError
+from topologies.model import Oidc
+
+LASTS: Final = 600.0
+"""Seconds for which somebody may be at the provider."""
+_MOST: Final = 1000  # attempts at once
+_RENEWED: Final = 3600.0  # seconds after which the provider's document and keys are read again
+_PATIENCE: Final = 10.0  # seconds for the provider to answer
+_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+"""Signatures by a key that only the provider has."""
+
+
+class SignInRefusedError(FairleadError):
+    """The provider's answer signs nobody in."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    """What Authlib keeps of an attempt (``kept``), where its browser goes afterwards, and when it began."""
+
+    kept: dict[str, Any]
+    target: str
+    began: float
+
+
+class OidcSignIn:
+    """The attempts to sign in at the provider, each known by a random token in its browser's cookie.
+
+    Args:
+        settings: Returns the provider; None where the topology has none.
+        secret: Returns the board's secret at the provider; None for a public client.
+        clock: Seconds that only rise.
+    """
+
+    def __init__(
+        self,
+        settings: Callable[[], Oidc | None],
+        secret: Callable[[], SecretStr | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._secret, self._clock = settings, secret, clock
+        self._attempts: dict[str, _Attempt] = {}
+        self._client: tuple[object, float, Any] | None = None
+
+    def provider(self) -> str:
+        """Return the provider's host, for people; empty where there is none."""
+        settings = self._settings()
+        return "" if settings is None else urlsplit(settings.issuer).netloc
+
+    async def begin(self, request: Request, address: str, target: str) -> tuple[str, str]:
+        """Begin an attempt.
+
+        Args:
+            address: Where the provider sends the browser back, as it is registered there.
+            target: The page to open afterwards.
+
+        Returns:
+            The address at the provider to send the browser to, and the token for its cookie.
+
+        Raises:
+            UnavailableError: the provider does not answer, or is not the one that the topology names.
+        """
+        client = await self._provider()
+        kept: dict[str, Any] = {}
+        request.scope["session"] = kept
+        try:
+            answer = await client.authorize_redirect(request, address)
+        except (httpx2.HTTPError, AuthlibBaseError, RuntimeError, ValueError) as error:
+            raise self._away(error) from error
+        now = self._clock()
+        self._attempts = {key: each for key, each in self._attempts.items() if now - each.began <= LASTS}
+        while len(self._attempts) >= _MOST:
+            del self._attempts[next(iter(self._attempts))]
+        token = secrets.token_urlsafe(32)
+        self._attempts[_digest(token)] = _Attempt(kept, target, now)
+        return answer.headers["location"], token
+
+    async def finish(self, request: Request, token: str) -> tuple[str, str, str]:
+        """End the attempt of a cookie's token with the provider's answer. An attempt ends once.
+
+        Returns:
+            The name of the topology that the answer signs in, its subject at the provider, and the page to open.
+
+        Raises:
+            SignInRefusedError: the answer does not belong to the attempt, is not the provider's, or fits no name.
+            UnavailableError: the provider does not answer.
+        """
+        attempt = self._attempts.pop(_digest(token), None)
+        settings = self._settings()
+        if attempt is None or settings is None or self._clock() - attempt.began > LASTS:
+            raise _refused("this attempt has ended or began elsewhere")
+        client = await self._provider()
+        request.scope["session"] = attempt.kept
+        try:
+            answer = await client.authorize_access_token(request)
+        except httpx2.HTTPError as error:
+            raise self._away(error) from error
+        except (AuthlibBaseError, JoseError, ValueError, KeyError, TypeError) as error:
+            raise _refused(f"{type(error).__name__}: {error}") from error
+        claims = answer.get("userinfo")
+        if not claims:
+            raise _refused("the provider sent no ID token")
+        return name_of(settings, claims), str(claims["sub"]), attempt.target
+
+    async def _provider(self) -> Any:
+        """Return Authlib's client, made anew when settings or secret change, and every hour."""
+        settings, secret, now = self._settings(), self._secret(), self._clock()
+        if settings is None:
+            raise _refused("this board has no provider")
+        if self._client is not None and self._client[0] == (settings, secret) and now - self._client[1] < _RENEWED:
+            return self._client[2]
+        client = OAuth().register(
+            "oidc",
+            client_id=settings.client_id,
+            client_secret=None if secret is None else secret.get_secret_value(),
+            server_metadata_url=f"{settings.issuer.rstrip('/')}/.well-known/openid-configuration",
+            client_kwargs={
+                "scope": settings.scope,
+                "code_challenge_method": "S256",
+                "timeout": _PATIENCE,
+                **({} if secret is not None else {"token_endpoint_auth_method": "none"}),
+            },
+        )
+        try:
+            found = await client.load_server_metadata()
+        except (httpx2.HTTPError, ValueError) as error:
+            raise self._away(error) from error
+        if found.get("issuer") != settings.issuer:
+            raise UnavailableError(
+                f"the sign-in provider calls itself {found.get('issuer')}, and the topology calls it {settings.issuer}",
+                hint="write board: {oidc: {issuer: ...}} exactly as the provider's discovery document does",
+            )
+        offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
+        found["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
+        self._client = ((settings, secret), now, client)
+        return client
+
+    def _away(self, error: Exception) -> UnavailableError:
+        return UnavailableError(
+            f"the sign-in provider {self.provider()} does not answer ({type(error).__name__})",
+            hint="try again, or sign in with the password of your Kafka user",
+        )
+
+
+def name_of(settings: Oidc, claims: Mapping[str, Any]) -> str:
+    """Return the customer or user whom the claims of a valid ID token sign in.
+
+    Raises:
+        SignInRefusedError: ``names`` has none for the claim's values, or several; or the claim is an e-mail address
+            that the provider has not verified.
+    """
+    value = claims.get(settings.claim)
+    if settings.claim == "email" and claims.get("email_verified") is not True:
+        raise _refused("the provider has not verified the e-mail address")
+    values = value if isinstance(value, list | tuple) else [value]
+    found = {settings.names[each] for each in values if isinstance(each, str) and each in settings.names}
+    if len(found) != 1:
+        raise _refused(f"claim {settings.claim} fits {'no name' if not found else 'several names'}")
+    return found.pop()
+
+
+def _refused(why: str) -> SignInRefusedError:
+    return SignInRefusedError(
+        f"the provider's answer signs nobody in: {why}", hint="sign in again; board: {oidc: ...} has the names"
+    )
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
