@@ -13,6 +13,12 @@ Api = tuple[int, int]  # API key and version
 
 LIST_OFFSETS: Final[Api] = 2, 7
 METADATA: Final[Api] = 3, 12
+FIND_COORDINATOR: Final[Api] = 10, 3
+JOIN_GROUP: Final[Api] = 11, 7
+HEARTBEAT: Final[Api] = 12, 4
+LEAVE_GROUP: Final[Api] = 13, 4
+SYNC_GROUP: Final[Api] = 14, 5
+LIST_GROUPS: Final[Api] = 16, 4
 SASL_HANDSHAKE: Final[Api] = 17, 1
 API_VERSIONS: Final[Api] = 18, 0
 DELETE_TOPICS: Final[Api] = 20, 6
