@@ -42,7 +42,7 @@ from topologies.model import (
     Topology,
 )
 from topologies.retention import KeeperGraph
-from topologies.users import NOTIFY_GROUPS, Role, ServiceUser, is_reserved, service_users
+from topologies.users import NOTIFY_GROUPS, REPLICATOR_GROUPS, Role, ServiceUser, is_reserved, service_users
 from topologies.values import format_rate
 
 _WILDCARD = re.compile(r"[*?\[]")
@@ -514,6 +514,8 @@ def _replicator(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
         own = one_log("ships", f"{imo}.location")
         yield from _topics(user.name, own, (Operation.READ,), "replicator: follows this ship's own positions")
     yield from _retention(topology, user)
+    sharing = Rule(user.name, Resource.GROUP, Pattern.PREFIXED, REPLICATOR_GROUPS, Operation.READ)
+    yield RuleGrant(sharing, "replicator: shares this site's logs with others of its group (replicate --group)")
 
 
 def _retention(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
-from replication.states import LinkState, LogState
+from replication.states import LinkState, LogState, MemberState
 
 
 class ReplicationCollector(Collector):
@@ -36,6 +36,7 @@ class ReplicationCollector(Collector):
         yield from _links(taken)
         yield from _logs(taken)
         yield from _retention(taken)
+        yield from _groups(taken)
 
     def describe(self) -> Iterable[Metric]:
         """Return nothing, so that registering does not collect."""
@@ -156,6 +157,33 @@ def _retention(taken: Sequence[Snapshot]) -> Iterator[Metric]:
             for other, delay in each.get("retention", {}).get("waits_for", {}).items():
                 family.add_metric([str(each["site"]), other], delay[name])
         yield family
+
+
+def _groups(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Yield the replicators that share a site's logs, as each of them sees their group."""
+    labels = ["site", "group"]
+    state = GaugeMetricFamily("fairlead_group_state", "1 for the state of this member.", labels=[*labels, "state"])
+    members = GaugeMetricFamily("fairlead_group_members", "Replicators that share the site's logs.", labels=labels)
+    logs = GaugeMetricFamily(
+        "fairlead_group_member_logs", "Logs that a member of the group has.", labels=[*labels, "member"]
+    )
+    warned = GaugeMetricFamily(
+        "fairlead_group_warning",
+        "1 while another group copies to the site as well, or members have different links.",
+        labels=labels,
+    )
+    for each in taken:
+        group = each.get("group")
+        if not group:
+            continue
+        where = [str(each["site"]), str(group["name"])]
+        for known in MemberState:
+            state.add_metric([*where, str(known)], float(group["state"] == known))
+        members.add_metric(where, len(group["members"]))
+        warned.add_metric(where, float(bool(group["warning"])))
+        for member in group["members"].values():
+            logs.add_metric([*where, str(member["name"])], member["logs"])
+    yield from (state, members, logs, warned)
 
 
 def _seconds(moment: str) -> float:

@@ -1,7 +1,7 @@
 """Run one replicator: it runs at one target site and copies over the links that lead there.
 
 It keeps no state of its own: the target's log ends are the checkpoint. So it can be killed at any moment, started
-twice, or moved without harm.
+twice, or moved without harm. With a group, several replicators divide the site's logs (``replication.sharing``).
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from replication.groups.sync import GroupSync
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import REQUEST_TIMEOUT, SourceLink
 from replication.plan.planner import Planner
+from replication.sharing.member import GroupMember
+from replication.sharing.rules import WorkShare
 from replication.states import now, now_ms
 from replication.target.appender import TargetAppender
 from topologies.model import Topology
@@ -54,6 +56,7 @@ class Replicator:
         upstream: Returns another site's Kafka, as user ``replicator.<site>``; called at every attempt to connect.
         status_file: The file for ``snapshot()`` as JSON, written every second; None writes nothing.
         memory: Bytes of fetched batches that may wait for the target.
+        group: The group of replicators that divide the site's logs; None copies all of them.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Replicator:
         *,
         status_file: Path | None = None,
         memory: int = MEMORY,
+        group: str | None = None,
     ) -> None:
         self.site = site
         self._target = target
@@ -77,6 +81,8 @@ class Replicator:
         self._target_since = now()
         self._appender: TargetAppender | None = None
         self._changed = asyncio.Event()  # set: make the plan again
+        self._share = WorkShare(group=group is not None)
+        self._member = GroupMember(group, topology, site, self._share, self._on_share) if group is not None else None
         self._ledger = Ledger(topology, site, on_change=self._changed.set)
         catalog = Catalog(topology)
         self._source_links = tuple(
@@ -91,13 +97,14 @@ class Replicator:
                     target,
                     carries=functools.partial(catalog.selects, link),
                     origins=origins_of(topology, link),
+                    is_mine=lambda: self._share.leads,
                 )
                 if link.groups
                 else None,
             )
             for link in topology.links_to(site)
         )
-        self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed)
+        self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed, self._share)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Replicate until ``stop`` is set. Retry sites that cannot be reached.
@@ -118,6 +125,8 @@ class Replicator:
                 work.cancel()
             await asyncio.gather(work, return_exceptions=True)
             self._write_status()
+            if self._member is not None and self._status_file is not None:
+                self._status_file.unlink(missing_ok=True)  # a member that has left is no replicator that has stopped
         if not work.cancelled():
             work.result()
 
@@ -144,10 +153,19 @@ class Replicator:
             group.create_task(self._planner.upkeep.keep_settings(cluster))
             group.create_task(self._planner.upkeep.keep_tidy(cluster, appender.trimmer))
             group.create_task(self._planner.upkeep.keep_closed(cluster, appender))
+            if self._member is not None:
+                group.create_task(self._member.run(cluster))
             for source_link in self._source_links:
                 elsewhere = functools.partial(self._planner.brought_first, appender, source_link.name)
                 group.create_task(source_link.run(appender, elsewhere))
             self._changed.set()
+
+    def _on_share(self) -> None:
+        """Act on a new list of members: their rates, and what is followed."""
+        if self._share.roster is not None:
+            for source_link in self._source_links:
+                source_link.budget.divide(self._share.members, time.monotonic())
+        self._changed.set()
 
     async def _open_target(self) -> Cluster:
         """Connect to the target, however long it takes; after that the cluster reconnects by itself."""
@@ -187,17 +205,22 @@ class Replicator:
         per link (``SourceLink.snapshot``: records, batches and bytes appended since the start; lag in records, null
         while the link is down), with ``berth``: why a berthed link is open or closed, empty for other links. ``logs``
         has the logs that are not mirrored, by name, with state, cause, since, link and what_to_do.
-        ``retention`` says what waits for other sites (``RetentionKeeper.snapshot``).
+        ``retention`` says what waits for other sites (``RetentionKeeper.snapshot``). ``group`` has the members that
+        share the site's logs (``GroupMember.snapshot``), null without a group; then everything else is this member's.
         """
         appender = self._appender
         error = self._target_error or (appender.trouble if appender else None)
         logs: dict[str, Any] = {}
         for source_link in self._source_links:
-            logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in source_link.troubles.items()}
+            logs |= {
+                str(tp): trouble.as_json(str(tp), self.site)
+                for tp, trouble in source_link.troubles.items()
+                if self._share.owns(tp)
+            }
         stopped = itertools.chain(
             self._planner.waiting.items(), appender.troubles() if appender else (), self._planner.overrides.pauses()
         )
-        logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped}
+        logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped if self._share.owns(tp)}
         return {
             "site": self.site,
             "pid": os.getpid(),
@@ -221,7 +244,13 @@ class Replicator:
             "last_error": self._planner.last_error,
             "entries_refused": self._ledger.refused,
             "retention": self._planner.upkeep.retention.snapshot(),
+            "group": self._group_snapshot(),
         }
+
+    def _group_snapshot(self) -> dict[str, Any] | None:
+        if self._member is None:
+            return None
+        return self._member.snapshot(self._planner.counts)
 
     async def _report(self) -> None:
         while True:

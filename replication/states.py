@@ -1,4 +1,4 @@
-"""Define the named states of links and logs, and the remedy for each state. Pure data.
+"""Define the named states of links, logs and members of a group, and the remedy for each state. Pure data.
 
 A log that cannot be copied stops in one of these states, with its cause and time; every other log continues
 (docs/replication.md). ``mirroring`` is the normal state and is not listed anywhere.
@@ -35,6 +35,16 @@ class LinkState(StrEnum):
     CLOSED = "closed"  # its policy does not allow it now: the ship is not at this berth
     PAUSED = "paused"  # by an operator
     UNAVAILABLE = "unavailable"  # the source cannot be reached; retried with backoff
+
+
+class MemberState(StrEnum):
+    """The state of a replicator as a member of the group that shares its site's logs."""
+
+    JOINING = "joining"
+    MEMBER = "member"
+    UNAVAILABLE = "unavailable"  # the coordinator cannot be asked now; the member goes on with the logs that it has
+    REFUSED = "refused"  # by the coordinator: login, rights, settings
+    INCOMPATIBLE = "incompatible"  # the other members are of a release with another protocol
 
 
 _RESOLVE = "'fairlead link resolve LOG --site SITE"

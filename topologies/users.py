@@ -28,6 +28,9 @@ OIDC_SECRET = "board-oidc"  # noqa: S105 - a name
 NOTIFY_GROUPS = "fairlead.notify."
 """What the consumer groups of routes begin with; the route's name follows."""
 
+REPLICATOR_GROUPS = "fairlead.replicators."
+"""What the groups of replicators that share a site's logs begin with. No user's own groups begin so."""
+
 RESERVED_NAMES = frozenset({ADMIN, "bridge", "replicator", "shore", "board", CONTROLLER, "device", NOTIFY})
 """Names that a customer or user may not have. Names that begin with ``replicator`` are reserved, too."""
 

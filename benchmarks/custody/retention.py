@@ -27,6 +27,7 @@ from fairlead.records.ends import LogEnd
 from replication.custody.ledger import Ledger
 from replication.plan.ends import EndsWriter, entries
 from replication.plan.retention import SWEEP_SECONDS, RetentionKeeper
+from replication.sharing.rules import WorkShare
 from topologies.model import Topology
 
 EDGE: Final = "edge"
@@ -83,8 +84,9 @@ async def _sweeps(cluster: Cluster, logs: int, say: Say) -> dict[str, Any]:
     say(f"{logs:,} logs written")
     spec = topology()
     ledger = Ledger(spec, EDGE, on_change=lambda: None)
-    keeper = RetentionKeeper(spec, EDGE, ledger, lambda: here, spec.fixed_holder, set)
-    writer = EndsWriter(EDGE, cluster)
+    share = WorkShare(group=False)
+    keeper = RetentionKeeper(spec, EDGE, ledger, lambda: here, spec.fixed_holder, set, share)
+    writer = EndsWriter(EDGE, cluster, share)
     found: dict[str, Any] = {}
     cut = {}
     for what in ("waiting", "deleting", "idle"):

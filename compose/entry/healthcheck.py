@@ -87,8 +87,11 @@ def _connected(port: int, *, tls: bool, host: str = "127.0.0.1") -> socket.socke
 
 
 def _status_file(kind: str, site: str) -> Path:
-    topology = Path(os.environ["FAIRLEAD_TOPOLOGY"]).stem
-    return Path(os.environ["FAIRLEAD_HOME"]) / topology / "run" / f"{kind}.{site}.json"
+    """Return the service's file; of a replicator in a group, whose file has the process's name too, the newest."""
+    folder = Path(os.environ["FAIRLEAD_HOME"]) / Path(os.environ["FAIRLEAD_TOPOLOGY"]).stem / "run"
+    usual = folder / f"{kind}.{site}.json"
+    found = [file for file in (usual, *folder.glob(f"{kind}.{site}.*.json")) if file.exists()]
+    return max(found, key=lambda file: file.stat().st_mtime, default=usual)
 
 
 def check(what: str, *further: str) -> str:

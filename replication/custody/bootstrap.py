@@ -22,6 +22,7 @@ from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import Catalog
 from replication.custody.ledger import WITHOUT_PAST, Ledger
+from replication.sharing.rules import WorkShare
 from replication.target.appender import TargetAppender
 from topologies.model import Link, Topology
 
@@ -47,9 +48,10 @@ class LedgerBootstrap:
         appender: TargetAppender,
         carried: Container[TopicPartition],
         here: Container[str],
+        share: WorkShare,
     ) -> list[str]:
-        """Start the logs that this site was given without older records and that no open link carries (``carried``).
-        Return the topics that were created.
+        """Start this process's logs that the site was given without older records and that no open link carries
+        (``carried``). Return the topics that were created.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -58,6 +60,8 @@ class LedgerBootstrap:
         wanted: dict[TopicPartition, tuple[CustodyEntry, PreparedBatch]] = {}
         for entry in tuple(self._ledger.given.values()):
             tp = TopicPartition(entry.log)
+            if not share.owns(tp):
+                continue
             prepared, is_wanted = marker_of(entry), self._is_wanted(entry)
             if prepared is None or not is_wanted:
                 if is_wanted:

@@ -42,6 +42,8 @@ AT_ONCE: Final = 8  # groups read at the same time
 SHARE: Final = 4.0  # pauses at least this many times as long as a round took
 SHOWN: Final = 20  # logs of a group that are shown one by one
 REQUEST_TIMEOUT: Final = 10.0
+ELSEWHERE: Final = "elsewhere"
+LOOK_SECONDS: Final = 1.0
 
 
 @dataclass(slots=True)
@@ -80,6 +82,7 @@ class GroupSync:
         carries: Whether offsets of a topic are copied: those of every log in the link's streams, also of logs that the
             target holds itself, so that a group that comes home brings its position.
         origins: The sites whose positions the source may have.
+        is_mine: Whether this process copies them; another one does while it does not.
         interval: Least seconds between two rounds.
     """
 
@@ -91,6 +94,7 @@ class GroupSync:
         *,
         carries: Callable[[str], bool],
         origins: Collection[str],
+        is_mine: Callable[[], bool] = lambda: True,
         interval: float = 15.0,
     ) -> None:
         self._link = link
@@ -98,6 +102,7 @@ class GroupSync:
         self._target = target
         self._carries = carries
         self._origins = origins
+        self._is_mine = is_mine
         self._interval = interval
         self._on_bytes: Callable[[int], None] | None = None
         self._from: GroupClient | None = None
@@ -120,6 +125,9 @@ class GroupSync:
         try:
             while True:
                 began, pause = time.monotonic(), self._interval
+                if not self._is_mine():
+                    await self._rest()
+                    continue
                 try:
                     await self.sync_once()
                     pause = max(pause, SHARE * (time.monotonic() - began))
@@ -131,6 +139,15 @@ class GroupSync:
                 await asyncio.sleep(pause)
         finally:
             await self.close()
+
+    async def _rest(self) -> None:
+        """Wait a moment, because another process copies the groups; it starts with a first round, and so will this."""
+        if self._state != ELSEWHERE:
+            self._set_state(ELSEWHERE, "")
+            self._groups.clear()
+            self._unmatched = []
+            await self.close()
+        await asyncio.sleep(LOOK_SECONDS)
 
     async def sync_once(self) -> None:
         """Run one round.
@@ -260,10 +277,10 @@ class GroupSync:
     def snapshot(self) -> dict[str, Any]:
         """Return JSON-ready values.
 
-        ``state`` (connecting, up, unavailable) with ``since`` and ``cause``; ``looked_at``; ``unmatched``, the patterns
-        without a group; ``groups`` by name: ``state`` (copied or skipped), ``reason``, ``copied_at`` (the last commit
-        here), ``behind`` (records that consumers moved here would read again), ``logs`` (their number), ``not_plain``
-        (logs in special states).
+        ``state`` (connecting, up, unavailable; elsewhere: the leader of the replicators' group copies them) with
+        ``since`` and ``cause``; ``looked_at``; ``unmatched``, the patterns without a group; ``groups`` by name:
+        ``state`` (copied or skipped), ``reason``, ``copied_at`` (the last commit here), ``behind`` (records that
+        consumers moved here would read again), ``logs`` (their number), ``not_plain`` (logs in special states).
         """
         return {
             "link": self._link.name,

@@ -38,6 +38,12 @@ class TokenBucket:
             self._at = now
         return self._tokens
 
+    def set_rate(self, rate: int, now: float) -> None:
+        """Refill at another rate from ``now`` on, up to what that brings in a second."""
+        self.available(now)
+        self.rate = self.burst = rate
+        self._tokens = min(self._tokens, float(rate))
+
     def charge(self, count: int, now: float) -> None:
         self.available(now)
         self._tokens -= count
@@ -56,12 +62,20 @@ class LinkBudget:
     """The rate of one link, shared by strict priority. Without a rate nothing waits."""
 
     def __init__(self, rate: int | None, *, now: float) -> None:
-        self.rate = rate
+        self.rate = self._whole = rate
         self.least = max(LEAST_BYTES, int((rate or 0) * LEAST_SECONDS))  # smallest request in bytes
         self._buckets: dict[Priority, TokenBucket] = {}
         if rate is not None:
             burst = max(1, rate)
             self._buckets = {each: TokenBucket(rate, burst, now=now) for each in CLASSES}
+
+    def divide(self, members: int, now: float) -> None:
+        """Use an even part of the link's rate, because so many replicators share the link."""
+        if self._whole is not None:
+            self.rate = max(1, self._whole // members)
+            self.least = max(LEAST_BYTES, int(self.rate * LEAST_SECONDS))
+            for bucket in self._buckets.values():
+                bucket.set_rate(self.rate, now)
 
     def wait(self, priority: Priority, now: float) -> float:
         """Seconds before a request of this class may be sent."""

@@ -155,6 +155,11 @@ class SourceLink:
             self._fetchers.unfollow_all_but(replicas)
         self._fetchers.follow(replicas, self.rules.priority)
 
+    def unfollow(self, logs: Iterable[TopicPartition]) -> None:
+        """Stop fetching these logs."""
+        for tp in logs:
+            self._fetchers.unfollow(tp)
+
     def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
         """Stop copying a log over this link; the plan looks for another source."""
         if state is LogState.SOURCE_RECREATED and self.rules.seizures(tp.topic):
@@ -259,8 +264,8 @@ class SourceLink:
             async with await Cluster.open(
                 self._endpoint(), client_id=client, request_timeout=REQUEST_TIMEOUT
             ) as cluster:
-                if self.link.rate is not None:
-                    cluster.logs_per_request = max(LEAST_LOGS, self.link.rate // BYTES_PER_LOG)
+                if self.budget.rate is not None:
+                    cluster.logs_per_request = max(LEAST_LOGS, self.budget.rate // BYTES_PER_LOG)
                 self.cluster = cluster
                 self._round_trip = await _round_trip(cluster)
                 async with asyncio.TaskGroup() as group:
@@ -287,7 +292,7 @@ class SourceLink:
                     self.replan()
             await asyncio.sleep(REFRESH_AFTER)
             with contextlib.suppress(TimeoutError):
-                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.link.rate)
+                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.budget.rate)
                 await asyncio.wait_for(self._refresh.wait(), pause)
             self._refresh.clear()
 

@@ -11,11 +11,12 @@ offset until the ledger has reached both, so an end counts only as far as both h
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import logging
 import sys
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from fairlead.custody.view import Seizure
@@ -24,17 +25,20 @@ from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.convention import PRODUCER_ID, is_data, marker_record
+from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from fairlead.records import UNREADABLE, decoder, encode
 from fairlead.records.custody import Marker
 from fairlead.records.ends import EndsEntry, LogEnd
+from replication.sharing.rules import WorkShare
 from topologies.model import ENDS, ENDS_RETENTION
 
 log = logging.getLogger(__name__)
 
 AT_ONCE: Final = 1000  # logs in an entry, and in a request
 WHOLE_LIST_MS: Final = int(ENDS_RETENTION.total_seconds() * 1000) // 4
+RIVALS: Final = 20  # attempts to append beside other writers of the log
 NOTHING: Final = LogEnd(0, 0)
 _entries = decoder(EndsEntry)
 
@@ -153,9 +157,14 @@ class EndsReader:
 
 
 class EndsWriter:
-    """Appends to ``ends.<site>``: what changed, and from time to time all, so that older entries can be deleted."""
+    """Appends to ``ends.<site>``: what changed, and from time to time all, so that older entries can be deleted.
 
-    def __init__(self, site: str, cluster: Cluster) -> None:
+    A process that shares the site's logs with others lists its own, again after every change of its share.
+    """
+
+    def __init__(self, site: str, cluster: Cluster, share: WorkShare) -> None:
+        self._share = share
+        self._listed: tuple[int, float] | None = None  # the share and when its logs were listed, if it is shared
         self._site = site
         self._topic = f"{ENDS}.{site}"
         self._cluster = cluster
@@ -173,6 +182,7 @@ class EndsWriter:
         *,
         doubtful: Collection[TopicPartition],
         limits: Mapping[TopicPartition, int],
+        is_own: Callable[[TopicPartition], bool] = lambda tp: True,
     ) -> int:
         """Confirm the ends of these logs where they changed; return how many entries were appended.
 
@@ -180,27 +190,46 @@ class EndsWriter:
             known: What this site and others confirmed before, read up to now.
             doubtful: Logs whose copy may not be the log any more; nothing of them is confirmed.
             limits: Logs that are confirmed up to an offset at most.
+            is_own: Whether this process confirms a log; what others confirmed stays as it is.
 
         Raises:
             FairleadError: the site's Kafka does not answer, or refuses.
         """
         confirmed = known.of(self._site)
+        if self._share.is_shared:
+            confirmed = {name: end for name, end in confirmed.items() if is_own(TopicPartition.parse(name))}
         actual = await self._read_ends([tp for tp in logs if tp not in doubtful], confirmed)
         for tp, limit in limits.items():
             if (end := actual.get(str(tp))) is not None and end.end > limit:
                 actual[str(tp)] = end._replace(end=limit)
         now = int(time.time() * 1000)
-        listed = known.listed_ms(self._site)
-        whole = bool(actual) and (listed is None or not now - WHOLE_LIST_MS < listed <= now)
+        whole = bool(actual) and self._is_list_due(known, now)
         changes = actual | changed_ends(confirmed, actual) if whole else changed_ends(confirmed, actual)
         if not changes:
             return 0
         await self._open()
-        written = list(entries(self._site, changes, whole=whole))
+        written = list(entries(self._site, changes, whole=whole and not self._share.is_shared))
         for entry in written:
-            record = NewRecord(value=encode(entry), key=self._site.encode(), timestamp_ms=now)
-            await self._appender.append(TopicPartition(self._topic), [record])
+            await self._append(NewRecord(value=encode(entry), key=self._site.encode(), timestamp_ms=now))
+        if whole:
+            self._listed = self._share.changes, time.monotonic()
         return len(written)
+
+    def _is_list_due(self, known: SiteEnds, now_ms: int) -> bool:
+        """Return whether all logs of this process are to be listed."""
+        if self._share.is_shared:
+            changes, at = self._listed or (-1, 0.0)
+            return changes != self._share.changes or time.monotonic() - at > WHOLE_LIST_MS / 1000
+        listed = known.listed_ms(self._site)
+        return listed is None or not now_ms - WHOLE_LIST_MS < listed <= now_ms
+
+    async def _append(self, record: NewRecord) -> None:
+        """Append an entry; again if another process that shares the site's logs appended one at the same moment."""
+        for _ in range(RIVALS if self._share.is_shared else 0):
+            with contextlib.suppress(Conflict):
+                await self._appender.append(TopicPartition(self._topic), [record])
+                return
+        await self._appender.append(TopicPartition(self._topic), [record])
 
     async def _read_ends(self, logs: Sequence[TopicPartition], confirmed: Mapping[str, LogEnd]) -> dict[str, LogEnd]:
         """Return the ends of logs that can be read. Terms are read before ends, so that a term is never too new."""

@@ -24,6 +24,7 @@ from replication.plan.assignment import to_survey
 from replication.plan.retention import DOUBTFUL, RetentionKeeper
 from replication.plan.topics import BYTES_PER_TOPIC, COMPARE_PAUSE, comparing_pace, copy_settings
 from replication.plan.trailing_gaps import TrailingGaps
+from replication.sharing.rules import WorkShare
 from replication.states import LogState
 from replication.target.appender import TargetAppender
 from replication.target.gaps import Trimmer, interrupted
@@ -123,6 +124,7 @@ class Upkeep:
     Args:
         followed: The links over which each log is followed now.
         here: The target's topics, with their number of partitions.
+        share: The logs that this replicator takes care of.
     """
 
     def __init__(
@@ -134,7 +136,9 @@ class Upkeep:
         ledger: Ledger,
         followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
         here: Callable[[], Mapping[str, int]],
+        share: WorkShare,
     ) -> None:
+        self._share = share
         self._catalog = Catalog(topology)
         self._source_links = source_links
         self._followed = followed
@@ -146,6 +150,7 @@ class Upkeep:
             here,
             lambda topic: self._catalog.holder(ledger.custody, topic),
             self._doubtful,
+            share,
         )
 
     async def keep_retention(self, cluster: Cluster, appender: TargetAppender) -> None:
@@ -160,11 +165,12 @@ class Upkeep:
 
     async def keep_tidy(self, cluster: Cluster, trimmer: Trimmer) -> None:
         """Delete fillers that an interrupted replicator left at the starts of logs, once for each source."""
-        done: set[str] = set()
+        done: dict[str, int] = {}  # with the changes of the share: a member that has gone may have left some
         while True:
             await asyncio.sleep(TIDY)
+            changes = self._share.changes
             for source_link in self._source_links:
-                if source_link.cluster is None or source_link.name in done:
+                if source_link.cluster is None or done.get(source_link.name) == changes:
                     continue
                 logs = [tp for tp, over in self._followed().items() if source_link.name in over]
                 if not logs:
@@ -174,7 +180,7 @@ class Upkeep:
                         await interrupted(cluster, source_link.cluster, logs, source_link.link.start)
                     ).items():
                         trimmer.delete_before(tp, before)
-                    done.add(source_link.name)
+                    done[source_link.name] = changes
                 except FairleadError as error:
                     log.warning("%s: fillers of an interrupted positioning: %s", source_link.name, error.what)
 
@@ -192,7 +198,7 @@ class Upkeep:
         while True:
             await asyncio.sleep(COMPARE_PAUSE[0])
             topics = sorted({tp.topic for tp in self._followed() if source_link in self._shaping(tp)[:1]})
-            step, wait = comparing_pace(len(topics), source_link.link.rate)
+            step, wait = comparing_pace(len(topics), source_link.budget.rate)
             for start in range(0, len(topics), step):
                 some = topics[start : start + step]
                 if source_link.cluster is None:

@@ -29,6 +29,7 @@ from replication.plan.assignment import LinkSource, choose_links
 from replication.plan.maintenance import Survey, Upkeep
 from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
 from replication.plan.topics import create_topics, merge_listing, topic_models
+from replication.sharing.rules import WorkShare
 from replication.states import LinkState, LogState, LogTrouble, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
@@ -53,13 +54,17 @@ class Planner:
         ledger: Ledger,
         source_links: Sequence[SourceLink],
         changed: asyncio.Event,
+        share: WorkShare | None = None,
     ) -> None:
-        """``changed``: set to have the plan made again."""
+        """``changed``: set to have the plan made again. ``share``: the logs that are followed; all by default."""
         self._site = site
         self._catalog = catalog
         self._ledger = ledger
         self._source_links = source_links
         self._changed = changed
+        self._share = share or WorkShare(group=False)
+        self._shared = 0  # changes of the share that are planned for
+        self.counts: dict[str, int] = {}  # logs of each member of the group, by its id
         self._followed: dict[TopicPartition, frozenset[str]] = {}
         self._same: dict[frozenset[str], frozenset[str]] = {}  # equal sets of links are kept once
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
@@ -72,6 +77,7 @@ class Planner:
             ledger=ledger,
             followed=lambda: self._followed,
             here=lambda: self._here,
+            share=self._share,
         )
         self._survey = Survey(
             source_links,
@@ -191,8 +197,10 @@ class Planner:
         orders = self._ledger.orders_read
         for source_link in self._source_links:
             self._set_gate(source_link)
+        self._drop_lost(appender)
         for topic, what in self._ledger.splits.items():
-            appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
+            if self._share.owns(TopicPartition(topic)):
+                appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
         self._retry_ordered(appender)
         for topic in appender.missing_topics:
             self._here.pop(topic, None)  # deleted here: created again below
@@ -200,15 +208,24 @@ class Planner:
         self.overrides.start_plan(self._here)
         await self._rebuild(cluster, appender)
         carrying: dict[TopicPartition, list[SourceLink]] = {}
+        every: set[TopicPartition] = set()
         for source_link in self._source_links:
             if source_link.is_up:
                 source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
                 source_link.expect_topics(self._ledger.custody.logs())
-                for tp in self._carriable(source_link):
+                carriable = self._all_carriable(source_link)
+                if self._share.is_shared:
+                    every.update(carriable)
+                for tp in self._owned(carriable):
                     if self.overrides.allows(source_link.name, tp) and source_link.may_give(tp):
                         carrying.setdefault(tp, []).append(source_link)
+        self.counts = self._share.counts(every)
         self.overrides.clear_carried(carrying)
-        self.waiting = self.rebuilder.waiting_logs(carrying, self._holder_of)
+        self.waiting = {
+            tp: trouble
+            for tp, trouble in self.rebuilder.waiting_logs(carrying, self._holder_of).items()
+            if self._share.owns(tp)
+        }
         logs = self._catalog.in_order(carrying)
         present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
@@ -228,7 +245,8 @@ class Planner:
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here |= {topic: model.partitions for topic, model in new.items()}
                 await self._follow_new(appender, next(turns), carrying)
-        self._here |= dict.fromkeys(await self._bootstrap.begin_logs(cluster, appender, carrying, self._here), 1)
+        begun = await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share)
+        self._here |= dict.fromkeys(begun, 1)
         self.orders_done = orders
 
     def _set_gate(self, source_link: SourceLink) -> None:
@@ -239,6 +257,19 @@ class Planner:
             source_link.forbid(LinkState.CLOSED, f"the ship is not at this berth: {berth.why}")
         else:
             source_link.allow()
+
+    def _drop_lost(self, appender: TargetAppender) -> None:
+        """Forget the logs that other members follow now, so that they begin anew should they come back."""
+        changes = self._share.changes
+        if changes == self._shared:
+            return
+        lost = [tp for tp in appender.replicas if not self._share.owns(tp)]
+        for source_link in self._source_links:
+            source_link.unfollow(lost)
+        appender.drop(lost)
+        self._reset_logs(appender, lost)
+        self._bootstrap.under_way.difference_update(lost)
+        self._shared = changes
 
     def _retry_ordered(self, appender: TargetAppender) -> None:
         """Forget the troubles of logs that an operator ordered to retry."""
@@ -264,6 +295,8 @@ class Planner:
         """Stop copies that a seizure cut off; delete those that a source can give back: they are copied anew."""
         seized: dict[TopicPartition, frozenset[str]] = {}
         for tp in map(TopicPartition, self.rebuilder.seized_topics(self._here)):
+            if not self._share.owns(tp):
+                continue
             takers = [
                 source_link
                 for source_link in self._source_links
@@ -353,6 +386,13 @@ class Planner:
         return self._catalog.holder(self._ledger.custody, topic)
 
     def _carriable(self, source_link: SourceLink) -> list[TopicPartition]:
+        """Return the logs that a link carries and that this replicator takes care of."""
+        return self._owned(self._all_carriable(source_link))
+
+    def _owned(self, logs: list[TopicPartition]) -> list[TopicPartition]:
+        return [tp for tp in logs if self._share.owns(tp)] if self._share.is_shared else logs
+
+    def _all_carriable(self, source_link: SourceLink) -> list[TopicPartition]:
         return [
             tp
             for topic, partitions in source_link.topics.items()

@@ -33,6 +33,7 @@ from replication.batch.header_rewrite import is_ordinary
 from replication.custody.ledger import Ledger
 from replication.overrides import OverrideKind
 from replication.plan.ends import NOTHING, EndsReader, EndsWriter, shared_end, term_of
+from replication.sharing.rules import WorkShare
 from replication.states import LogState, now
 from topologies.model import Topology
 from topologies.retention import NOBODY, KeeperGraph, Keepers
@@ -40,6 +41,7 @@ from topologies.retention import NOBODY, KeeperGraph, Keepers
 log = logging.getLogger(__name__)
 
 SWEEP_SECONDS: Final = 600.0
+SETTLED_SECONDS: Final = 300.0  # a log counts so long after this process took it over: it knows its state by then
 SWEEP_AT_ONCE: Final = 1000  # logs in a request
 BREATH: Final = 500
 _MILLISECOND: Final = dt.timedelta(milliseconds=1)
@@ -194,6 +196,7 @@ class RetentionKeeper:
         here: The site's topics, with their number of partitions.
         holder: The site that appends to a topic, as far as it is known.
         doubtful: The logs in a state of ``DOUBTFUL``.
+        share: The logs that this process takes care of. Only that process knows which of them are doubtful.
     """
 
     def __init__(
@@ -204,7 +207,9 @@ class RetentionKeeper:
         here: Callable[[], Mapping[str, int]],
         holder: Callable[[str], str | None],
         doubtful: Callable[[], Collection[TopicPartition]],
+        share: WorkShare,
     ) -> None:
+        self._share = share
         self._topology = topology
         self._site = site
         self._ledger = ledger
@@ -223,7 +228,7 @@ class RetentionKeeper:
     async def run(self, cluster: Cluster) -> None:
         """Apply retention every ``SWEEP_SECONDS`` until cancelled; a failure is retried the next time."""
         await self._ledger.ready.wait()
-        writer = EndsWriter(self._site, cluster)
+        writer = EndsWriter(self._site, cluster, self._share)
         try:
             while True:
                 await asyncio.sleep(SWEEP_SECONDS)
@@ -240,12 +245,19 @@ class RetentionKeeper:
         Raises:
             FairleadError: the site's Kafka cannot be asked, or refuses.
         """
-        here = self._here()
+        here, since = self._here(), time.monotonic() - SETTLED_SECONDS
         await self._reader.read(cluster, here)
         if self._confirmed_streams:
-            logs = [tp for tp in _logs(here) if tp.topic.partition(".")[0] in self._confirmed_streams]
-            await writer.confirm(logs, self._reader.ends, doubtful=self._doubtful(), limits=self._failovers(logs))
+            logs = [tp for tp in self._own(_logs(here), since) if tp.topic.partition(".")[0] in self._confirmed_streams]
+            await writer.confirm(
+                logs,
+                self._reader.ends,
+                doubtful=self._doubtful(),
+                limits=self._failovers(logs),
+                is_own=lambda tp: self._share.owned_since(tp, since),
+            )
         limits = retention_limits(self._topology, self._site, here, self._holder)
+        limits = {tp: limits[tp] for tp in self._own(limits, since)}
         for number, tp in enumerate(limits):
             if number % BREATH == 0:
                 await asyncio.sleep(0)  # the first sweep over 10,000 logs must not delay other tasks
@@ -255,6 +267,10 @@ class RetentionKeeper:
             log.info("retention: deleted the oldest records of %d logs", len(swept.cut))
         self._remember(swept)
         return swept
+
+    def _own(self, logs: Iterable[TopicPartition], since: float) -> list[TopicPartition]:
+        """Return the logs that this process has taken care of since then, without a break."""
+        return [tp for tp in logs if self._share.owned_since(tp, since)]
 
     def snapshot(self) -> dict[str, Any]:
         """Return the time of the last sweep, and the sites that hold up deletions; JSON-ready.

@@ -370,6 +370,12 @@ class TargetAppender:
             if replica.queue and tp not in followed:
                 self._drop_queue(replica)
 
+    def drop(self, logs: Iterable[TopicPartition]) -> None:
+        """Drop the queues of these logs, because another process follows them now; batches in flight stay in flight."""
+        for tp in logs:
+            if (replica := self.replicas.get(tp)) is not None and replica.queue:
+                self._drop_queue(replica)
+
     def is_busy(self, tp: TopicPartition) -> bool:
         """Return whether a batch of this log waits, is in flight, or has an unknown outcome."""
         replica = self.replicas.get(tp)

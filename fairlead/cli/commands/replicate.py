@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +26,7 @@ from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched
-from replication.operations.links.access import status_file
+from replication.operations.links.access import member_status_file, status_file
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -50,6 +51,13 @@ def replicate(
         str,
         typer.Option(help="Memory per site for batches that wait to be appended; at least 32 MB.", metavar="SIZE"),
     ] = "256 MB",
+    group: Annotated[
+        str | None,
+        typer.Option(
+            help="Share the site's logs with all replicators of the site that have the same group, on any machine.",
+            metavar="NAME",
+        ),
+    ] = None,
     metrics_port: MetricsPortOption = None,
     metrics_host: MetricsHostOption = ADDRESS,
     address_overrides: Annotated[
@@ -61,7 +69,8 @@ def replicate(
     """Mirror other sites' topics to a site, until Ctrl-C.
 
     Copies over the topology's links to identical offsets. Stop, kill or start it at any time, even twice. It acts on
-    the orders of "fairlead link" at once.
+    the orders of "fairlead link" at once. With --group, several replicators divide the site's logs and each link's
+    rate, and replace one that is gone within 10 s.
 
     Example: fairlead replicate --site singapore --site tokyo --memory 64MB --metrics-port 9404
     """
@@ -69,7 +78,11 @@ def replicate(
     sites = _sites(context, at or [], everywhere)
     size = parse_memory(memory)
     around = read_address_overrides(address_overrides) if address_overrides else {}
-    replicators = [replicator_for(context, site, memory=size, address_overrides=around.get(site, {})) for site in sites]
+    check_group(group)
+    replicators = [
+        replicator_for(context, site, memory=size, group=group, address_overrides=around.get(site, {}))
+        for site in sites
+    ]
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(context, replicators, metrics_host, metrics_port))
 
@@ -93,17 +106,29 @@ def parse_memory(text: str) -> int:
     return size
 
 
+def check_group(name: str | None) -> None:
+    """Check the name of a group.
+
+    Raises:
+        ConfigurationError: it is no name that Kafka and file names allow.
+    """
+    if name is not None and not re.fullmatch(r"[a-zA-Z0-9._-]{1,100}", name):
+        raise ConfigurationError(f"--group {name}: expected letters, digits, '.', '_' and '-', at most 100", group=name)
+
+
 def replicator_for(
     context: Context,
     site: str,
     *,
     memory: int = MEMORY,
+    group: str | None = None,
     address_overrides: Mapping[str, tuple[tuple[Address, Address], ...]] = MappingProxyType({}),
 ) -> Replicator:
     """Create the replicator of one site of a topology, with its usual users and status file.
 
     Args:
         memory: Bytes of fetched batches that may wait for the site.
+        group: Of replicators that share the site's logs.
         address_overrides: By source, see ``KafkaEndpoint.address_overrides``.
 
     Raises:
@@ -118,8 +143,9 @@ def replicator_for(
         lambda source: replace(
             context.resolver.kafka(source, user), address_overrides=address_overrides.get(source, ())
         ),
-        status_file=status_file(context.folder, site),
+        status_file=(status_file if group is None else member_status_file)(context.folder, site),
         memory=memory,
+        group=group,
     )
 
 

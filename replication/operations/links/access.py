@@ -11,6 +11,8 @@ import contextlib
 import datetime as dt
 import json
 import logging
+import os
+import socket
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -34,6 +36,7 @@ from fairlead.records import UNREADABLE
 from replication.batch.header_rewrite import id_after
 from replication.batch.rebuild import fence
 from replication.overrides import ORDERS_TOPIC, Override, OverrideKind, Overrides, decode, encode
+from replication.sharing.snapshots import members_elsewhere, merge_snapshots
 from replication.states import LinkState, LogState
 from replication.target.appender import AppendMeaning, append_meaning
 
@@ -44,11 +47,16 @@ FRESH: Final = dt.timedelta(seconds=10)  # a replicator writes its file every fe
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The last ``Replicator.snapshot`` of one site's replicator, and whether it still runs."""
+    """The last ``Replicator.snapshot`` of one site's replicator, and whether it still runs.
+
+    Of several that share the site's logs (``replicate --group``), ``snapshot`` is what those on this machine do
+    together.
+    """
 
     site: str
     running: bool
     snapshot: Mapping[str, Any] = field(default_factory=dict)
+    elsewhere: Sequence[str] = ()  # members of the replicators' group that run on other machines
 
     def link(self, name: str) -> Mapping[str, Any] | None:
         """Return the snapshot of one of its links; None if the replicator has no such link."""
@@ -70,10 +78,31 @@ def status_file(folder: Path, site: str) -> Path:
     return run_folder(folder, site) / f"replicator.{site}.json"
 
 
+def member_status_file(folder: Path, site: str) -> Path:
+    """Return the path of this process's status file, as one of several replicators of a site; delete the files of
+    members that have ended on this machine."""
+    host = socket.gethostname()
+    for file in run_folder(folder, site).glob(f"replicator.{site}.{host}-*.json"):
+        pid = file.name.removesuffix(".json").rpartition("-")[2]
+        if not pid.isdigit() or not psutil.pid_exists(int(pid)):
+            file.unlink(missing_ok=True)
+    return run_folder(folder, site) / f"replicator.{site}.{host}-{os.getpid()}.json"
+
+
 def read_status(folder: Path, site: str) -> Status | None:
-    """Read the status of a site's replicator; None if none has ever run on this machine or its file is unreadable."""
+    """Read the status of a site's replicators; None if none has ever run on this machine or no file is readable."""
+    files = [status_file(folder, site), *sorted(run_folder(folder, site).glob(f"replicator.{site}.*.json"))]
+    found = [status for file in files if (status := _read_one(file, site)) is not None]
+    running = [each.snapshot for each in found if each.running]
+    if not running:
+        return max(found, key=lambda each: str(each.snapshot["at"]), default=None)
+    merged = merge_snapshots(running)
+    return Status(site, True, merged, members_elsewhere(merged, running))
+
+
+def _read_one(file: Path, site: str) -> Status | None:
     try:
-        snapshot: dict[str, Any] = json.loads(status_file(folder, site).read_text(encoding="utf-8"))
+        snapshot: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
         age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
         running = age < FRESH and (shares_no_processes() or psutil.pid_exists(int(snapshot["pid"])))
         return Status(site, running, snapshot)

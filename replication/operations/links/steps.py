@@ -157,6 +157,9 @@ class AwaitActed(PlanStep[LinkRun]):
                 return
             if has_acted(status, self.orders, position):
                 context.done.append(f"the replicator of {self.site} has acted on it")
+                if status.elsewhere:
+                    where = ", ".join(status.elsewhere)
+                    context.done.append(f"members of its group on other machines act on it as they read it: {where}")
                 return
             if time.monotonic() > deadline:
                 context.silent_site = self.site

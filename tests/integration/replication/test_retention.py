@@ -101,10 +101,12 @@ class Spread:
     topology: Topology
     log: str
 
-    def replicator(self, site: str) -> Replicator:
+    def replicator(self, site: str, group: str | None = None) -> Replicator:
         user = f"replicator.{site}"
         kafka = self.lab.kafka
-        return Replicator(self.topology, site, kafka(site, "replicator"), lambda source: kafka(source, user))
+        return Replicator(
+            self.topology, site, kafka(site, "replicator"), lambda source: kafka(source, user), group=group
+        )
 
     async def told(self, edge: Replicator, records: int) -> None:
         """Wait until the edge says how many records wait for the centre."""
@@ -130,6 +132,41 @@ class Spread:
             return await start_of(self.lab, "alpha", self.log) == offset
 
         await until(so, f"{self.log} does not start at {offset}")
+
+
+async def test_members_of_a_group_confirm_and_delete_their_own_logs(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has more rights than the topology gives. One member stops, and another cuts its logs."""
+    monkeypatch.setattr(retention, "SWEEP_SECONDS", 0.2)
+    monkeypatch.setattr(retention, "SETTLED_SECONDS", 0.5)
+    logs, present = [lab.log(f"alpha.{number}") for number in range(8)], int(time.time() * 1000)
+    here = Spread(lab, spread(lab), logs[0])
+
+    async def start_at(offset: int) -> None:
+        async def so() -> bool:
+            return {await start_of(lab, "alpha", log) for log in logs} == {offset}
+
+        await until(so, f"not all logs start at {offset}")
+
+    async def write(old: int, new: int) -> None:
+        for log in logs:
+            await write_at(lab, log, old, present - 5 * DAY)
+            await write_at(lab, log, new, present)
+
+    with allowed(lab, here.topology):
+        await lab.make("alpha", *logs)
+        await write(10, 2)
+        edges = [here.replicator("alpha", lab.stream) for _ in range(2)]
+        centres = [here.replicator("beta", lab.stream) for _ in range(2)]
+        async with lab.running(edges[0], centres[0]):
+            async with lab.running(edges[1], centres[1]):
+                await start_at(10)
+                members = [each.snapshot()["group"]["members"] for each in (*edges, *centres)]
+                assert [len(each) for each in members] == [2, 2, 2, 2]
+            await write(5, 2)
+            await start_at(17)
+        for log in logs:
+            assert (await lab.stored("beta", log))[0]  # the centre keeps everything
+            assert await start_of(lab, "beta", log) == 0
 
 
 def waits(edge: Replicator) -> Mapping[str, Any]:

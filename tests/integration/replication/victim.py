@@ -1,8 +1,8 @@
 """Run a replicator that tests kill: FOLDER STREAM [SETTING...]. It copies a stream from alpha to beta.
 
-Settings: ``to=SITE`` is another target, ``status=FILE`` a status file, ``clock=SECONDS`` makes the process's wall clock
-jump back and forth by that much repeatedly. ``lives=1``: every line on stdin starts a replicator in a fork of this
-process; it prints the fork's pid, and how it ended.
+Settings: ``to=SITE`` is another target, ``status=FILE`` a status file, ``group=NAME`` a group that shares the logs,
+``clock=SECONDS`` makes the process's wall clock jump back and forth by that much repeatedly. ``lives=1``: every line on
+stdin starts a replicator in a fork of this process; it prints the fork's pid, and how it ended.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ async def main(folder: str, stream: str, *settings: str) -> None:
         sites.kafka(target, "admin"),
         lambda site: sites.kafka(site, "admin"),
         status_file=Path(status) if status else None,
+        group=chosen.get("group"),
     )
     await replicator.run(stop)
 

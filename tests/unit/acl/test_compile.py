@@ -19,7 +19,7 @@ from topologies.expression import Subject, evaluate, parse
 from topologies.loader.load import load
 from topologies.model import ONE_LOG_PER_SITE, SHORE_ALERTS, InsertPoint, SiteKind, Topology, User
 from topologies.retention import KeeperGraph
-from topologies.users import service_users
+from topologies.users import REPLICATOR_GROUPS, service_users
 
 SHIPPED = ("big-blue", "minimal", "two-way", "chain", "fan-in")
 SERVICE_STREAMS = {"ships", "feeds", *ONE_LOG_PER_SITE}
@@ -165,7 +165,8 @@ def test_rules_are_few_and_narrow(topology: Topology) -> None:
                 assert rule.name.partition(".")[0] in topology.streams or str(rule.name) in ORDERS
                 assert "." in rule.name
             else:
-                assert (rule.pattern, rule.name) == (Pattern.PREFIXED, f"{rule.user}.")
+                own = REPLICATOR_GROUPS if rule.user == "replicator" else f"{rule.user}."
+                assert (rule.pattern, rule.name) == (Pattern.PREFIXED, own)
 
 
 @given(topologies())
@@ -287,7 +288,13 @@ def test_the_customers_site_takes_its_feed_only(big_blue: Topology) -> None:
     assert readable(at_source, "replicator.ducks-hq", topics) == {"feeds.ducks"}
     assert readable(at_source, "replicator", topics) >= {"ends.ducks-hq"}  # what the customer's site has
     assert readable(at_target, "replicator", topics) == {"feeds.ducks", "ends.ducks-hq"}
-    assert {rule.name for rule in at_target} == {"feeds.ducks", "ducks.", "fairlead.orders", "ends.ducks-hq"}
+    assert {rule.name for rule in at_target} == {
+        "feeds.ducks",
+        "ducks.",
+        "fairlead.orders",
+        "ends.ducks-hq",
+        REPLICATOR_GROUPS,
+    }
 
 
 def test_an_edge_may_delete_old_records_of_its_own_and_the_centre_says_what_it_has() -> None:

@@ -12,6 +12,7 @@ from acl.compile import ResourcePattern, compile_site, pattern_of_glob, reasons
 from acl.rules import Operation, Pattern, Resource, Rule, allowing
 from fairlead.errors import ConfigurationError
 from topologies.model import Topology
+from topologies.users import REPLICATOR_GROUPS
 
 
 def topology(*groups: str, both: bool = False) -> Topology:
@@ -26,8 +27,18 @@ def topology(*groups: str, both: bool = False) -> Topology:
     )
 
 
+SHARING = Rule("replicator", Resource.GROUP, Pattern.PREFIXED, REPLICATOR_GROUPS, Operation.READ)
+
+
 def about_groups(topology: Topology, site: str) -> set[Rule]:
-    return {rule for rule in compile_site(topology, site) if rule.resource is Resource.GROUP}
+    """Return the rules about groups, without the one with which replicators share a site's logs."""
+    return {rule for rule in compile_site(topology, site) if rule.resource is Resource.GROUP} - {SHARING}
+
+
+def test_replicators_of_a_site_may_form_a_group() -> None:
+    (why,) = reasons(topology(), "two")[SHARING]
+    assert "replicate --group" in why
+    assert SHARING not in compile_site(topology(), "one")  # no link leads there: it has no replicator
 
 
 def test_the_source_lets_offsets_be_read_and_the_target_lets_them_be_committed() -> None:

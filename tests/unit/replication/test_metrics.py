@@ -12,7 +12,7 @@ import pytest
 
 from fairlead.errors import UnavailableError
 from replication.metrics import ReplicationCollector, start_metrics
-from replication.states import LinkState, LogState
+from replication.states import LinkState, LogState, MemberState
 from tests.support.scraping import Fixed, Found, scrape
 
 SINCE = "2026-03-01T00:00:00.000+00:00"
@@ -55,6 +55,27 @@ def snapshot(site: str = "beta", **changes: Any) -> dict[str, Any]:
 
 def at(found: Found, name: str, **labels: str) -> float | None:
     return found.get((name, frozenset(labels.items())))
+
+
+def test_members_of_a_group_are_served() -> None:
+    members = {
+        "m1": {"name": "host-1:7", "release": "1", "leader": True, "logs": 5},
+        "m2": {"name": "host-2:7", "release": "1", "leader": False, "logs": 6},
+    }
+    group = {"name": "main", "state": "member", "cause": "", "warning": "two groups", "me": "m1", "members": members}
+    server = start_metrics([Fixed(snapshot(group=group)), Fixed(snapshot("gamma", group=None))], 0)
+    try:
+        found = scrape(server.port)
+    finally:
+        server.close()
+    where = {"site": "beta", "group": "main"}
+    assert at(found, "fairlead_group_members", **where) == 2
+    assert at(found, "fairlead_group_warning", **where) == 1
+    assert at(found, "fairlead_group_member_logs", member="host-2:7", **where) == 6
+    assert {each: at(found, "fairlead_group_state", state=each, **where) for each in MemberState} == {
+        each: float(each is MemberState.MEMBER) for each in MemberState
+    }
+    assert not [name for name, labels in found if name.startswith("fairlead_group") and ("site", "gamma") in labels]
 
 
 def test_everything_of_a_snapshot_is_served() -> None:

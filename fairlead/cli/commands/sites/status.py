@@ -41,6 +41,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     links = [link for site in found["sites"] for link in site["links"]]
     if links:
         _show_links(links, console)
+    _show_members(found["sites"], console)
     _show_troubles(found["sites"], console)
     _show_alarms(found["sites"], console)
     show_certificates(found["sites"], console)
@@ -58,6 +59,24 @@ def _show_links(links: list[dict[str, Any]], console: Console) -> None:
         numbers = (_number(link["lag"]), _number(link["records"]), _number(link["bytes"]))
         table.add_row(escape(link["name"]), f"[{style}]{link['state']}[/]", *numbers, escape(link["cause"] or ""))
     console.print(table)
+
+
+def _show_members(sites: list[dict[str, Any]], console: Console) -> None:
+    """Print the replicators that share a site's logs, and what is wrong with their group."""
+    for site in sites:
+        replicator = site["replicator"] or {}
+        group = replicator.get("group")
+        if group is None or not replicator["running"]:
+            continue
+        members = sorted(group["members"].values(), key=lambda each: str(each["name"]))
+        shown = ", ".join(
+            f"{each['name']}{' (leader)' if each['leader'] else ''} {each['logs']:,} logs" for each in members
+        )
+        text = f"{site['site']}: replicators of group {group['name']}: {shown or 'none'}"
+        console.print(escape(text), soft_wrap=True)
+        wrong = f"{group['state']}: {group['cause']}" if group["cause"] else group["warning"]
+        if wrong:
+            console.print(f"[yellow]{site['site']}: group {escape(group['name'])}: {escape(wrong)}[/]", soft_wrap=True)
 
 
 _SHOWN = 20  # logs in trouble to show per site; --json has all

@@ -223,12 +223,14 @@ def test_strimzis_user_operator_leaves_fairleads_users_alone() -> None:
     assert pattern.fullmatch("administrator")
 
 
-@pytest.mark.parametrize("site", SITES)
-def test_a_site_has_one_replicator_and_one_bridge(site: str) -> None:
-    """Two replicators would fetch and produce everything twice, and take twice the rate of a link. No budget protects
-    what is single: it would block every maintenance."""
+@pytest.mark.parametrize(("site", "replicators"), [("tokyo", 2), ("duck-star", 1)])
+def test_a_site_has_one_bridge_and_replicators_that_share_the_work(site: str, replicators: int) -> None:
+    """Without a group, two replicators would fetch and produce everything twice, and take twice the rate of a link. No
+    budget protects what is single: it would block every maintenance."""
     found = manifests(site)
-    assert one(found, "Deployment", "replicator")["spec"]["replicas"] == 1
+    spec = one(found, "Deployment", "replicator")["spec"]
+    assert spec["replicas"] == replicators
+    assert "--group" in spec["template"]["spec"]["containers"][0]["args"]
     assert [each for each in found if each["kind"] == "PodDisruptionBudget"] == []
     assert one(found, "Deployment", "bridge")["spec"] | {"template": None, "selector": None} == {
         "replicas": 1,

@@ -21,6 +21,7 @@ from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.catalog import Catalog
 from replication.custody.bootstrap import LedgerBootstrap, marker_of
+from replication.sharing.rules import WorkShare
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Topology
 
@@ -92,7 +93,7 @@ async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
         broker.log(ENTRY.log).append(bytes(filler.data))
     async with running(broker) as appender:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP))
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,))
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False))
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()
@@ -119,7 +120,7 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
             return found
 
         broker.end_offsets = begun_after_the_first  # type: ignore[method-assign]
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,))
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False))
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()

@@ -3,6 +3,7 @@ fakes."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,7 +43,7 @@ class FakeClient:
     def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
         self.site = WORLD[endpoint.site]
 
-    async def count(self) -> None: ...
+    async def flush_counts(self) -> None: ...
 
     async def groups(self) -> Groups:
         if self.site.away:
@@ -107,7 +108,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_sync, "Cluster", FakeCluster)
 
 
-def sync(*patterns: str) -> GroupSync:
+def sync(*patterns: str, is_mine: Callable[[], bool] = lambda: True) -> GroupSync:
     link = Link.model_validate({"from": "alpha", "to": "beta", "streams": {"numbers": "all"}, "groups": patterns})
     ends = {site: KafkaEndpoint(site, (("localhost", 1),)) for site in WORLD}
     return GroupSync(
@@ -116,7 +117,32 @@ def sync(*patterns: str) -> GroupSync:
         ends["beta"],
         carries=lambda topic: topic.startswith("numbers."),
         origins={"alpha"},
+        is_mine=is_mine,
     )
+
+
+async def test_one_of_several_replicators_copies_the_groups(
+    alpha: Site, beta: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others copy nothing. One that becomes the leader begins with a first round."""
+    monkeypatch.setattr(group_sync, "LOOK_SECONDS", 0.001)
+    alpha.put("a", 10)
+    leads = False
+    looking = sync("a", is_mine=lambda: leads)
+    task = asyncio.ensure_future(looking.run())
+    await until(lambda: looking.snapshot()["state"] == "elsewhere")
+    assert beta.commits == 0
+    leads = True
+    await until(lambda: looking.snapshot()["state"] == "up")
+    assert beta.offsets["a"][LOG].offset == 10
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def test_only_selected_groups_and_carried_logs_are_copied(alpha: Site, beta: Site) -> None:

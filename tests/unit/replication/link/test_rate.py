@@ -74,3 +74,24 @@ def test_an_allowance_can_always_be_asked_for(rate: int, spent: int, most: int) 
     budget = LinkBudget(rate, now=0.0)
     budget.charge(Priority.NORMAL, spent, 0.0)
     assert 1 <= budget.allowance(Priority.BULK, 0.0, most) <= most
+
+
+@given(rate=RATES, members=st.integers(1, 9))
+def test_members_that_share_a_link_keep_its_rate_together(rate: int, members: int) -> None:
+    budget, now, sent = LinkBudget(rate, now=0.0), 0.0, 0
+    budget.divide(members, now)
+    while now < 20.0:
+        now += budget.wait(Priority.NORMAL, now)
+        size = budget.allowance(Priority.NORMAL, now, 1 << 20)
+        budget.charge(Priority.NORMAL, size, now)
+        sent += size
+        now += 0.05
+    assert sent * members <= rate * (now + 1) + members
+    budget.divide(1, now)  # the others have gone
+    assert budget.rate == rate
+
+
+def test_a_link_without_rate_is_not_divided() -> None:
+    budget = LinkBudget(None, now=0.0)
+    budget.divide(3, 0.0)
+    assert budget.rate is None and budget.allowance(Priority.BULK, 0.0, 4096) == 4096
