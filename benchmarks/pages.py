@@ -40,6 +40,9 @@ WORDS: Final = {
     "seconds_from_first_record_ratio": "times the seconds, from the first record",
     "rss_ratio": "times the memory",
     "throughput_ratio": "of the speed without TLS",
+    "fetched_ratio": "times the bytes that one replicator fetches",
+    "seconds_until_replaced": "s until the logs of a killed member go on",
+    "repeated_records": "records appended twice",
 }
 
 _SHORE: Final = (

@@ -1,6 +1,6 @@
 """Replication beside MirrorMaker 2: the figures of docs/benchmarks/replication.md.
 
-    python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,tls,growth] [--topics N]
+    python -m benchmarks.replication [--only many_topics,bulk,...,idle,latency,tls,growth,sharing] [--topics N]
 
 Everything together takes about half an hour on a machine that does nothing else; ``--topics`` makes it smaller, for
 trying out. ``python -m benchmarks.pages replication`` writes the page.
@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from benchmarks.harness import Measure, main
-from benchmarks.replication import parts
+from benchmarks.replication import parts, sharing
 from benchmarks.replication.mirrormaker_side import DELIVERED, LEAN, TUNED
 
 PARTS: Final[dict[str, Measure]] = {
@@ -28,6 +28,7 @@ PARTS: Final[dict[str, Measure]] = {
     "latency": parts.measure_latency,
     "tls": parts.measure_tls,
     "growth": parts.measure_growth,
+    "sharing": sharing.measure,
 }
 
 

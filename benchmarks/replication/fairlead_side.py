@@ -39,7 +39,11 @@ def topology(stream: str) -> Topology:
     )
 
 
-async def replicate(folder: Path, stream: str) -> None:
+def status_file(folder: Path, member: str = "") -> Path:
+    return folder / "run" / f"replicator.{TARGET}{member and '.'}{member}.json"
+
+
+async def replicate(folder: Path, stream: str, group: str | None = None, member: str = "") -> None:
     """The measured process: one replicator until SIGTERM."""
     sites, stop = LocalSiteRegistry(folder), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
@@ -48,19 +52,20 @@ async def replicate(folder: Path, stream: str) -> None:
         TARGET,
         sites.kafka(TARGET, USER),
         lambda site: sites.kafka(site, USER),
-        status_file=folder / "run" / f"replicator.{TARGET}.json",
+        status_file=status_file(folder, member),
+        group=group,
     )
     await replicator.run(stop)
 
 
 @contextlib.asynccontextmanager
-async def fairlead(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
-    """The process that copies ``logs``; stopped afterwards."""
+async def fairlead(world: World, logs: Logs, *member: str) -> AsyncIterator[psutil.Process]:
+    """The process that copies ``logs``; stopped afterwards. ``member``: its group and its own name."""
     command = (sys.executable, "-m", "benchmarks.replication.fairlead_side")
     # As an installed Fairlead runs: compiled once, which the first of these sees to.
     compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     await (await asyncio.create_subprocess_exec(*command, env=compiled)).wait()
-    child = await asyncio.create_subprocess_exec(*command, str(world.sites.folder), logs.stream, env=compiled)
+    child = await asyncio.create_subprocess_exec(*command, str(world.sites.folder), logs.stream, *member, env=compiled)
     try:
         yield psutil.Process(child.pid)
     finally:
@@ -71,4 +76,4 @@ async def fairlead(world: World, logs: Logs) -> AsyncIterator[psutil.Process]:
 
 if __name__ == "__main__" and len(sys.argv) > 1:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(replicate(Path(sys.argv[1]), sys.argv[2]))
+        runner.run(replicate(Path(sys.argv[1]), *sys.argv[2:]))
