@@ -76,7 +76,7 @@ chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storm
 
 containers: $(READY) ## a fleet in containers while its machines and networks fail, and files of the suites against containers; needs docker and make image
 	$(BIN)/pytest -m containers tests/containers
-	tools/scratch.sh $(BIN)/pytest --sites=containers $(IN_CONTAINERS:%=tests/integration/%.py)
+	tools/scratch.sh $(BIN)/pytest --sites=containers -m "not chaos and not containers" $(IN_CONTAINERS:%=tests/integration/%.py)
 
 fuzz: $(READY) ## everything that reads bytes of others, with atheris, for FUZZ_SECONDS (120) in all
 	$(BIN)/python -c 'import atheris' 2>/dev/null || $(BIN)/pip install --quiet --require-hashes -r tests/fuzz/requirements.txt
