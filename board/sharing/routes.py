@@ -141,7 +141,7 @@ class _Routes:
         return Response(text, media_type=NDJSON, headers={VERSION_HEADER: str(first.number)})
 
     async def file(self, request: Request) -> Response:
-        path = self._service.linked(request.path_params["link"])
+        path = await self._in_thread(self._service.linked, request.path_params["link"])
         return FileResponse(path, media_type="application/vnd.apache.parquet")
 
     async def nothing(self, request: Request) -> Response:

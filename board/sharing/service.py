@@ -212,16 +212,20 @@ class SharingService:
         return (SharedFile(address(link), version.digest, version.size, version.rows, expires),)
 
     def linked(self, text: str) -> Path:
-        """Return the file of a link.
+        """Return the file of a link. What has been taken back since the link was made is not there any more.
 
         Raises:
             ApiError: the link is none of ours, has ended, or its token has (403); the version is kept no more (404).
+            UnavailableError: as ``history``.
         """
         link = self._links.read(text)
         if link is None or self._tokens.holder(link.token) != Recipient(link.customer, link.token):
             raise ApiError(403, "this link is not good, or no longer: query the table again")
-        if (link.customer, link.table) not in self._locks:
+        reader = self._readers.get(link.customer)
+        table = next((each for each in SHARED[reader.grain] if each.name == link.table), None) if reader else None
+        if reader is None or table is None:
             raise _not_there()
+        self.history(Place(reader, table))
         file = self._versions(link.customer, link.table).file(link.digest)
         if not file.is_file():
             raise ApiError(404, "this version is kept no more: query the table again")

@@ -152,7 +152,9 @@ def test_older_versions_are_read_until_something_is_taken_back(world: World, end
     with pytest.raises(HTTPError, match="that version is not kept"):
         ducks.pandas("readings", version=first - 1)
     (link,) = ducks.links("readings")
+    assert HTTP.get(link).status_code == 200
     world.add(booking_changes=[change(3, 5, valid_to=at(4), consignee="toyshop")])
+    assert HTTP.get(link).status_code == 404  # although nobody has asked for a newer version
     assert sorted(ducks.pandas("readings")["log_offset"]) == [*range(8), 50]
     assert ducks.version("readings") == first + 2
     for gone in (first, first + 1):
