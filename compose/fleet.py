@@ -15,7 +15,7 @@ from typing import Final
 
 from fairlead.local.kafka import CONTROLLER
 from fairlead.local.passwords import MQTT_BRIDGE, mqtt_secret
-from topologies.model import Board, Site, SiteKind, Topology, Webhook
+from topologies.model import PLACEHOLDER, Board, Site, SiteKind, Topology, Webhook
 from topologies.users import ADMIN, SESSION, SPARK, mqtt_users, route_secret, service_users, upstream_user
 
 KAFKA_PORT: Final = 9092
@@ -119,11 +119,15 @@ def secrets_of_board(board: Board) -> list[str]:
 
 def secrets_of_routes(fleet: Fleet) -> dict[str, bool]:
     """Return the names of the secrets of notifications' routes, and whether we make them up: a webhook's signs what is
-    sent, and the receiver gets to know it. Others are the receiver's."""
+    sent, and the receiver gets to know it. Others are the receiver's; some routes have none."""
     notify = fleet.topology.notify
     if notify is None:
         return {}
-    return {f"{notify.at}.{route_secret(name)}": isinstance(route.to, Webhook) for name, route in notify.routes.items()}
+    return {
+        f"{notify.at}.{route_secret(name)}": isinstance(route.to, Webhook)
+        for name, route in notify.routes.items()
+        if isinstance(route.to, Webhook) or PLACEHOLDER in route.to
+    }
 
 
 def secrets_of_spark(fleet: Fleet) -> list[str]:

@@ -18,8 +18,9 @@ from topologies.endpoints import write_address_overrides
 from topologies.users import SESSION
 
 
-def render(fleet: Fleet, topology: Path, folder: Path) -> None:
-    """Write the project of a fleet. Secrets that only a receiver of notifications can give are empty files.
+def render(fleet: Fleet, topology: Path, folder: Path) -> list[str]:
+    """Write the project of a fleet. Return the secrets that only receivers of notifications can give, and that are not
+    there yet: their files are empty, and ``notify`` does not start.
 
     Only the owner can open the folder ``secrets`` (0700). The containers' user can read the files in it, because
     Compose mounts them with their mode.
@@ -55,6 +56,7 @@ def render(fleet: Fleet, topology: Path, folder: Path) -> None:
         ways.chmod(0o644)
         ways.parent.chmod(0o755)
     write_certificates(fleet, folder)
+    return [name for name in secrets_of_routes(fleet) if not (folder / "secrets" / name).stat().st_size]
 
 
 def _monitoring(fleet: Fleet, folder: Path) -> None:

@@ -43,16 +43,21 @@ def render(
     if brokers not in (1, 3):
         raise typer.BadParameter("1 or 3", param_hint="--brokers")
     fleet = plan(load(topology, env={}), brokers=brokers, tls=not plaintext, links=links)
-    write_project(fleet, locate(topology), out)
+    empty = write_project(fleet, locate(topology), out)
     body = {
         "topology": fleet.topology.name,
         "folder": str(out),
         "sites": {site.name: {"brokers": list(site.brokers)} for site in fleet.sites},
         "tls": fleet.tls,
+        "empty_secrets": empty,
     }
     number = sum(len(site.brokers) for site in fleet.sites)
 
     def show() -> None:
+        for name in empty:
+            console.print(
+                f"notify does not start before its receiver's secret is in {out}/secrets/{name}", soft_wrap=True
+            )
         console.print(
             f"{len(fleet.sites)} sites with {number} brokers; next: docker compose -f {out}/compose.yaml up --wait"
         )

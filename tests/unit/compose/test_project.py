@@ -135,7 +135,12 @@ def manned(tmp_path: Path) -> Path:
     """The smallest fleet, with a board and notifications."""
     file = tmp_path / "manned.yaml"
     text = locate("minimal").read_text().replace("name: minimal", "name: manned")
-    routes = "{ducks: {to: {webhook: 'https://ducks.example/'}}, office: {to: 'slack://{secret}/#fleet'}}"
+    hook, slack, plain = (
+        "{to: {webhook: 'https://ducks.example/'}}",
+        "{to: 'slack://{secret}/#fleet'}",
+        "{to: 'json://log'}",
+    )
+    routes = f"{{ducks: {hook}, office: {slack}, log: {plain}}}"
     file.write_text(f"{text}\nboard: {{at: [tokyo]}}\nnotify: {{at: tokyo, routes: {routes}}}\n")
     return file
 
@@ -165,7 +170,7 @@ def test_the_board_has_a_certificate_also_without_tls_at_the_brokers(manned: Pat
 
 def test_notifications_have_the_secrets_of_their_routes(manned: Path, tmp_path: Path) -> None:
     fleet, folder = plan(load(manned, env={})), tmp_path / "project"
-    render(fleet, manned, folder)
+    assert render(fleet, manned, folder) == ["tokyo.notify-office"]
     found = services(fleet)
     assert found["notify"]["secrets"] == ["tokyo.notify", "tokyo.notify-ducks", "tokyo.notify-office"]
     for secret in secrets_of_routes(fleet):
@@ -175,7 +180,7 @@ def test_notifications_have_the_secrets_of_their_routes(manned: Path, tmp_path: 
     assert others.read_text() == ""  # only its receiver knows it
     others.write_text("token")
     before = webhook.read_text()
-    render(fleet, manned, folder)
+    assert render(fleet, manned, folder) == []
     assert (webhook.read_text(), others.read_text()) == (before, "token")
 
 
