@@ -18,7 +18,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import and_, or_
 from pathlib import Path
@@ -38,7 +38,7 @@ _AT_ONCE: Final = 4  # tables that are created side by side
 
 def create_tables(spark: SparkSession, tables: Mapping[str, Table]) -> None:
     """Create the tables that do not exist yet, by location. An existing table gets missing columns (at its end, null in
-    old rows) and changed properties, but keeps its clustering."""
+    old rows) and changed properties, but keeps its clustering and its partitions."""
     with ThreadPoolExecutor(_AT_ONCE, "create") as pool:
         list(pool.map(lambda item: create_table(spark, item[1], item[0]), tables.items()))
 
@@ -78,8 +78,10 @@ def _bring_up_to_date(spark: SparkSession, table: Table, location: str, there: A
         )
         check_lease(location)
         spark.sql(f"alter table delta.`{location}` add columns ({added})")
-    properties = there.metadata().configuration
-    if other := {name: value for name, value in table.properties.items() if properties.get(name) != value}:
+    found = there.metadata()
+    # Delta refuses statistics of partition columns, and a table of an earlier release keeps its partitions.
+    wanted = replace(table, partition_by=(*table.partition_by, *found.partition_columns)).properties
+    if other := {name: value for name, value in wanted.items() if found.configuration.get(name) != value}:
         check_lease(location)
         words = ", ".join(f"'{name}' = '{_quoted(value)}'" for name, value in other.items())
         spark.sql(f"alter table delta.`{location}` set tblproperties ({words})")

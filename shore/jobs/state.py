@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
 from shore.jobs.checkpoint import Checkpoint, archive_checkpoint, read_checkpoint, table_end, table_ids
 from shore.jobs.model import Job
 from shore.paths import TablePaths
+from shore.source.offsets import parse_partition_id
 from shore.tables import TABLES
+from shore.tables.operations import OPERATIONS
 
 logger = logging.getLogger(__name__)
 
-REBUILT = frozenset({"feeds"})
-"""Jobs whose tables may be missing, because they are read back from the feeds in Kafka."""
+REBUILT: Final = frozenset({"feeds"})
+"""Tables that are read back from the feeds in Kafka where they are missing."""
 
 
 def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
@@ -32,8 +36,7 @@ def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
         checkpoint = read_checkpoint(paths, job.name)
         for name in job.tables:
             table = open_table(paths, name)
-            gone = checkpoint is not None and table is None and not _reads_other_inputs(paths, job, checkpoint)
-            if gone and job.name not in REBUILT:
+            if checkpoint is not None and table is None and _has_read_for(checkpoint, job, name):
                 raise SplitStateError(
                     f"job {job.name} has a checkpoint but table {name} is gone: its rows would be missing for ever",
                     hint=f"put the table back, or run 'fairlead shore rebuild {job.name}': it makes the table again "
@@ -51,6 +54,32 @@ def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
                 )
         if checkpoint is not None:
             _check_inputs(paths, job, checkpoint, ids)
+
+
+def _has_read_for(checkpoint: Checkpoint, job: Job, table: str) -> bool:
+    """Return whether a job has read logs whose records belong in a table. It never has for a table that came with a
+    later version and has logs of its own."""
+    pattern = next((each.pattern for each in OPERATIONS if each.table.name == table), ".*")
+    return job.reads_logs and any(
+        re.fullmatch(pattern, parse_partition_id(log)[0]) for log in checkpoint.positions_ahead
+    )
+
+
+def renew_incomplete(paths: TablePaths, jobs: Sequence[Job]) -> None:
+    """Archive the checkpoints of jobs that read tables and lack one of their own: it was removed, or came with a later
+    version. The job then looks at everything once more (``renew_checkpoint``). Call it before the tables are created.
+
+    Raises:
+        CheckpointDamagedError, UnavailableError: as ``check_state``.
+    """
+    for job in jobs:
+        if job.inputs and read_checkpoint(paths, job.name) is not None:
+            missing = [name for name in job.tables if name not in REBUILT and open_table(paths, name) is None]
+            if missing:
+                aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+                logger.warning(
+                    "job %s looks at everything once more: it fills %s (%s)", job.name, ", ".join(missing), aside
+                )
 
 
 def renew_checkpoint(paths: TablePaths, job: Job) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 
 from shore.delta.commit import Between, Bound, OneOf, append_once, create_tables, exchange_rows, replace_rows
@@ -169,6 +169,22 @@ def test_tables_gain_columns_and_keep_their_rows(lake: Lake, tmp_path: Path) -> 
         ["box", "hour"],
         "true",
     )
+
+
+def test_a_table_of_an_earlier_release_keeps_its_partitions(lake: Lake, tmp_path: Path) -> None:
+    """Also by a key, and by a column that this release does not have. Rows are replaced there as elsewhere."""
+    older = replace(HOURS, columns=(*HOURS.columns, Column("whole", pa.bool_(), "Of a whole day")))
+    location = str(tmp_path / "delta" / "older")
+    write_deltalake(location, older.plain_schema.empty_table(), partition_by=["box", "whole"])
+    create_tables(lake.spark, {location: HOURS})
+    told = DeltaTable(location).metadata()
+    assert told.partition_columns == ["box", "whole"]
+    assert told.configuration["delta.dataSkippingStatsColumns"] == "hour"
+    append_once(frame(lake.spark, [("a", 0, 1.0, "x"), ("b", 0, 1.0, "x")]), location, app="q", version=0)
+    here = replace(HOURS, name="older")
+    replace_rows(lake, here, frame(lake.spark, [("a", 0, 2.0, "x"), ("b", 0, 1.0, "x"), ("b", 1, 3.0, None)]))
+    rows = DeltaTable(location).to_pyarrow_dataset().to_table().to_pylist()
+    assert sorted((row["box"], row["mean"]) for row in rows) == [("a", 2.0), ("b", 1.0), ("b", 3.0)]
 
 
 def test_new_and_changed_rows_are_followed(lake: Lake, tmp_path: Path) -> None:

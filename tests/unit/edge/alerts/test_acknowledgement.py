@@ -100,3 +100,11 @@ def test_an_alert_about_the_site_is_acknowledged_and_ends_with_its_cause() -> No
     site.update_alerts(71_000)
     told = [(each.state, each.revision, each.acknowledged_by) for each in writers.alerts.raised()]
     assert told == [("OPENED", 0, ""), ("UPDATED", 1, order.ordered_by), ("CLEARED", 2, order.ordered_by)]
+
+
+@pytest.mark.parametrize("acknowledge", [True, False])
+def test_nobody_acknowledges_or_clears_what_shore_has_found(acknowledge: bool) -> None:
+    [opened] = Voyage().every(15 * MINUTE, 30 * MINUTE, **OFF)
+    found = msgspec.structs.replace(opened, raised_at="shore")
+    with pytest.raises(RefusedError, match="shore has found alert"):
+        chosen([found], found.alert_id, "los-angeles", acknowledge=acknowledge)

@@ -21,11 +21,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.errors import ConnectionLost
 from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError, UnknownSparkError
-from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.checkpoint import has_begun, write_checkpoint
 from shore.jobs.model import JobContext
 from shore.jobs.query import NotStarted, QueryHandle, job_failure
 from shore.jobs.runner import JOBS, MAX_STARTS, StatusReporter, choose_jobs, interrupts, start_query, wait_for_queries
-from shore.jobs.state import check_state
+from shore.jobs.state import check_state, renew_incomplete
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -125,13 +125,28 @@ def test_state_that_belongs_together(tmp_path: Path) -> None:
         create(table, paths.table(table.name))
     check_state(paths, jobs)  # killed before the first batch
     for job in jobs:
-        write_checkpoint(paths, job.name, {}, "{}")
+        write_checkpoint(paths, job.name, {"events.tokyo": 3} if job.name == "operations" else {}, "{}")
     check_state(paths, jobs)
     (Path(paths.table("feeds")) / "_delta_log").rename(tmp_path / "feeds-log")
     check_state(paths, jobs)  # a run fills it again from the feeds
     (Path(paths.table("events")) / "_delta_log").rename(tmp_path / "events-log")
     with pytest.raises(SplitStateError, match="table events is gone"):
         check_state(paths, jobs)
+
+
+def test_a_table_that_is_new_in_this_version_is_filled_and_nobody_is_asked(tmp_path: Path) -> None:
+    """Of ``operations``, with logs that an earlier version did not read; of a job that can look at its inputs again."""
+    paths, jobs = TablePaths.of(tmp_path), list(JOBS.values())
+    new = {"digests", "outlook", "milestones"}
+    for table in TABLES.values():
+        if table.name not in new:
+            create(table, paths.table(table.name))
+    for job in jobs:
+        write_checkpoint(paths, job.name, {"events.tokyo": 3, "ships.9074729.location": 5}, "{}")
+    check_state(paths, jobs)
+    renew_incomplete(paths, jobs)
+    assert {job.name for job in jobs if not has_begun(paths, job.name)} == {"conditions", "histories"}
+    check_state(paths, jobs)
 
 
 def test_paths() -> None:
