@@ -25,7 +25,7 @@ from acl.plan import AccessPlan, AccessRun, SitePlan
 from acl.rules import Binding
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.kafka.admin import kafka_error
-from fairlead.kafka.credentials import credential, take_password
+from fairlead.kafka.credentials import credential, require_scram, take_password
 from topologies.endpoints import EndpointResolver
 from topologies.model import Topology
 from topologies.users import ADMIN, is_reserved, service_users
@@ -35,16 +35,18 @@ if TYPE_CHECKING:  # this import takes a second
 
 
 def create_missing(topology: Topology, resolver: EndpointResolver, site: str) -> tuple[str, ...]:
-    """Create the missing SCRAM-SHA-512 users of a site outside this machine, and return their names.
+    """Create the missing SCRAM users of a site outside this machine, and return their names.
 
     Raises:
-        ConfigurationError: the site is local, or a missing user has no password in the environment (none is created).
+        ConfigurationError: the site is local, its users do not log in by SCRAM, or a missing user has no password in
+            the environment (none is created).
         NotAuthorised: the administrator may not describe or alter the cluster.
     """
     if topology.sites[site].is_local:
         raise ConfigurationError(f"{site} runs on this machine: fairlead up creates its users", site=site)
-    wanted = service_users(topology, site)
-    with Client(resolver.kafka(site, ADMIN)) as client:
+    wanted, admin = service_users(topology, site), resolver.kafka(site, ADMIN)
+    require_scram(admin)
+    with Client(admin) as client:
         if {"DESCRIBE", "ALTER"} - client.cluster_operations():
             # confluent-kafka 2.16.1 crashes the process if a user without DESCRIBE asks for users.
             raise NotAuthorised(
@@ -55,7 +57,9 @@ def create_missing(topology: Topology, resolver: EndpointResolver, site: str) ->
         missing = sorted(set(wanted) - existing(client, list(wanted)))
         passwords = {user: resolver.kafka(site, user).password for user in missing}
         changes: list[UserScramCredentialAlteration] = [
-            credential(user, password) for user, password in passwords.items() if password is not None
+            credential(user, password, admin.login.mechanism)
+            for user, password in passwords.items()
+            if password is not None
         ]
         if changes:
             common = stamp(topology.name, site)

@@ -15,9 +15,9 @@ from typing import Final
 from pydantic import SecretStr
 
 from board.viewer import Viewer, viewer_of
-from fairlead.errors import FairleadError
+from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from topologies.model import Topology
 from topologies.users import Role, service_users
@@ -52,7 +52,7 @@ class SignInCheck:
         failure: FairleadError | None = None
         for site in _sites_of(topology, name, self._site):
             try:
-                endpoint = replace(self._endpoint(site), user=name, password=SecretStr(password), other_passwords=())
+                endpoint = _of_somebody(self._endpoint(site), name, SecretStr(password))
                 cluster = await Cluster.open(endpoint, client_id="fairlead-board", request_timeout=_PATIENCE)
             except AuthenticationFailed:
                 return None
@@ -63,6 +63,23 @@ class SignInCheck:
             return viewer_of(topology, name)
         assert failure is not None  # noqa: S101 - there is at least one site
         raise failure
+
+
+def _of_somebody(endpoint: KafkaEndpoint, name: str, password: SecretStr) -> KafkaEndpoint:
+    """Return a site's Kafka for somebody who typed name and password.
+
+    Raises:
+        RefusedError: there a password proves nothing: the broker looks at the board's own certificate or token.
+    """
+    mechanism = endpoint.login.mechanism
+    if mechanism is None or not mechanism.by_password:
+        raise RefusedError(
+            f"nobody can sign in by a password of {endpoint.site}, whose users log in by {endpoint.login.shown}",
+            hint="run the board at a site with SCRAM or PLAIN",
+            site=endpoint.site,
+        )
+    login = KafkaLogin(mechanism)
+    return replace(endpoint, user=name, password=password, other_passwords=(), login=login)
 
 
 def _sites_of(topology: Topology, name: str, own: str) -> list[str]:

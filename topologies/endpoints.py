@@ -24,13 +24,14 @@ from pydantic import SecretStr, TypeAdapter, ValidationError
 
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.home import private_folder
-from fairlead.kafka.endpoint import Address, KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.endpoint import Address, KafkaEndpoint, KafkaLogin, MqttEndpoint, SaslMechanism
+from fairlead.kafka.tokens import MskRegion, OidcEndpoint, TokenSource
 from fairlead.local.passwords import mqtt_secret, next_variable, secret_variable
 from fairlead.local.registry import LocalSiteRegistry
 from fairlead.local.state import Profile
 from topologies.model import KafkaAddress, Site, Topology
 from topologies.users import ADMIN, SESSION, SPARK
-from topologies.values import parse_bootstrap
+from topologies.values import msk_region, parse_bootstrap
 
 SECRETS_FOLDER = "FAIRLEAD_SECRETS"
 
@@ -54,8 +55,15 @@ class EndpointResolver:
         address = self._site(site).kafka
         if address is None:
             return self._sites.kafka(site, user)
-        password, others = self._password(site, user), self._others(site, user)
-        return replace(_at(site, address), user=user, password=password, other_passwords=others)
+        login = self._login(address, user)
+        secret = login.certificate is None and login.mechanism is not SaslMechanism.AWS_MSK_IAM
+        return replace(
+            _at(site, address),
+            user=user,
+            password=self._password(site, user) if secret else None,
+            other_passwords=self._others(site, user) if secret else (),
+            login=login,
+        )
 
     def anybodys_kafka(self, site: str) -> KafkaEndpoint:
         """Return a site's Kafka for a user and password that the caller puts in; no source needs to have any.
@@ -67,7 +75,20 @@ class EndpointResolver:
         address = self._site(site).kafka
         if address is None:
             return self._sites.kafka(site, ADMIN)
-        return _at(site, address)
+        return replace(_at(site, address), login=self._login(address, ""))
+
+    def _login(self, address: KafkaAddress, user: str) -> KafkaLogin:
+        if address.security == "SSL":
+            folder = Path(address.certificates or ".")
+            return KafkaLogin(None, certificate=folder / f"{user}.pem", key=folder / f"{user}.key")
+        tokens: TokenSource | None = None
+        if address.sasl_mechanism is SaslMechanism.AWS_MSK_IAM:
+            tokens = MskRegion(msk_region(address.bootstrap) or self._env.get("AWS_REGION", ""))
+        elif address.oauth is not None:
+            oauth, ca = address.oauth, address.oauth.ca
+            extensions = tuple(sorted(oauth.extensions.items()))
+            tokens = OidcEndpoint(oauth.endpoint, oauth.scope, Path(ca) if ca else None, extensions)
+        return KafkaLogin(address.sasl_mechanism, address.logins.get(user), tokens)
 
     def is_local(self, site: str) -> bool:
         """Return whether Fairlead starts the site's cluster on this machine.
@@ -193,7 +214,7 @@ def _at(site: str, address: KafkaAddress) -> KafkaEndpoint:
     return KafkaEndpoint(
         site=site,
         bootstrap=parse_bootstrap(address.bootstrap),
-        tls=address.security == "SASL_SSL",
+        tls=address.security != "SASL_PLAINTEXT",
         tls_ca=Path(address.ca) if address.ca else None,
     )
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, SecretStr
 
 from fairlead.errors import UnknownNameError
+from fairlead.kafka.endpoint import SaslMechanism
 from fairlead.local.state import Profile
 from fairlead.names import SITE_NAME, STREAM_NAME, LogName, is_container_number, is_imo_number, owner_code, parse_log
 from fairlead.records.alert import RAISED_BY_SHORE, Severity
@@ -25,6 +26,7 @@ from topologies.values import (
     Bootstrap,
     BytesPerSecond,
     Duration,
+    HttpUrl,
     Package,
     Percent,
     PositiveDuration,
@@ -162,12 +164,33 @@ class Stream(Model):
     keys: dict[KeyPattern, Permissions] = Field(default_factory=dict)
 
 
+class OidcAddress(Model):
+    """An OpenID provider that issues the tokens with which users of a cluster log in (OAuth 2.0 client credentials).
+
+    ``endpoint`` is its token endpoint. A user's client id is its name in ``logins``, its client secret is its password.
+    """
+
+    endpoint: HttpUrl
+    scope: str = ""
+    ca: str | None = None  # PEM file
+    extensions: dict[str, str] = Field(default_factory=dict)
+
+
 class KafkaAddress(Model):
-    """An existing cluster; without one the site is started as a local process by ``fairlead up``."""
+    """An existing cluster; without one the site is started as a local process by ``fairlead up``.
+
+    ``security`` and ``sasl_mechanism`` are Kafka's ``security.protocol`` and ``sasl.mechanism``. With ``SSL`` a user is
+    known by its certificate: ``<user>.pem`` and ``<user>.key`` in the folder ``certificates``. ``logins`` has the names
+    of users that have other names at the cluster (API keys, client ids).
+    """
 
     bootstrap: Bootstrap  # host:port[,host:port...]
-    security: Literal["SASL_PLAINTEXT", "SASL_SSL"] = "SASL_SSL"
+    security: Literal["SASL_PLAINTEXT", "SASL_SSL", "SSL"] = "SASL_SSL"
+    sasl_mechanism: SaslMechanism = SaslMechanism.SCRAM_SHA_512
     ca: str | None = None  # PEM file
+    certificates: str | None = None  # folder
+    logins: dict[str, str] = Field(default_factory=dict)
+    oauth: OidcAddress | None = None
 
 
 class MqttAddress(Model):

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import zoneinfo
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -113,6 +114,15 @@ def _check_bootstrap(value: str) -> str:
     return value
 
 
+_MSK = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?:")
+
+
+def msk_region(bootstrap: str) -> str | None:
+    """Return the AWS region in the addresses of an Amazon MSK cluster; None in other addresses."""
+    match = _MSK.search(bootstrap)
+    return match[1] if match else None
+
+
 START_WORDS = ("earliest", "latest", "end")
 
 
@@ -158,6 +168,19 @@ RowRetention = Annotated[Duration, AfterValidator(_check_row_retention)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Percent = Annotated[float, BeforeValidator(parse_percent)]
 Bootstrap = Annotated[str, AfterValidator(_check_bootstrap)]
+
+
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme == "http" and parts.hostname in LOOPBACK and parts.path:
+        return value
+    if parts.scheme != "https" or not parts.hostname or parts.username is not None:
+        raise ValueError("expected the address of a token endpoint, https://host/path; http only on this machine")
+    return value
+
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+HttpUrl = Annotated[str, AfterValidator(_check_url)]
 
 
 _SETTING = re.compile(r"spark\.[A-Za-z0-9_.-]+")

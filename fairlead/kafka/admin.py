@@ -26,6 +26,7 @@ from confluent_kafka.admin import (
 from fairlead.certs.trust import client_context, examine
 from fairlead.errors import FairleadError, LoginRefusedError, RefusedError, UnavailableError, UntrustedError
 from fairlead.kafka.endpoint import KafkaEndpoint, try_credentials, with_each_password
+from fairlead.kafka.tokens import obtain
 
 LOG_DEFAULTS: dict[str, str] = {
     "cleanup.policy": "delete",
@@ -55,6 +56,8 @@ def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = N
     quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
     if endpoint.tls:
         client_context(endpoint.tls_ca, site=endpoint.site)  # its error names the reason; librdkafka's does not
+    if (source := endpoint.login.tokens) is not None:
+        obtain(source, endpoint.login_name, endpoint.password, site=endpoint.site)  # the same
     return AdminClient({**endpoint.librdkafka(), **FOLLOW_CONTROLLER, **quiet, **(settings or {})})
 
 
@@ -258,11 +261,19 @@ def explain(error: KafkaException, endpoint: KafkaEndpoint, doing: str) -> Fairl
     if name in _REFUSED:
         return RefusedError(what, hint="its rights come from the topology: fairlead acl explain", **fields)
     if login_refused(cause):
-        return LoginRefusedError(what, hint="the password is wrong, or there is no such user: fairlead up", **fields)
+        return LoginRefusedError(what, hint=_login_hint(endpoint, cause), **fields)
     if cause.retriable() or name.startswith("_") or name in ("REQUEST_TIMED_OUT", "INVALID_REPLICATION_FACTOR"):
         hint = f"is it running at {endpoint.bootstrap_servers}? fairlead status"
         return UnavailableError(away, hint=hint, **fields)
     return FairleadError(what, hint=cause.str()[:300], **fields)
+
+
+def _login_hint(endpoint: KafkaEndpoint, error: KafkaError) -> str:
+    if "Unsupported SASL mechanism" in error.str():  # the text ends with those that the broker offers
+        return f"{error.str()[:200]}; set sasl_mechanism of {endpoint.site} to one of them"
+    if endpoint.login.mechanism is not None and endpoint.login.mechanism.is_scram:
+        return "the password is wrong, or there is no such user: fairlead up"
+    return f"is there such a user, with this secret, for {endpoint.login.shown}? the client says: {error.str()[:300]}"
 
 
 def _created(endpoint: KafkaEndpoint, name: str, future: Future[None]) -> bool:
@@ -300,6 +311,7 @@ class SuspendAwareStopwatch:
 
 _LOGIN: Final = ("_AUTHENTICATION", "SASL_AUTHENTICATION_FAILED")
 _LOGIN_REFUSED: Final = ("SASL authentication error", "Unsupported SASL mechanism")  # in the texts of these errors
+_CERTIFICATE_REFUSED: Final = ("alert certificate", "alert bad certificate", "alert unknown ca")  # in those of others
 
 
 def login_refused(error: KafkaError) -> bool:
@@ -308,6 +320,8 @@ def login_refused(error: KafkaError) -> bool:
     librdkafka (2.16) uses the same code for a connection that ended, or timed out, while client and broker were
     agreeing on a mechanism. No password has been sent at that point, and the next attempt may succeed.
     """
+    if error.name() in ("_TRANSPORT", "_SSL"):
+        return any(reason in error.str() for reason in _CERTIFICATE_REFUSED)
     return error.name() in _LOGIN and any(reason in error.str() for reason in _LOGIN_REFUSED)
 
 

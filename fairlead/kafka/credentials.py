@@ -21,18 +21,38 @@ from confluent_kafka.admin import (
 )
 from pydantic import SecretStr
 
-from fairlead.errors import LoginRefusedError, UnavailableError
+from fairlead.errors import ConfigurationError, LoginRefusedError, UnavailableError
 from fairlead.kafka.admin import explain, kafka_error, require_answer
-from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 
 ITERATIONS: Final = 4096
 """Kafka's minimum. More iterations make each login slower and do not protect a random password better."""
 
 
-def credential(user: str, password: SecretStr) -> UserScramCredentialUpsertion:
+def credential(
+    user: str, password: SecretStr, mechanism: SaslMechanism | None = SaslMechanism.SCRAM_SHA_512
+) -> UserScramCredentialUpsertion:
     """Make the change that sets a user's password, and creates the user if it does not exist."""
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-    return UserScramCredentialUpsertion(user, info, password.get_secret_value().encode())
+    kind = ScramMechanism.SCRAM_SHA_256 if mechanism is SaslMechanism.SCRAM_SHA_256 else ScramMechanism.SCRAM_SHA_512
+    return UserScramCredentialUpsertion(
+        user, ScramCredentialInfo(kind, ITERATIONS), password.get_secret_value().encode()
+    )
+
+
+def require_scram(endpoint: KafkaEndpoint) -> None:
+    """Check that a cluster keeps its users' passwords itself, so that they can be set through Kafka.
+
+    Raises:
+        ConfigurationError: its users log in in another way.
+    """
+    mechanism = endpoint.login.mechanism
+    if mechanism is None or not mechanism.is_scram:
+        raise ConfigurationError(
+            f"the Kafka of {endpoint.site} does not keep the secrets of its users: they log in by "
+            f"{endpoint.login.shown}",
+            hint="create users, and change their secrets, where the cluster's operator or provider keeps them",
+            site=endpoint.site,
+        )
 
 
 _PAUSE = 0.05
@@ -48,16 +68,20 @@ def give_password(admin: KafkaEndpoint, user: str, password: SecretStr) -> None:
     """Set a user's password, and return when every broker that answers accepts it.
 
     Raises:
+        ConfigurationError: the cluster does not keep passwords.
         RefusedError: ``admin`` may not. UnavailableError: the cluster does not answer, or a broker still refuses the
             new password after a minute: the change may or may not have been made, and may be made again.
     """
+    require_scram(admin)
     client = require_answer(admin, _ANSWER)
-    for done in client.alter_user_scram_credentials([credential(user, password)], request_timeout=_TIMEOUT).values():
+    change = credential(user, password, admin.login.mechanism)
+    for done in client.alter_user_scram_credentials([change], request_timeout=_TIMEOUT).values():
         try:
             done.result()
         except KafkaException as error:
             raise explain(error, admin, f"change the password of {user}") from None
-    user_now = replace(admin, user=user, password=password, other_passwords=())
+    login = replace(admin.login, name=None)
+    user_now = replace(admin, user=user, password=password, other_passwords=(), login=login)
     away: list[UnavailableError] = []
     for address in admin.bootstrap:
         one = replace(user_now, bootstrap=(address,))

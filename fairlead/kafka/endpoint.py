@@ -7,13 +7,65 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import SecretStr
 
+from fairlead.kafka.tokens import MskRegion, OidcEndpoint, TokenSource, obtain
+
 Address = tuple[str, int]
+
+
+class SaslMechanism(StrEnum):
+    """How a user proves who it is, by Kafka's names. ``AWS_MSK_IAM`` is OAUTHBEARER with tokens for AWS."""
+
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    PLAIN = "PLAIN"
+    OAUTHBEARER = "OAUTHBEARER"
+    AWS_MSK_IAM = "AWS_MSK_IAM"
+
+    @property
+    def on_the_wire(self) -> str:
+        """What the client proposes to the broker."""
+        return str(SaslMechanism.OAUTHBEARER if self is SaslMechanism.AWS_MSK_IAM else self)
+
+    @property
+    def is_scram(self) -> bool:
+        """Whether the cluster itself keeps the passwords, so that its administrator can set them."""
+        return self in (SaslMechanism.SCRAM_SHA_512, SaslMechanism.SCRAM_SHA_256)
+
+    @property
+    def by_password(self) -> bool:
+        """Whether the broker is shown the user's password, or a proof of it."""
+        return self.is_scram or self is SaslMechanism.PLAIN
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaLogin:
+    """How users of a cluster log in.
+
+    Args:
+        mechanism: None where the TLS certificate alone is the proof.
+        name: What the cluster calls the user, if it chooses the names itself (API keys, OAuth clients).
+        tokens: Where the tokens come from, for OAUTHBEARER and AWS_MSK_IAM.
+        certificate, key: PEM files of the user's TLS certificate, with its chain, and of its key.
+    """
+
+    mechanism: SaslMechanism | None = SaslMechanism.SCRAM_SHA_512
+    name: str | None = None
+    tokens: TokenSource | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    @property
+    def shown(self) -> str:
+        """How users log in, for messages."""
+        return str(self.mechanism) if self.mechanism is not None else "a client certificate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +75,14 @@ class KafkaEndpoint:
     Args:
         site: Name of the site, for messages.
         bootstrap: ``(host, port)`` pairs, at least one.
-        user: SCRAM-SHA-512 user, or None for a listener without authentication.
+        user: Fairlead's name of the user, or None for a listener without authentication.
+        password: For OAUTHBEARER, the client's secret.
         tls_ca: PEM file of the authority that signed the brokers; None for the authorities of this machine.
         tls_verify_hostname: Host names are verified unless this is False (never for real use).
         other_passwords: Tried when ``password`` is refused: during a change either may be the accepted one.
         address_overrides: ``(advertised address, address to connect to)`` for brokers behind a tunnel or a proxy. TLS
             still checks the advertised name. Only ``fairlead.kafka`` uses them; librdkafka cannot.
+        login: How the user proves who it is.
     """
 
     site: str
@@ -40,36 +94,74 @@ class KafkaEndpoint:
     tls_verify_hostname: bool = True
     address_overrides: tuple[tuple[Address, Address], ...] = ()
     other_passwords: tuple[SecretStr, ...] = ()
+    login: KafkaLogin = field(default_factory=KafkaLogin)
 
     def reached_at(self, host: str, port: int) -> Address:
         """Return the address to connect to for a broker that advertises this one."""
         return dict(self.address_overrides).get((host, port), (host, port))
 
     @property
+    def login_name(self) -> str:
+        """The name with which the user logs in."""
+        return self.login.name or self.user or ""
+
+    @property
+    def principal(self) -> str:
+        """The user in the cluster's access rules, where the brokers do not map names otherwise."""
+        return f"User:{self.login_name}"
+
+    @property
     def security_protocol(self) -> str:
-        return ("SASL_" if self.user else "") + ("SSL" if self.tls else "PLAINTEXT")
+        return ("SASL_" if self.user and self.login.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{host}:{port}" for host, port in self.bootstrap)
 
-    def librdkafka(self) -> dict[str, str | int | float | bool]:
+    def librdkafka(self) -> dict[str, Any]:
         """Return settings for confluent-kafka's clients. They contain the password, so never log them."""
-        conf: dict[str, str | int | float | bool] = {
+        conf: dict[str, Any] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
         }
-        if self.user and self.password:
-            conf |= {
-                "sasl.mechanism": "SCRAM-SHA-512",
-                "sasl.username": self.user,
-                "sasl.password": self.password.get_secret_value(),
-            }
+        if self.user:
+            conf |= self._sasl()
         if self.tls_ca:
             conf["ssl.ca.location"] = str(self.tls_ca)
         if self.tls and not self.tls_verify_hostname:
             conf["ssl.endpoint.identification.algorithm"] = "none"
+        if self.login.certificate and self.login.key:
+            conf |= {"ssl.certificate.location": str(self.login.certificate), "ssl.key.location": str(self.login.key)}
         return conf
+
+    def _sasl(self) -> dict[str, Any]:
+        mechanism, tokens = self.login.mechanism, self.login.tokens
+        secret = self.password.get_secret_value() if self.password else ""
+        if mechanism is None or (mechanism.by_password and not secret):
+            return {}
+        conf: dict[str, Any] = {"sasl.mechanism": mechanism.on_the_wire}
+        if mechanism.by_password:
+            return conf | {"sasl.username": self.login_name, "sasl.password": secret}
+        if isinstance(tokens, MskRegion):
+            return conf | {"oauth_cb": partial(_token_of, self)}
+        if isinstance(tokens, OidcEndpoint):
+            conf |= {
+                "sasl.oauthbearer.method": "oidc",
+                "sasl.oauthbearer.client.id": self.login_name,
+                "sasl.oauthbearer.client.secret": secret,
+                "sasl.oauthbearer.token.endpoint.url": tokens.url,
+                "sasl.oauthbearer.scope": tokens.scope,
+                "sasl.oauthbearer.extensions": ",".join(f"{name}={value}" for name, value in tokens.extensions),
+                "https.ca.location": str(tokens.ca) if tokens.ca else "",
+            }
+        return {name: value for name, value in conf.items() if value}
+
+
+def _token_of(endpoint: KafkaEndpoint, _: str) -> tuple[str, float]:
+    """Return a token and its end, for librdkafka."""
+    assert endpoint.login.tokens is not None  # noqa: S101 - it is one of Amazon's
+    found = obtain(endpoint.login.tokens, endpoint.login_name, endpoint.password, site=endpoint.site)
+    return found.text.get_secret_value(), found.ends
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,12 +103,12 @@ def _lacking(end: CheckedEnd, endpoint: KafkaEndpoint, topic: str, right: str, f
         end,
         endpoint.site,
         f"topic {topic}",
-        f"{right} of User:{endpoint.user}",
+        f"{right} of {endpoint.principal}",
         found,
         "allowed",
         "the replicator needs it to keep this log equal",
         Severity.BREAKS,
-        f"allow User:{endpoint.user} {right} on the topics of the stream (fairlead acl apply)",
+        f"allow {endpoint.principal} {right} on the topics of the stream (fairlead acl apply)",
     )
 
 
@@ -121,7 +121,7 @@ def foreign_writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequenc
         if kafka_error(error).name() != "SECURITY_DISABLED":
             return [_not_seen(CheckedEnd.TARGET, endpoint, "access rules", "DESCRIBE on the cluster", error)]
         return [_no_authorizer(endpoint)]
-    own = {f"User:{name}" for name in service_users(topology, endpoint.site)} | {f"User:{endpoint.user}"}
+    own = {f"User:{name}" for name in service_users(topology, endpoint.site)} | {f"{endpoint.principal}"}
     findings: list[ClusterFinding] = []
     for each in bindings:
         if each.principal in own or each.permission_type is not AclPermissionType.ALLOW:
@@ -199,7 +199,7 @@ def _not_seen(
         needed,
         "the check could not read this setting",
         Severity.ADVICE,
-        f"give User:{endpoint.user} {needed}, or check as an administrator",
+        f"give {endpoint.principal} {needed}, or check as an administrator",
     )
 
 
@@ -303,7 +303,7 @@ async def _try_reading(end: CheckedEnd, endpoint: KafkaEndpoint, topics: Collect
             "an answer",
             "the replicator cannot read the log and its end",
             Severity.BREAKS,
-            f"allow User:{endpoint.user} READ on the topics of the stream (fairlead acl apply)",
+            f"allow {endpoint.principal} READ on the topics of the stream (fairlead acl apply)",
         )
         for what, answer in tried.items()
         if isinstance(answer, BrokerError)

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from fairlead.errors import nearest
+from fairlead.kafka.endpoint import SaslMechanism
 from fairlead.local.passwords import MQTT_BRIDGE, next_variable, secret_variable
 from fairlead.names import SITE_NAME
 from fairlead.records.alert import KINDS
@@ -30,6 +31,7 @@ from topologies.users import (
     route_secret,
     upstream_user,
 )
+from topologies.values import LOOPBACK
 
 _MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
 _ALERTS = "alerts"
@@ -87,9 +89,33 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
             other = seen.setdefault((kind, key, value), name)
             if other != name:
                 yield CheckFinding((*path, key), f"{other} has the same {key} {quote(value)}", f"one {kind} each")
+        yield from _kafka((*path, "kafka"), part(site, "kafka"))
         yield from _mqtt((*path, "mqtt"), part(site, "mqtt"))
         for stream in part(site, "retention"):
             yield from _known((*path, "retention", stream), stream, "stream", {"default": None, **streams}, at_key=True)
+
+
+def _kafka(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    """Yield settings of a login that do not belong together, and secrets that would travel in clear text."""
+    security, mechanism = address.get("security", "SASL_SSL"), address.get("sasl_mechanism")
+    certified, issued = security == "SSL", mechanism == SaslMechanism.OAUTHBEARER
+    if certified and mechanism is not None:
+        problem = "a SASL mechanism where the certificate is the login"
+        yield CheckFinding((*path, "sasl_mechanism"), problem, "security: SASL_SSL, or no sasl_mechanism", at_key=True)
+    if certified != ("certificates" in address):
+        problem = "security: SSL without certificates" if certified else "certificates without security: SSL"
+        where = path if certified else (*path, "certificates")
+        yield CheckFinding(where, problem, "security: SSL, certificates: FOLDER", at_key=True)
+    if issued != ("oauth" in address):
+        problem = "OAUTHBEARER without oauth" if issued else "oauth without OAUTHBEARER"
+        where = path if issued else (*path, "oauth")
+        yield CheckFinding(where, problem, "sasl_mechanism: OAUTHBEARER, oauth: {endpoint: https://...}", at_key=True)
+    bootstrap = str(address.get("bootstrap", ""))
+    here = all(each.strip().rpartition(":")[0].strip("[]") in LOOPBACK for each in bootstrap.split(","))
+    scram = (None, SaslMechanism.SCRAM_SHA_256, SaslMechanism.SCRAM_SHA_512)
+    if security == "SASL_PLAINTEXT" and mechanism not in scram and not here:
+        problem = f"{quote(mechanism)} sends a secret that anybody on the way can read"
+        yield CheckFinding((*path, "security"), problem, "security: SASL_SSL")
 
 
 def _mqtt(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:

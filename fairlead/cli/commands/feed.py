@@ -26,7 +26,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_s
 from fairlead.cli.commands.feed_share import ShareOptions, share
 from fairlead.cli.console import console, emit, errors, output
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
-from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 from fairlead.local.files import write_file
 from fairlead.local.passwords import secret_variable
 from fairlead.records import decoder
@@ -94,8 +94,15 @@ def recipe(
         password: Give it only if the files must contain it.
 
     Raises:
-        ConfigurationError: a path or a name has control characters, which would end a line of a generated file.
+        ConfigurationError: a path or a name has control characters, which would end a line of a generated file; or
+            the site's users do not log in by a password.
     """
+    if endpoint.login.mechanism is None or not endpoint.login.mechanism.by_password:
+        raise ConfigurationError(
+            f"users of {endpoint.site} log in by {endpoint.login.shown}; only programs with a password are configured",
+            hint="the provider of the cluster shows settings of clients for its own logins",
+            site=endpoint.site,
+        )
     for what, value in (("path of the authorities", ca or ""), ("consumer group", group)):
         require_printable(what, value)
     variable = "" if password else secret_variable(endpoint.site, endpoint.user or "")
@@ -158,7 +165,7 @@ class _Maker:
     def librdkafka(self) -> dict[str, str]:
         """Return settings of librdkafka (kcat, and most languages except Java), without the password."""
         found = {name: str(value) for name, value in self.endpoint.librdkafka().items() if name != "sasl.password"}
-        found |= {"sasl.mechanism": "SCRAM-SHA-512", "sasl.username": str(self.endpoint.user)}
+        found |= {"sasl.mechanism": str(self.endpoint.login.mechanism), "sasl.username": self.endpoint.login_name}
         found.pop("ssl.ca.location", None)
         if self.ca is not None:
             found["ssl.ca.location"] = self.ca
@@ -179,12 +186,13 @@ class _Maker:
     def properties(self) -> str:
         """Return ``client.properties`` of Kafka's own clients (Java), which resolve variables themselves."""
         secret = self.password or f"${{env:{self.variable}}}"
-        login = f'username="{self.endpoint.user}" password="{secret}"'
+        login, mechanism = f'username="{self.endpoint.login_name}" password="{secret}"', self.endpoint.login.mechanism
+        module = "plain.Plain" if mechanism is SaslMechanism.PLAIN else "scram.Scram"
         lines = [
             f"bootstrap.servers={self.endpoint.bootstrap_servers}",
             f"security.protocol={self.endpoint.security_protocol}",
-            "sasl.mechanism=SCRAM-SHA-512",
-            f"sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required {login};",
+            f"sasl.mechanism={mechanism}",
+            f"sasl.jaas.config=org.apache.kafka.common.security.{module}LoginModule required {login};",
         ]
         if not self.password:
             provider = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"

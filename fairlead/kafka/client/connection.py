@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from fairlead.kafka.client.login import login, tls_context, untrusted
+from pydantic import SecretStr
+
+from fairlead.kafka.client.login import certificate_refused, login, read_secret, tls_context, untrusted
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
 from fairlead.kafka.protocol import versions
 from fairlead.kafka.protocol.batch import Buffer
@@ -79,6 +81,8 @@ class Connection(asyncio.BufferedProtocol):
         self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
         self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back during a new login
+        self._secret: SecretStr | None = None  # with which it logged in
+        self._session_ends = 0.0  # when the broker closes the connection without a new login
         self._renewal: asyncio.TimerHandle | None = None
         self._renewing: asyncio.Task[None] | None = None
 
@@ -217,7 +221,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         why = f": {exc}" if exc else ""
-        self._fail(ConnectionLost(f"{self.address} closed the connection{why}", address=self.address))
+        lost = ConnectionLost(f"{self.address} closed the connection{why}", address=self.address)
+        self._fail(certificate_refused(self._endpoint, self.address, exc) or lost)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -241,6 +246,8 @@ class Connection(asyncio.BufferedProtocol):
             self._reason = reason
         if self._renewal is not None:
             self._renewal.cancel()
+        if self._renewing is not None and self._renewing is not asyncio.current_task():
+            self._renewing.cancel()
         held, self._held = self._held or [], None
         waiting, self._waiting = self._waiting, deque()
         for entry in (*waiting, *(entry for entry, _ in held)):
@@ -261,16 +268,22 @@ class Connection(asyncio.BufferedProtocol):
                 hint="Fairlead needs Apache Kafka 3.3 or later",
                 address=self.address,
             )
-        if self._endpoint.user is not None:
-            await self._login(self._endpoint)
+        if self._must_log_in:
+            await self._login(self._endpoint, await read_secret(self._endpoint))
 
-    async def _login(self, endpoint: KafkaEndpoint) -> None:
+    @property
+    def _must_log_in(self) -> bool:
+        return self._endpoint.user is not None and self._endpoint.login.mechanism is not None
+
+    async def _login(self, endpoint: KafkaEndpoint, secret: SecretStr) -> None:
         async def call(question: Question[T]) -> T:
             return await self._call(question, None, held=False)
 
-        lifetime = await login(call, endpoint, self.address) / 1000
+        lifetime = await login(call, endpoint, secret, self.address) / 1000
+        self._secret = secret
         if lifetime > 0:
             delay = max(lifetime * _REAUTHENTICATE_AT, _REAUTHENTICATE_NOT_BEFORE)
+            self._session_ends = self._loop.time() + lifetime
             self._renewal = self._loop.call_later(delay, self._renew)
 
     def _renew(self) -> None:
@@ -279,9 +292,11 @@ class Connection(asyncio.BufferedProtocol):
         self._renewing = self._loop.create_task(self._log_in_again())
 
     async def _log_in_again(self) -> None:
-        self._held = []
         try:
-            await self._login(current(self._later))
+            endpoint = current(self._later)
+            secret = await self._patient_secret(endpoint)
+            self._held = []
+            await self._login(endpoint, secret)
         except AuthenticationFailed as error:
             # The password may have just changed: the next connect reads the new one, and fails if that is refused too.
             passing = ConnectionLost(error.what, hint=error.hint, **error.fields)
@@ -294,6 +309,19 @@ class Connection(asyncio.BufferedProtocol):
         if held and self._transport is not None:
             self._waiting.extend(waiting for waiting, _ in held)
             self._transport.write(b"".join(frame for _, frame in held))
+
+    async def _patient_secret(self, endpoint: KafkaEndpoint) -> SecretStr:
+        """Do as ``read_secret``, again and again while no token endpoint answers and the session lasts."""
+        attempt = 0
+        while True:
+            try:
+                return await read_secret(endpoint, self._secret)
+            except ConnectionLost:
+                pause = backoff(attempt)
+                if self.closed or self._loop.time() + pause > self._session_ends:
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
 
 
 def body_at(frame: bytearray, flexible: bool = True) -> int:
@@ -332,7 +360,7 @@ async def connect(
                 server_hostname=host if context is not None else None,
             )
     except ssl.SSLError as error:
-        raise untrusted(endpoint, host, port, error) from error
+        raise certificate_refused(endpoint, address, error) or untrusted(endpoint, host, port, error) from error
     except (OSError, TimeoutError) as error:
         what = f"no answer within {request_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
         raise ConnectionLost(

@@ -1,4 +1,4 @@
-"""The client's side of SCRAM-SHA-512 (RFC 5802), without channel binding. Pure.
+"""The client's side of SCRAM-SHA-512 and SCRAM-SHA-256 (RFC 5802), without channel binding. Pure.
 
 User names and passwords are used unchanged, as Kafka's brokers do (they do not apply SASLprep to ASCII either).
 """
@@ -12,17 +12,19 @@ import secrets
 from functools import lru_cache
 from typing import Final
 
-MECHANISM: Final = "SCRAM-SHA-512"
 LEAST_ITERATIONS: Final = 4096  # fewer would let a false server guess the password from the proof
 MOST_ITERATIONS: Final = 1_000_000  # more would only cost us time
-_HASH: Final = "sha512"
 _NO_BINDING: Final = b"c=biws"  # base64 of "n,,"
 
 
 class ScramClient:
-    """One login: send ``first``, pass the answer to ``final``, send its result, pass that answer to ``verify``."""
+    """One login: send ``first``, pass the answer to ``final``, send its result, pass that answer to ``verify``.
 
-    def __init__(self, user: str, password: str, *, nonce: str | None = None) -> None:
+    ``digest`` is the mechanism's hash function: ``sha512`` or ``sha256``.
+    """
+
+    def __init__(self, user: str, password: str, *, digest: str = "sha512", nonce: str | None = None) -> None:
+        self._digest = digest
         self._password = password.encode()
         self._nonce = (nonce or secrets.token_hex(16)).encode()
         self._bare = b"n=" + user.replace("=", "=3D").replace(",", "=2C").encode() + b",r=" + self._nonce
@@ -46,13 +48,14 @@ class ScramClient:
             raise ValueError("the server's nonce does not continue ours")
         if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
             raise ValueError(f"{iterations} iterations")
-        salted = _salted(self._password, salt, iterations)
+        digest = self._digest
+        salted = _salted(digest, self._password, salt, iterations)
         without_proof = _NO_BINDING + b",r=" + nonce
         message = b",".join((self._bare, answer, without_proof))
-        client_key = hmac.digest(salted, b"Client Key", _HASH)
-        signature = hmac.digest(hashlib.new(_HASH, client_key).digest(), message, _HASH)
+        client_key = hmac.digest(salted, b"Client Key", digest)
+        signature = hmac.digest(hashlib.new(digest, client_key).digest(), message, digest)
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
-        self._signature = hmac.digest(hmac.digest(salted, b"Server Key", _HASH), message, _HASH)
+        self._signature = hmac.digest(hmac.digest(salted, b"Server Key", digest), message, digest)
         return without_proof + b",p=" + base64.b64encode(proof)
 
     def verify(self, answer: bytes) -> None:
@@ -63,12 +66,12 @@ class ScramClient:
 
 
 @lru_cache(maxsize=32)
-def _salted(password: bytes, salt: bytes, iterations: int) -> bytes:
+def _salted(digest: str, password: bytes, salt: bytes, iterations: int) -> bytes:
     """Derive the salted password, cached because it costs 10 ms.
 
     A process logs in to each of its brokers several times with one password; RFC 5802 (section 5.1) allows caching.
     """
-    return hashlib.pbkdf2_hmac(_HASH, password, salt, iterations)
+    return hashlib.pbkdf2_hmac(digest, password, salt, iterations)
 
 
 def _fields(message: bytes) -> dict[bytes, bytes]:

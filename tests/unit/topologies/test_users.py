@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from fairlead.errors import ConfigurationError, UnknownNameError
-from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin, MqttEndpoint, SaslMechanism
+from fairlead.kafka.tokens import MskRegion, OidcEndpoint
 from fairlead.local.sites import LocalSites
 from tests.unit.topologies.examples import RIGHT
 from topologies.endpoints import EndpointResolver
@@ -86,6 +88,60 @@ def test_a_site_with_an_address_is_there() -> None:
     mqtt = resolver.mqtt("duck-star", "bridge")
     assert (mqtt.host, mqtt.port, mqtt.tls, mqtt.tls_ca) == ("ship", 8883, True, None)
     assert mqtt.password is not None and mqtt.password.get_secret_value() == "two"
+
+
+_SITE = "FAIRLEAD_SITES__DUCK_STAR__KAFKA__"
+LOGINS: dict[str, tuple[dict[str, str], KafkaLogin, str, bool]] = {
+    "SCRAM-SHA-256": (
+        {"SASL_MECHANISM": "SCRAM-SHA-256"},
+        KafkaLogin(SaslMechanism.SCRAM_SHA_256),
+        "SASL_SSL",
+        True,
+    ),
+    "API keys": (
+        {"SASL_MECHANISM": "PLAIN", "LOGINS__BRIDGE": "KEY123"},
+        KafkaLogin(SaslMechanism.PLAIN, "KEY123"),
+        "SASL_SSL",
+        True,
+    ),
+    "OAUTHBEARER": (
+        {
+            "SASL_MECHANISM": "OAUTHBEARER",
+            "OAUTH__ENDPOINT": "https://idp/token",
+            "OAUTH__SCOPE": "kafka",
+            "OAUTH__CA": "i.pem",
+            "OAUTH__EXTENSIONS__POOL": "lkc-1",
+        },
+        KafkaLogin(
+            SaslMechanism.OAUTHBEARER,
+            tokens=OidcEndpoint("https://idp/token", "kafka", Path("i.pem"), (("pool", "lkc-1"),)),
+        ),
+        "SASL_SSL",
+        True,
+    ),
+    "certificates": (
+        {"SECURITY": "SSL", "CERTIFICATES": "people"},
+        KafkaLogin(None, certificate=Path("people/bridge.pem"), key=Path("people/bridge.key")),
+        "SSL",
+        False,
+    ),
+    "IAM": (
+        {"SASL_MECHANISM": "AWS_MSK_IAM", "BOOTSTRAP": "b-1.x.y.c2.kafka.eu-west-1.amazonaws.com:9098"},
+        KafkaLogin(SaslMechanism.AWS_MSK_IAM, tokens=MskRegion("eu-west-1")),
+        "SASL_SSL",
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("way", LOGINS)
+def test_a_site_says_how_its_users_log_in(way: str) -> None:
+    env, login, protocol, secret = LOGINS[way]
+    topology = read(RIGHT, "small.yaml", env=ELSEWHERE | {f"{_SITE}{key}": value for key, value in env.items()})
+    secrets = {"FAIRLEAD_SECRET_DUCK_STAR_BRIDGE": "one"} if secret else {}
+    found = EndpointResolver(topology, cast(LocalSites, _Local()), env=secrets).kafka("duck-star", "bridge")
+    assert (found.login, found.security_protocol, found.password is not None) == (login, protocol, secret)
+    assert found.principal == f"User:{login.name or 'bridge'}"
 
 
 def test_the_bridge_never_shows_its_kafka_password_to_an_mqtt_broker() -> None:

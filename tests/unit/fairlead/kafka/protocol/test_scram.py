@@ -1,4 +1,4 @@
-"""SCRAM-SHA-512 against kafka-python's client and against a server of the tests."""
+"""SCRAM-SHA-512 and SCRAM-SHA-256 against kafka-python's client and against a server of the tests."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from tests.unit.fairlead.kafka.fake_scram import ScramServer
 PLAIN = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="=,"), min_size=1, max_size=20)
 
 
+@pytest.mark.parametrize(("mechanism", "digest"), [("SCRAM-SHA-512", "sha512"), ("SCRAM-SHA-256", "sha256")])
 @settings(max_examples=20, deadline=None)
 @given(PLAIN, st.text(min_size=1, max_size=20), st.binary(min_size=8, max_size=40), st.integers(4096, 5000))
-def test_messages_are_kafka_pythons(user: str, password: str, salt: bytes, iterations: int) -> None:
-    oracle = Oracle(user, password, "SCRAM-SHA-512")
-    client = ScramClient(user, password, nonce=oracle.nonce.decode())
+def test_messages_are_kafka_pythons(
+    mechanism: str, digest: str, user: str, password: str, salt: bytes, iterations: int
+) -> None:
+    oracle = Oracle(user, password, mechanism)
+    client = ScramClient(user, password, digest=digest, nonce=oracle.nonce.decode())
     assert client.first() == oracle.first_message()
     nonce = oracle.nonce.decode() + "server"
     challenge = f"r={nonce},s={base64.b64encode(salt).decode()},i={iterations}".encode()
