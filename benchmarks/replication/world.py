@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import psutil
@@ -52,13 +53,15 @@ class World:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def fresh(cls, *, tls: bool = False) -> AsyncIterator[World]:
+    async def fresh(
+        cls, *, tls: bool = False, properties: Mapping[str, str] = MappingProxyType({})
+    ) -> AsyncIterator[World]:
         """Fresh brokers, removed with their data afterwards."""
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             sites = LocalSites(Path(folder) / "sites")
             try:
                 with broker_heap():
-                    specs = [SiteSpec(site, properties=BROKER, tls=tls) for site in (SOURCE, TARGET)]
+                    specs = [SiteSpec(site, properties={**BROKER, **properties}, tls=tls) for site in (SOURCE, TARGET)]
                     await asyncio.to_thread(sites.up, specs)
                 async with (
                     await Cluster.open(sites.kafka(SOURCE, USER), client_id="bench", request_timeout=120) as source,

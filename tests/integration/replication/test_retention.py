@@ -147,14 +147,14 @@ async def test_members_of_a_group_confirm_and_delete_their_own_logs(lab: Lab, mo
 
         await until(so, f"not all logs start at {offset}")
 
-    async def write(old: int, new: int) -> None:
+    async def write(count: int, days: int) -> None:
         for log in logs:
-            await write_at(lab, log, old, present - 5 * DAY)
-            await write_at(lab, log, new, present)
+            await write_at(lab, log, count, present - days * DAY)
 
     with allowed(lab, here.topology):
         await lab.make("alpha", *logs)
-        await write(10, 2)
+        await write(10, 5)
+        await write(2, 3)
         edges = [here.replicator("alpha", lab.stream) for _ in range(2)]
         centres = [here.replicator("beta", lab.stream) for _ in range(2)]
         async with lab.running(edges[0], centres[0]):
@@ -162,8 +162,8 @@ async def test_members_of_a_group_confirm_and_delete_their_own_logs(lab: Lab, mo
                 await start_at(10)
                 members = [each.snapshot()["group"]["members"] for each in (*edges, *centres)]
                 assert [len(each) for each in members] == [2, 2, 2, 2]
-            await write(5, 2)
-            await start_at(17)
+            await write(2, 0)
+            await start_at(12)
         for log in logs:
             assert (await lab.stored("beta", log))[0]  # the centre keeps everything
             assert await start_of(lab, "beta", log) == 0
