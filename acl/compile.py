@@ -559,7 +559,7 @@ def _shore(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
 
 
 def _board(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
-    for name in ("alerts", "ships"):
+    for name in ("alerts", "events", "ships"):
         if name in topology.streams:
             yield from _topics(user.name, whole_stream(name), (Operation.READ,), f"board: shows stream {name}")
     if "alerts" in topology.streams:

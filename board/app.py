@@ -32,6 +32,7 @@ import board.pages.live
 import board.pages.port
 import board.pages.portal
 import board.pages.signing_in
+import board.pages.voyage
 from board.metrics import CountedRequests
 from board.security import LOOPBACK, SecureHeaders, is_same_origin, is_token
 from board.service import Board, Page
@@ -43,6 +44,7 @@ log = logging.getLogger(__name__)
 PAGES: Final[tuple[Page, ...]] = (
     *board.pages.signing_in.PAGES,
     *board.pages.fleet.PAGES,
+    *board.pages.voyage.PAGES,
     *board.pages.port.PAGES,
     *board.pages.container.PAGES,
     *board.pages.alerts.PAGES,

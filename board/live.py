@@ -1,7 +1,8 @@
-"""What is new while people look: alerts and ships' positions from the site's Kafka, new tables, new states of sites.
+"""What is new while people look: alerts, ships' positions and calls from the site's Kafka, tables, states of sites.
 
-``LiveLogs`` follows ``alerts.*`` and ``ships.*.location`` in one task, and passes each record on to its subscribers,
-the open pages. A subscriber that does not keep up is dropped; its browser connects again and reads its page anew.
+``LiveLogs`` follows ``alerts.*``, ``ships.*.location`` and ``events.*`` in one task, and passes what is new on to its
+subscribers, the open pages. A subscriber that does not keep up is dropped; its browser connects again and reads its
+page anew.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from board.itinerary import Itineraries, Itinerary
 from edge.logwriter.follower import LogFollower
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
@@ -23,6 +25,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
+from fairlead.records.event import Event
 from fairlead.records.ship import Position
 from topologies.model import SHORE_ALERTS, Topology
 
@@ -36,7 +39,7 @@ _CLEARED: Final = 1000  # cleared alerts that are kept in memory; open ones all 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Something that pages read again. ``what`` is ``alerts``, ``tables`` or ``status``."""
+    """Something that pages read again. ``what`` is ``alerts``, ``tables``, ``status`` or ``voyages``."""
 
     what: str
 
@@ -80,28 +83,32 @@ class Subscription:
 
 @dataclass(slots=True)
 class _Known:
-    """The newest state of each alert and position of each ship, from the logs' starts on."""
+    """The newest state of each alert, position of each ship, and the ships' voyages, from the logs' starts on."""
 
+    itineraries: Itineraries
     alerts: dict[str, Alert] = field(default_factory=dict)
     opened: dict[str, dt.datetime] = field(default_factory=dict)
     cleared: dict[str, None] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
 
-    def take(self, news: Alert | Position) -> bool:
-        """Take the next record of a log. Return whether it says something new.
+    def take(self, news: Alert | Position | Event) -> News | None:
+        """Take the next record of a log. Return what it says that is new.
 
         All states of an alert are in one log, so the later record is the newer state.
         """
+        if isinstance(news, Event):
+            return Changed("voyages") if self.itineraries.apply(news) else None
         if isinstance(news, Alert):
             self._take_alert(news)
-            return True
+            return news
         known = self.positions.get(news.vessel_imo_number)
         if news.geo_location is None or (
             known is not None and known.device.device_date_time >= news.device.device_date_time
         ):
-            return False
+            return None
         self.positions[news.vessel_imo_number] = news
-        return True
+        self.itineraries.locate(news)
+        return news
 
     def _take_alert(self, alert: Alert) -> None:
         self.alerts[alert.alert_id] = alert
@@ -116,20 +123,21 @@ class _Known:
 
 
 class LiveLogs:
-    """The newest state of each alert and the newest position of each ship, and who wants to hear of new ones.
+    """The newest state of each alert, the newest position and the voyage of each ship, and who wants to hear of more.
 
     Args:
         endpoint: Returns the Kafka of the board's site, and its user.
     """
 
     def __init__(self, topology: Topology, endpoint: Callable[[], KafkaEndpoint]) -> None:
-        ships = [site.imo for site in topology.sites.values() if site.imo]
-        self._topics = [f"alerts.{site}" for site in topology.sites] + [SHORE_ALERTS]
-        self._topics += [f"ships.{imo}.location" for imo in ships]
+        self._ships = [site.imo for site in topology.sites.values() if site.imo]
+        self._topics = [f"{log}.{site}" for log in ("alerts", "events") for site in topology.sites] + [SHORE_ALERTS]
+        self._topics += [f"ships.{imo}.location" for imo in self._ships]
         self._endpoint = endpoint
-        self._known = _Known()
+        self._known = self._nothing()
         self._subscriptions: set[Subscription] = set()
-        self._decode_alert, self._decode_position = decoder(Alert).decode, decoder(Position).decode
+        self._decoders = {"alerts": decoder(Alert), "events": decoder(Event), "ships": decoder(Position)}
+        self._read = asyncio.Event()
         self.read_at: dt.datetime | None = None
         """When Kafka last answered; None before everything that is in the logs has been read once."""
         self.trouble = "the logs are being read"
@@ -148,6 +156,18 @@ class LiveLogs:
     def opened(self, alert_id: str) -> dt.datetime:
         """Return when an alert that is known was opened, by the device's clock."""
         return self._known.opened[alert_id]
+
+    def alerts(self) -> list[Alert]:
+        """Return the newest state of every alert that is open, or was cleared not long ago."""
+        return list(self._known.alerts.values())
+
+    def itineraries(self) -> list[Itinerary]:
+        """Return the voyages of all ships of which anything is known."""
+        return self._known.itineraries.all()
+
+    def itinerary(self, imo: str) -> Itinerary | None:
+        """Return the voyage of a ship; None if the topology has no such ship."""
+        return self._known.itineraries.of(imo)
 
     def positions(self) -> dict[str, Position]:
         """Return the newest position of each ship, by IMO number."""
@@ -173,6 +193,10 @@ class LiveLogs:
         for subscription in tuple(self._subscriptions):
             subscription.put(news)
 
+    async def read(self) -> None:
+        """Wait until everything that is in the logs has been read once, and Kafka answers."""
+        await self._read.wait()
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the logs inside the context."""
@@ -185,13 +209,16 @@ class LiveLogs:
             for subscription in tuple(self._subscriptions):
                 subscription.end()
 
+    def _nothing(self) -> _Known:
+        return _Known(Itineraries(self._ships))
+
     async def _run(self) -> None:
         while True:
             try:
                 async with await Cluster.open(
                     self._endpoint(), client_id="fairlead-board", request_timeout=_PATIENCE
                 ) as cluster:
-                    known = _Known()
+                    known = self._nothing()
                     follower = LogFollower(cluster, self._topics, partial(self._take, known))
                     await follower.catch_up()
                     self._known = known
@@ -215,6 +242,7 @@ class LiveLogs:
                 self._silent(error)
             else:
                 self.read_at, self.trouble = dt.datetime.now(dt.UTC), ""
+                self._read.set()
             await asyncio.wait({following}, timeout=_PAUSE)
         await following
 
@@ -227,10 +255,10 @@ class LiveLogs:
         if record.value is None or not is_data(record):
             return
         try:
-            is_alert = topic.startswith("alerts.")
-            news = self._decode_alert(record.value) if is_alert else self._decode_position(record.value)
+            told = self._decoders[topic.partition(".")[0]].decode(record.value)
         except UNREADABLE as error:
             log.warning("%s: the record at offset %d cannot be read: %s", topic, record.offset, error)
             return
-        if known.take(news) and not at_start:
+        news = known.take(told)
+        if news is not None and not at_start:
             self.tell(news)

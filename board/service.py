@@ -232,16 +232,17 @@ class Board:
             "topology": self.topology.title or self.topology.name,
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),
+            "exported": False,
         }
-        of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self._warnings()
+        of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self.warnings()
         values["warnings"] = [*of_logs, *values.pop("warnings", ())]
-        return _templates().get_template(template).render({**shared, **values})
+        return templates().get_template(template).render({**shared, **values})
 
     def text(self, template: str, **values: Any) -> str:
         """Return the text of a template that is the same for every viewer. May be called in a thread."""
-        return _templates().get_template(template).render(values)
+        return templates().get_template(template).render(values)
 
-    def _warnings(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """Return what no page of the staff knows at the moment, in sentences; customers' pages read no logs."""
         live = self.live
         if not live.trouble:
@@ -257,7 +258,8 @@ def address_of(request: Request) -> str:
 
 
 @cache
-def _templates() -> jinja2.Environment:
+def templates() -> jinja2.Environment:
+    """Return the templates of ``board/templates``."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("board", "templates"),
         autoescape=True,

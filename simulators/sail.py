@@ -15,8 +15,7 @@ from fairlead.local.sites import LocalSites
 from fairlead.plan import Tell, silent
 from simulators.report.assemble import assemble
 from simulators.report.model import Report
-from simulators.report.page import page_data, render
-from simulators.voyage.control import VoyageControl
+from simulators.voyage.control import VoyageControl, report_file
 from simulators.voyage.player import Progress
 from simulators.voyage.run import Sailed, sail
 from simulators.voyage.services import SailSettings, VoyageServices, timed
@@ -51,7 +50,9 @@ async def sail_watched(
     Raises:
         BarrierTimeout: a barrier made no progress for ``settings.patience`` seconds.
     """
-    control = VoyageControl(context.folder, trip.plan.scenario.name)
+    network = services.network
+    cuts = network.cuts_until if network is not None else lambda _: ()
+    control = VoyageControl(context.folder, trip.plan.scenario.name, cuts)
     async with display(control) as show:
 
         def progressed(now: Progress) -> None:
@@ -67,7 +68,7 @@ async def sail_watched(
                     speed=settings.speed,
                     barrier_timeout=settings.patience,
                     check=services.check,
-                    network=services.network,
+                    network=network,
                     on_step=services.headquarters.on_step if services.headquarters else None,
                     left_over=services.headquarters.left_over_now if services.headquarters else None,
                     on_player=control.attach,
@@ -87,11 +88,10 @@ def _end_site(context: Context, site: str) -> None:
 
 def make_report(
     context: Context, sailed: Sailed, settings: SailSettings, services: VoyageServices, *, tell: Tell = silent
-) -> tuple[Report, str]:
+) -> Report:
     """Wait for the last records, fill the tables and feeds, and compare all sites with what was published.
 
-    Returns:
-        The report, and its page as HTML.
+    Keep the report in the topology's state folder, where the board finds it.
     """
     lost = services.headquarters
     topology = lost.left_over if lost is not None else context.topology
@@ -120,4 +120,7 @@ def make_report(
     report = asyncio.run(
         assemble(sailed, topology, resolver, folder, checks=checks, seconds=seconds, tell=tell, lost=lost)
     )
-    return report, render(report, page_data(sailed, topology, folder))
+    file = report_file(folder)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(report.to_json())
+    return report

@@ -47,7 +47,7 @@ class Role(StrEnum):
     REPLICATOR = "replicator"  # appends to this site's replicas, creates their topics
     UPSTREAM = "upstream"  # the replicator of another site, which reads the logs of its links here
     SHORE = "shore"  # reads everything here, appends to feeds
-    BOARD = "board"  # reads alerts, positions and custody here, orders what its users order about alerts
+    BOARD = "board"  # reads alerts, events and positions here, orders what its users order about alerts
     NOTIFY = "notify"  # reads alerts and bookings here, commits how far each route is
     CUSTOMER = "customer"
     USER = "user"

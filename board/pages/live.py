@@ -15,6 +15,7 @@ from board.drawing import place_in_record, ship_at
 from board.live import Changed, News, Subscription
 from board.pages.alerts import Wanted, alert_panel, row_of
 from board.pages.port import concerns_port
+from board.pages.voyage import of_ship
 from board.security import COOKIE
 from board.service import Board, Page
 from board.viewer import Access
@@ -25,12 +26,14 @@ from shore.delta.table_errors import open_table
 _KEEP_ALIVE: Final = 5.0
 """Seconds between two signs of life. ``board.js`` says that the connection is lost after three of them."""
 _LOOK: Final = 5.0  # seconds between two looks at tables and status files, while any page is open
+_ALL: Final = "all"  # voyages
 _WATCHED: Final = (
     "containers_now",
     "alerts_now",
     "ships_now",
     "dock_movements",
     "port_calls",
+    "voyages",
     "excursions",
     "outlook",
     "custody",
@@ -39,8 +42,8 @@ _WATCHED: Final = (
 
 
 async def live(board: Board, request: Request) -> Response:
-    """The events: alerts of the page's port or container (``?port=``, ``?container=``), or all; positions; what to
-    read again. The stream ends with the session."""
+    """The events: alerts of the page's port, container or ship (``?port=``, ``?container=``, ``?voyage=``), or all;
+    positions; what to read again. The stream ends with the session."""
     wanted = _wanted(board, request)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(_events(board, request, wanted), media_type="text/event-stream", headers=headers)
@@ -93,6 +96,9 @@ def _row(board: Board, request: Request, alert: Alert) -> str | None:
 
 def _page_of(request: Request) -> str:
     port, container = request.query_params.get("port"), request.query_params.get("container")
+    voyage = request.query_params.get("voyage")
+    if voyage:
+        return "/voyages" if voyage == _ALL else f"/voyages/{voyage}"
     return f"/ports/{port}" if port else f"/containers/{container}" if container else "/"
 
 
@@ -105,6 +111,9 @@ def _wanted(board: Board, request: Request) -> Wanted:
     port, container = request.query_params.get("port"), request.query_params.get("container")
     if container:
         return lambda alert: alert.equipment_reference == container
+    voyage = request.query_params.get("voyage")
+    if voyage and voyage != _ALL:
+        return lambda alert: of_ship(board.topology, voyage, alert)
     if port:
         return lambda alert: concerns_port(board, port, alert)
     return lambda _: True

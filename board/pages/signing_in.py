@@ -91,7 +91,7 @@ async def local(board: Board, request: Request) -> Response:
     name = board.sessions.redeem(request.path_params["token"])
     if name is None:
         raise HTTPException(404, "The link was used already.")
-    return _welcome(board, request, LOCAL.name, "/")
+    return _welcome(board, request, LOCAL.name, local_path(request.query_params.get("next")))
 
 
 def _welcome(board: Board, request: Request, name: str, target: str, **facts: str) -> Response:

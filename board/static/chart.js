@@ -1,7 +1,8 @@
 /* Draws charts: the panels of <div class="chart" data-chart="ID"> from the JSON in <script id="ID">, one above the other.
 
    Panels share the time axis and the cursor; what is dragged over is enlarged in all, a double click shows everything.
-   Bands and spans are shaded; a legend names the kinds of spans in words. Nulls stay gaps. */
+   Bands and spans are shaded; a legend names the kinds of spans in words. Marks are upright lines with a text, in the
+   first panel. Nulls stay gaps. */
 "use strict";
 
 (() => {
@@ -96,7 +97,7 @@
 
     draw(text) {
       this.text = text;
-      this.data = { times: [], panels: [], spans: [], ...JSON.parse(text) };
+      this.data = { times: [], panels: [], spans: [], marks: [], ...JSON.parse(text) };
       this.build();
     }
 
@@ -211,7 +212,34 @@
         u.ctx.fillStyle = this.fills[kindOf(span)];
         u.ctx.fillRect(from, top, Math.max(2, to - from), height);
       }
+      if (u === this.plots[0] || !this.plots.length) this.mark(u);
       u.ctx.restore();
+    }
+
+    /* Draw the marks; a text that would cover another one stays away. */
+    mark(u) {
+      const { top, height } = u.bbox;
+      const scale = uPlot.pxRatio;
+      let free = -Infinity;
+      u.ctx.strokeStyle = u.ctx.fillStyle = colour("muted");
+      u.ctx.lineWidth = scale;
+      u.ctx.font = `${11 * scale}px system-ui, sans-serif`;
+      u.ctx.setLineDash([3 * scale, 3 * scale]);
+      for (const { time, label } of this.data.marks) {
+        const x = Math.round(u.valToPos(time, "x", true));
+        u.ctx.beginPath();
+        u.ctx.moveTo(x, top);
+        u.ctx.lineTo(x, top + height);
+        u.ctx.stroke();
+        if (x < free) continue;
+        u.ctx.save();
+        u.ctx.translate(x - 4 * scale, top + height - 6 * scale);
+        u.ctx.rotate(-Math.PI / 2);
+        u.ctx.fillText(label, 0, 0);
+        u.ctx.restore();
+        free = x + 14 * scale;
+      }
+      u.ctx.setLineDash([]);
     }
 
     showValues(u, outputs, panel) {

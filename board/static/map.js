@@ -18,7 +18,8 @@
   const toned = (tone) => (TONES.includes(tone) ? tone : "plain");
 
   function readLand() {
-    land ??= fetch(LAND).then((answer) => {
+    const here = document.getElementById("land"); // of a page that is one file
+    land ??= here ? Promise.resolve(JSON.parse(here.textContent)) : fetch(LAND).then((answer) => {
       if (!answer.ok) throw new Error(`${LAND}: ${answer.status}`);
       return answer.json();
     });
@@ -78,13 +79,16 @@
     return made;
   }
 
-  function shipIcon({ course, speed, tone }) {
+  /* The class of a line or ship that has a colour of its own, 1 to 4. */
+  const coloured = (line) => (line >= 1 && line <= 4 ? ` line-${line}` : "");
+
+  function shipIcon({ course, speed, tone, line }) {
     const turned = Number.isFinite(course) && !(speed < 0.3);
     const shape = turned
       ? svg("path", { d: "M12 1.5 18.5 21 12 17 5.5 21Z", transform: `rotate(${course} 12 12)` })
       : svg("circle", { cx: 12, cy: 12, r: 6 }); // it lies still, or nobody knows its course
     return L.divIcon({
-      className: `ship ${toned(tone)}`,
+      className: `ship ${toned(tone)}${coloured(line)}`,
       html: svg("svg", { viewBox: "0 0 24 24", width: 24, height: 24, "aria-hidden": "true" }, shape),
       iconSize: [24, 24],
     });
@@ -110,7 +114,8 @@
     return made;
   }
 
-  function popup({ name, code, href, speed, course, seen }) {
+  function popup({ name, code, href: address, speed, course, seen }) {
+    const href = "exported" in document.body.dataset ? "" : address;
     const made = document.createElement("div");
     const title = line("title", href ? "" : (name ?? code));
     if (href) {
@@ -182,7 +187,8 @@
       for (const track of data.tracks) {
         const way = unwrapped(track.points, this.middle);
         points.push(...way);
-        this.stroke(way, "track plain").bindTooltip(track.name, { sticky: true });
+        const look = `track plain${coloured(track.line)}${track.planned ? " planned" : ""}`;
+        this.stroke(way, look).bindTooltip(track.name, { sticky: true });
       }
       for (const link of data.links) {
         const way = unwrapped(arc(link.from, link.to), this.middle);

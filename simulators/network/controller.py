@@ -79,6 +79,12 @@ class NetworkController:
         """The cuts that have ended, in order of their beginning."""
         return tuple(sorted(self._cuts, key=lambda cut: (cut.starts, cut.between)))
 
+    def cuts_until(self, sim_time: dt.datetime) -> tuple[Cut, ...]:
+        """Return all cuts in order of their beginning; those that have not ended as far as ``sim_time``."""
+        now = time.monotonic()
+        lasting = [Cut(_both(pair)[0], since, sim_time, now - began) for pair, (since, began) in self._down.items()]
+        return tuple(sorted([*self._cuts, *lasting], key=lambda cut: (cut.starts, cut.between)))
+
     def apply_weather(self, sim_time: dt.datetime) -> None:
         """Set every link's conditions at ``sim_time``. Returns at once if nothing can have changed."""
         if sim_time < self._next:

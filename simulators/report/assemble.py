@@ -152,6 +152,7 @@ async def assemble(
         },
         versions={name: importlib.metadata.version(name) for name in ("fairlead", "pyspark", "delta-spark")}
         | {"kafka": jar_set("kafka").revision_of("kafka_2.13")},
+        chart_container=truth.chart_container,
     )
 
 

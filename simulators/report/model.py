@@ -233,6 +233,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     headquarters: HeadquartersFigures | None = None
     seconds: dict[str, float]  # wall time by phase
     versions: dict[str, str]
+    chart_container: str = ""  # whose temperatures the page draws
 
     @property
     def ok(self) -> bool:

@@ -1,7 +1,7 @@
 """Control a running voyage: its process, its progress, and the signals that pause and resume it.
 
 ``run/voyage.pid`` and ``run/voyage.json`` in a topology's state folder exist while a voyage can be controlled. SIGUSR1
-pauses it, SIGUSR2 resumes it.
+pauses it, SIGUSR2 resumes it. ``reports/voyage.json`` is the report of the last voyage, until another one begins.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
 from fairlead.local import processes
 from fairlead.local.files import write_file
+from simulators.network.controller import Cut
 from simulators.voyage.player import Player, Progress
 
 PAUSE, RESUME = signal.SIGUSR1, signal.SIGUSR2
@@ -35,7 +36,10 @@ T = TypeVar("T")
 
 
 class Underway(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of ``run/voyage.json``. ``phase`` is as in ``simulators.voyage.player.Progress``."""
+    """The content of ``run/voyage.json``. ``phase`` is as in ``simulators.voyage.player.Progress``.
+
+    ``cuts``: the links that the scenario has cut so far, those that are cut now up to ``sim_time``.
+    """
 
     pid: int
     scenario: str
@@ -44,6 +48,7 @@ class Underway(msgspec.Struct, frozen=True, kw_only=True):
     sim_time: dt.datetime | None
     published: int
     acknowledged: int
+    cuts: tuple[Cut, ...] = ()
 
 
 class VoyageControl:
@@ -52,11 +57,15 @@ class VoyageControl:
     Args:
         folder: The topology's state folder.
         scenario: The scenario's name.
+        cuts: Returns the links that were cut up to a simulated time.
     """
 
-    def __init__(self, folder: Path, scenario: str) -> None:
+    def __init__(
+        self, folder: Path, scenario: str, cuts: Callable[[dt.datetime], tuple[Cut, ...]] = lambda _: ()
+    ) -> None:
         self._pid_file, self._state_file = control_files(folder)
-        self._scenario = scenario
+        self._report_file = report_file(folder)
+        self._scenario, self._cuts = scenario, cuts
         self._player: Player | None = None
         self._task: asyncio.Task[Any] | None = None
         self._told = 0.0
@@ -131,6 +140,7 @@ class VoyageControl:
         self.on_continued()
 
     def _announce(self) -> None:
+        self._report_file.unlink(missing_ok=True)
         process = psutil.Process()
         marker = Path(process.cmdline()[0]).name
         facts = processes.PidRecord(process.pid, process.create_time() - psutil.boot_time(), marker, "", "")
@@ -147,6 +157,7 @@ class VoyageControl:
             sim_time=now.sim_time if now.phase != "starting" else None,
             published=now.published,
             acknowledged=now.acknowledged,
+            cuts=self._cuts(now.sim_time),
         )
         new = self._state_file.with_name(f".{self._state_file.name}.new")
         private_folder(new.parent)
@@ -157,6 +168,11 @@ class VoyageControl:
 def control_files(folder: Path) -> tuple[Path, Path]:
     """Return the paths of the pid file and the state file of a topology's voyage."""
     return folder / "run" / "voyage.pid", folder / "run" / "voyage.json"
+
+
+def report_file(folder: Path) -> Path:
+    """Return the path of the report of a topology's last voyage, as JSON; ``simulators.report`` writes it."""
+    return folder / "reports" / "voyage.json"
 
 
 def read_underway(folder: Path) -> Underway | None:

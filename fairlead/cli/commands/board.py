@@ -64,7 +64,7 @@ def board(
     context = open_topology(topology)
     listen = Listen(host, port, tuple(name or ()), certificate, key)
     listen.check()
-    asyncio.run(_serve(context, _site(context, site), listen, metrics_host, metrics_port))
+    asyncio.run(_serve(context, site_of_board(context, site), listen, metrics_host, metrics_port))
 
 
 async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
@@ -88,22 +88,23 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
         await ended.wait()
 
 
-def start_in_background(context: Context) -> str:
-    """Start the board as a worker; return the link that signs in, or the board's address where it runs already.
+def start_in_background(context: Context, page: str) -> str:
+    """Start the board as a worker; return the link that signs in and leads to a page, or the page's address where the
+    board runs already.
 
     Raises:
         UnavailableError: it has not started within a minute; with the last lines of its log.
     """
-    site = _site(context, None)
+    site = site_of_board(context)
     workers, name = Workers(context.folder), f"board.{site}"
     known = {each.name: each for each in workers.all()}
     if name in known and known[name].running:
-        return str(_ADDRESSES.findall(known[name].log.read_text(encoding="utf-8"))[-1]).partition("/local/")[0]
+        return str(_ADDRESSES.findall(known[name].log.read_text(encoding="utf-8"))[-1]).partition("/local/")[0] + page
     log = context.folder / "run" / f"{name}.log"
     before = len(_printed(log))
     arguments = ["board", "--site", site, "--port", "0", "--topology", context.source]
     workers.start(name, arguments, ready=lambda: len(_printed(log)) > before)
-    return _printed(log)[-1]
+    return f"{_printed(log)[-1]}?next={page}"
 
 
 def _printed(log: Path) -> list[str]:
@@ -112,8 +113,12 @@ def _printed(log: Path) -> list[str]:
     return [each for each in _ADDRESSES.findall(text) if "/local/" in each]
 
 
-def _site(context: Context, asked: str | None) -> str:
-    """Return the site of the board: the one asked for, else the first of ``board.at``, else shore's."""
+def site_of_board(context: Context, asked: str | None = None) -> str:
+    """Return the site of the board: the one asked for, else the first of ``board.at``, else shore's.
+
+    Raises:
+        UnknownNameError, ConfigurationError: there is no such site; none was asked for, and the topology names none.
+    """
     topology = context.topology
     if asked is not None and asked not in topology.sites:
         raise UnknownNameError("site", asked, topology.sites)
@@ -125,3 +130,9 @@ def _site(context: Context, asked: str | None) -> str:
             hint=f"give --site: {', '.join(topology.sites)}",
         )
     return found
+
+
+def usual_site(context: Context) -> str:
+    """Return the site at which everything of a fleet arrives: shore's, else the topology's first."""
+    topology = context.topology
+    return topology.shore.at if topology.shore else next(iter(topology.sites))

@@ -20,7 +20,7 @@ from board.security import COOKIE
 from board.viewer import Access
 from fairlead.records import decoder
 from fairlead.records.alert import ALERT_ORDERS, LEFT_PORT, AlertOrder, Evidence
-from tests.integration.board.world import CUSTOMERS, PORT, World, alert
+from tests.integration.board.world import CUSTOMERS, IMO, PORT, World, alert
 from tests.support.waits import PATIENCE, until
 
 pytestmark = pytest.mark.integration
@@ -35,6 +35,7 @@ def page_paths(access: Access, method: str = "GET") -> list[str]:
         "code": "JPTYO",
         "number": "BIGU1000010",
         "alert_id:path": "OVERBOARD-BIGU1000010-1-0",
+        "imo:int": IMO,
         "token": "guessed",
         "what": "alerts",
         "form": "csv",

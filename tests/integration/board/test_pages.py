@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+from pathlib import Path
 
 import pytest
 from playwright.async_api import Page, expect
 
-from tests.integration.board.world import PORT, World, alert
+from board.pages.voyage import voyage_file
+from board.service import Board
+from tests.integration.board.world import IMO, PORT, START, World, alert, port_call
 from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
+from tests.unit.simulators.report.test_report import report
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 
 STAFF = {
     "fleet": "/",
+    "voyages": "/voyages",
+    "voyage": f"/voyages/{IMO}",
     "ports": "/ports",
     "port": "/ports/JPTYO",
     "containers": "/containers",
@@ -72,3 +79,38 @@ async def test_an_overboard_alert_appears_on_an_open_port_page_and_goes_when_it_
     cleared = alert("BIGU5000001", raised_at=PORT, alert_id=raised.alert_id, state="CLEARED", revision=1)
     await asyncio.to_thread(world.raise_alert, cleared)
     await expect(row).to_have_count(0)
+
+
+async def test_a_departure_and_loaded_boxes_appear_on_an_open_voyage(world: World, pages: Pages) -> None:
+    page = await signed_in(world, pages, f"/voyages/{IMO}")
+    await expect(page.get_by_text("live", exact=True)).to_be_visible()
+    calls = page.get_by_role("region", name="Port calls")
+    row = calls.get_by_role("row").filter(has=page.get_by_role("rowheader", name="Singapore"))
+    await expect(row).to_contain_text("planned")
+    when = START + dt.timedelta(days=4.5)
+    for code, hours, more in (("ARRI", 0, {}), ("LOAD", 2, {"equipment_reference": "BIGU5000001"}), ("DEPA", 9, {})):
+        event = port_call(code, when + dt.timedelta(hours=hours), "SGSIN", "002", **more)
+        await asyncio.to_thread(world.publish, event)
+    await expect(row).to_contain_text("left")
+    await expect(row.get_by_role("cell").last).to_have_text("1")
+
+
+async def test_a_voyage_in_one_file_draws_without_a_server(world: World, pages: Pages, tmp_path: Path) -> None:
+    """With the policy that the file brings, in a browser that would report what it forbids."""
+    world.raise_alert(RAISED)
+    board = Board(world.context, PORT)
+    made = report(topology="board", scenario="harbour")
+    file = tmp_path / "report.html"
+    file.write_text(await voyage_file(board, made), encoding="utf-8")
+    for dark, width in ((False, 1280), (True, PHONE)):
+        page = await pages.open(file.as_uri(), width=width, dark=dark)
+        await expect(page.locator("[data-map]")).to_have_attribute("data-land", "drawn")
+        await expect(page.locator(".map .ship")).to_have_count(1)
+        await expect(page.locator("time").first).to_be_visible()
+        await check_accessibility(page)
+        assert await sideways(page) == []
+        await screenshot(page, "file-voyage-phone" if dark else "file-voyage")
+    assert await page.get_by_role("link").filter(has_text="MV Duck Star").count() == 0  # there is no other page
+    row = page.get_by_role("row").filter(has_text="BIGU1000010").filter(has_text="power lost")
+    await expect(row).to_be_visible()
+    assert await row.get_by_role("button").count() == 0

@@ -23,6 +23,9 @@ from fairlead.kafka.admin import create_logs
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
+from fairlead.records.event import Event, EventMetadata, EventPayload
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import Position
 from tests.integration.conftest import NewSites
 from tests.support.tables import Rows, fill
 from tests.support.waits import PATIENCE
@@ -40,7 +43,8 @@ sites:
 streams:
   containers: {{insert_point: moves, owners: [BIGU]}}
 links:
-  - {{from: {SHIP}, to: {PORT}, streams: {{alerts: all, custody: all, events: all, ships: all, containers: all}}}}
+  - {{from: {SHIP}, to: {PORT}, streams: {{alerts: all, custody: all, events: all, ships: all}}}}
+  - {{from: {SHIP}, to: {PORT}, when: berthed, streams: {{containers: all}}}}
 customers:
 {"".join(f"  {name}: {{feed_at: {PORT}, table: true}}" + chr(10) for name in CUSTOMERS)}
 users:
@@ -109,6 +113,62 @@ class World:
 
     def raise_alert(self, alert: Alert) -> None:
         self.append(f"alerts.{alert.raised_at}", encode(alert))
+
+    def publish(self, event: Event) -> None:
+        self.append(f"events.{event.metadata.publisher}", encode(event))
+
+
+def port_call(code: str, when: dt.datetime, port: str = "JPTYO", voyage: str = "001", **changes: object) -> Event:
+    """An ARRI or DEPA of the ship, or a LOAD or DISC of a box with ``equipment_reference``, as the port tells it."""
+    of_ship = code in ("ARRI", "DEPA")
+    fields: dict[str, object] = {
+        "event_date_time": when,
+        "un_location_code": port,
+        "vessel_imo_number": IMO,
+        "voyage_reference": voyage,
+        "transport_event_type_code" if of_ship else "equipment_event_type_code": code,
+    }
+    return Event(
+        metadata=EventMetadata(
+            event_id=f"{code}-{when.isoformat()}-{port}-{changes}",
+            event_created_date_time=min(when, START),
+            event_type="TRANSPORT" if of_ship else "EQUIPMENT",
+            publisher=PORT,
+        ),
+        payload=EventPayload(**(fields | changes)),  # type: ignore[arg-type]
+    )
+
+
+def fix(when: dt.datetime, latitude: float, longitude: float) -> Position:
+    """A position of the ship."""
+    return Position(
+        vessel_imo_number=IMO,
+        device=Device(device_id="gps", boot_id=1, sequence=1, device_date_time=when),
+        geo_location=GeoLocation(latitude=latitude, longitude=longitude),
+        speed_over_ground=17.2,
+        course_over_ground=215.0,
+    )
+
+
+def sail(world: World) -> None:
+    """Let the ship arrive at Tokyo, load, leave, and be on its way to Singapore and Sydney."""
+    day = dt.timedelta(days=1)
+    came = START - 4 * day
+    for event in (
+        port_call("ARRI", came - day / 8, event_classifier_code="PLN"),
+        port_call("ARRI", came),
+        *(port_call("DISC", came + day / 8, equipment_reference=f"BIGU10000{n}0") for n in range(3)),
+        *(port_call("LOAD", came + day / 4, equipment_reference=f"BIGU10001{n}0") for n in range(5)),
+        port_call("DEPA", came + day),
+        port_call("ARRI", came + 8 * day, "SGSIN", "002", event_classifier_code="PLN"),
+        port_call("ARRI", came + 8.2 * day, "SGSIN", "002", event_classifier_code="EST"),
+        port_call("DEPA", came + 9 * day, "SGSIN", "002", event_classifier_code="PLN"),
+        port_call("ARRI", came + 19 * day, "AUSYD", "003", event_classifier_code="PLN"),
+    ):
+        world.publish(event)
+    way = ((35.6, 139.8), (34.6, 139.6), (32.4, 135.2), (29.1, 130.0), (25.6, 125.4), (22.2, 121.9), (19.5, 119.6))
+    for at, place in enumerate(way):
+        world.append(f"ships.{IMO}.location", encode(fix(came + day + at * day / 2, *place)))
 
 
 def alert(number: str = "BIGU1000010", **changes: object) -> Alert:
@@ -212,6 +272,7 @@ def started(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> It
             with served(board) as address:
                 world = World(context, board, address, local)
                 world.append(f"alerts.{PORT}", b"{}")  # so that the log exists; the board logs it and goes on
+                sail(world)
                 yield world
         finally:
             local.down(purge=True)

@@ -15,7 +15,7 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from fairlead.cli.commands.board import start_in_background
+from fairlead.cli.commands.board import start_in_background, usual_site
 from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.commands.times import parse_span
@@ -426,7 +426,13 @@ def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: 
 def _sail(
     context: Context, trip: VoyageSource, settings: SailSettings, *, board: bool, quiet: bool
 ) -> tuple[Report, str]:
-    """Start missing sites and workers, run the voyage, and report; then stop the workers started here."""
+    """Start missing sites and workers, run the voyage, and report; then stop the workers started here.
+
+    Returns:
+        The report, and its page as HTML.
+    """
+    from board.pages.voyage import voyage_file
+    from board.service import Board
     from fairlead.cli.commands.voyage.display import telling, terminal_display
     from simulators.sail import make_report, sail_watched
     from simulators.voyage.run import check_clock
@@ -440,14 +446,17 @@ def _sail(
     with timed(phases, "starting sites"):
         bring_up(context, list(context.topology.sites), quiet=quiet)
     if board:
-        tell(f"watch it in a browser, until fairlead down: {start_in_background(context)}")
+        tell(f"watch it in a browser, until fairlead down: {start_in_background(context, '/voyages')}")
     with voyage_services(context, trip, settings, phases, tell=tell) as services:
         display = terminal_display(trip, quiet=quiet)
         sailed = asyncio.run(sail_watched(context, trip, settings, services, display))
         if sailed is None:
             raise KeyboardInterrupt
         with telling(quiet=quiet) as tell_now:
-            return make_report(context, sailed, settings, services, tell=tell_now)
+            made = make_report(context, sailed, settings, services, tell=tell_now)
+            tell_now("writing the page")
+            site = services.headquarters.loss.heir if services.headquarters else usual_site(context)
+            return made, asyncio.run(voyage_file(Board(context, site), made))
 
 
 def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:

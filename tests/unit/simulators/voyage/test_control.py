@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from fairlead.errors import UnavailableError
+from simulators.network.controller import Cut
 from simulators.steps import BarrierKind, Step, VoyageBarrier
-from simulators.voyage.control import PAUSE, RESUME, VoyageControl, control_files, read_underway, steer
+from simulators.voyage.control import PAUSE, RESUME, VoyageControl, control_files, read_underway, report_file, steer
 from simulators.voyage.player import Player, Progress, no_wait
 from tests.unit.simulators.voyage.fakes import nobody
 
@@ -123,3 +124,20 @@ def test_without_a_voyage_nothing_can_be_controlled(tmp_path: Path) -> None:
     pid_file.write_text('{"pid": 1, "started": 5.0, "marker": "x", "version": "", "log": ""}')
     state.write_text("{}")
     assert read_underway(tmp_path) is None, "the files of a voyage that was killed"
+
+
+async def test_a_voyage_says_which_links_were_cut_and_forgets_the_report_of_the_last_one(tmp_path: Path) -> None:
+    cut = Cut(("duck-star", "tokyo"), START, START + dt.timedelta(hours=1), 0.5)
+    old = report_file(tmp_path)
+    old.parent.mkdir()
+    old.write_text("{}")
+    control = VoyageControl(tmp_path, "harbour", lambda _: (cut,))
+
+    async def sail() -> None:
+        control.on_progress(Progress(START, 1, 1, "paused", {}))
+        now = read_underway(tmp_path)
+        assert now is not None
+        assert now.cuts == (cut,)
+        assert not old.exists()
+
+    await control.run(sail())
