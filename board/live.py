@@ -136,7 +136,11 @@ class LiveLogs:
         self._endpoint = endpoint
         self._known = self._nothing()
         self._subscriptions: set[Subscription] = set()
-        self._decoders = {"alerts": decoder(Alert), "events": decoder(Event), "ships": decoder(Position)}
+        self._decode: dict[str, Callable[[bytes], Alert | Event | Position]] = {
+            "alerts": decoder(Alert).decode,
+            "events": decoder(Event).decode,
+            "ships": decoder(Position).decode,
+        }
         self._read = asyncio.Event()
         self.read_at: dt.datetime | None = None
         """When Kafka last answered; None before everything that is in the logs has been read once."""
@@ -255,7 +259,7 @@ class LiveLogs:
         if record.value is None or not is_data(record):
             return
         try:
-            told = self._decoders[topic.partition(".")[0]].decode(record.value)
+            told = self._decode[topic.partition(".")[0]](record.value)
         except UNREADABLE as error:
             log.warning("%s: the record at offset %d cannot be read: %s", topic, record.offset, error)
             return

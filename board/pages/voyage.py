@@ -40,7 +40,7 @@ from shore.report.slices import Row, open_slices
 from simulators.fleet.routes import route
 from simulators.report.model import Report
 from simulators.voyage.control import Underway, read_underway, report_file
-from topologies.drawing.seachart import ports
+from topologies.drawing.seachart import PortPlace, ports
 from topologies.model import SiteKind, Topology
 
 log = logging.getLogger(__name__)
@@ -256,12 +256,15 @@ class ZeroCounter:
         return "quiet" if self.value is None else "bad" if self.value else "good"
 
 
-def zero_counters(fleet: Mapping[str, Any] | None, report: Report | None) -> list[ZeroCounter]:
+def zero_counters(
+    fleet: Mapping[str, Any] | None, report: Report | None, *, underway: bool = False
+) -> list[ZeroCounter]:
     """Return what must stay zero: what the sites say now, and what the voyage's report has counted at its end.
 
     Args:
         fleet: As ``fairlead.fleet_status`` gives it; None if it cannot be read.
         report: The report of the last voyage; None while it sails, or without one.
+        underway: Whether a voyage sails, which will have a report.
     """
     sites = fleet["sites"] if fleet is not None else ()
     bridges = [site["bridge"] for site in sites if site["bridge"]]
@@ -278,6 +281,8 @@ def zero_counters(fleet: Mapping[str, Any] | None, report: Report | None) -> lis
         ZeroCounter("Logs in conflict", wrong if known else None, "copies that lack records, or differ"),
         ZeroCounter("Logs with two writers", broken if bridges else None, "another program appended to them"),
     ]
+    if report is None and not underway:
+        return now
     r = report
     at_end = "counted at the voyage's end"
     later = [
@@ -392,7 +397,8 @@ def map_of(
 ) -> Json:
     """Return the map: tracks so far, the way ahead, ports of call, ships where they are, alerts where they arose."""
     tracks: list[Json] = []
-    marks, known = {}, ports()
+    marks: dict[str, PortPlace] = {}
+    known = ports()
     for ship in ships:
         for pair in ahead(ship.itinerary):
             if pair in ways:
@@ -525,7 +531,7 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
         "underway": given.underway,
         "report": given.report,
         "newest": max(times, default=None),
-        "counters": zero_counters(given.fleet, given.report),
+        "counters": zero_counters(given.fleet, given.report, underway=given.underway is not None),
         "links": link_history(topology, shown, cuts, max(times, default=None), imo),
         "map": on_map,
         "mapped": any(on_map.values()),

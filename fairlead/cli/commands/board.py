@@ -88,9 +88,9 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
         await ended.wait()
 
 
-def start_in_background(context: Context, page: str) -> str:
-    """Start the board as a worker; return the link that signs in and leads to a page, or the page's address where the
-    board runs already.
+def start_in_background(context: Context, page: str = "") -> str:
+    """Start the board as a worker; return the link that signs in and leads to a page (the first one, where none is
+    given), or the page's address where the board runs already.
 
     Raises:
         UnavailableError: it has not started within a minute; with the last lines of its log.
@@ -104,7 +104,7 @@ def start_in_background(context: Context, page: str) -> str:
     before = len(_printed(log))
     arguments = ["board", "--site", site, "--port", "0", "--topology", context.source]
     workers.start(name, arguments, ready=lambda: len(_printed(log)) > before)
-    return f"{_printed(log)[-1]}?next={page}"
+    return _printed(log)[-1] + (f"?next={page}" if page else "")
 
 
 def _printed(log: Path) -> list[str]:

@@ -1,0 +1,17 @@
+"""What tests look at in a page that is one file: its text, and what it would fetch or run."""
+
+from __future__ import annotations
+
+import re
+
+
+def plain(html: str) -> str:
+    """Return a page's text, with single blanks."""
+    bare = re.sub(r"<(script|style)\b.*?</\1>|<[^>]+>", " ", html, flags=re.DOTALL)
+    return " ".join(bare.split())
+
+
+def reaches(html: str) -> list[str]:
+    """Return the elements by which a page would fetch anything, send anything, or lead elsewhere."""
+    markup = re.sub(r"<(script|style)\b([^>]*)>.*?</\1>", r"<\1\2>", html, flags=re.DOTALL)
+    return re.findall(r'<link\b[^>]*>|<(?:form|img|iframe)\b[^>]*>|<\w+[^>]*\s(?:src|href)="(?!#)[^"]*"[^>]*>', markup)
