@@ -31,8 +31,8 @@ from board.sign_in import SignInCheck, Throttle
 from board.viewer import Access, Viewer, viewer_of
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
-from shore.report.drawing import MOVEMENTS, STATES, count, duration, number
-from shore.report.drawing import time as to_minutes
+from shore.report.wording import MOVEMENTS, STATES, count, duration, number
+from shore.report.wording import time as to_minutes
 from shore.storage import open_paths
 from topologies.context import Context
 from topologies.model import Topology

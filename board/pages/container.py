@@ -1,7 +1,8 @@
 """Containers for staff: the list with what is wrong first, one container's whole history, and its claims pack.
 
 A container's page reads the files of that container alone (``shore.report.container``). What is drawn is data for
-``map.js`` and ``chart.js``: ``map_of`` and ``chart_of`` make it, and are pure.
+``map.js`` and ``chart.js``: ``map_of`` and ``chart_of`` make it, and are pure. ``container_file`` is the same page as
+one file, with what a claim needs beside it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import datetime as dt
 import tempfile
 import zipfile
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,6 +29,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from board.drawing import KINDS, SEVERITIES, Json, chart_of_readings, event, place_in_row, port_mark, ship_at, span
+from board.export import document
 from board.pages.alerts import alert_panel
 from board.service import Board, Page, address_of
 from board.viewer import Access
@@ -36,19 +39,20 @@ from shore.paths import TablePaths
 from shore.report import course
 from shore.report.container import (
     ContainerReport,
-    container_page,
     container_report,
     normalised,
     open_container,
+    out_of_band,
     ports_of,
+    position_sources,
 )
 from shore.report.course import Interval
-from shore.report.drawing import MOVEMENTS, STATES, count, duration, number
-from shore.report.drawing import time as to_minutes
 from shore.report.entitled import ContainerFeeds, feeds_of_container
 from shore.report.pack import write_pack
 from shore.report.port import BOXES, concerns
 from shore.report.slices import Row, Slices, of_container, open_slices, table_warnings
+from shore.report.wording import MOVEMENTS, STATES, count, duration, number
+from shore.report.wording import time as to_minutes
 from shore.tables.model import TIME
 from topologies.model import Topology
 
@@ -426,7 +430,13 @@ def _way_in_words(report: ContainerReport) -> str:
 def _chart_in_words(chart: Json, report: ContainerReport) -> str:
     """The chart for those who cannot see it; ``chart.js`` adds the lowest and highest value of each line."""
     counted = [count(len(report.excursions), "excursion"), count(len(report.gaps), "gap")]
-    span = f"{to_minutes(report.figures.first_date_time)} to {to_minutes(report.figures.last_date_time)} UTC"
+    f = report.figures
+    counted += [
+        f"{what} {number(low)} to {number(high)} degrees Celsius"
+        for what, low, high in (("supply air", f.supply_min, f.supply_max), ("return air", f.return_min, f.return_max))
+        if low is not None
+    ]
+    span = f"{to_minutes(f.first_date_time)} to {to_minutes(f.last_date_time)} UTC"
     panels = ", ".join(panel["title"].lower() for panel in chart["panels"])
     return f"Chart of {panels or 'nothing'}, {span}; {', '.join(counted)}"
 
@@ -528,7 +538,43 @@ def _newest_first(row: Row) -> tuple[float, int]:
     return (0.0 if begins is None else -begins.timestamp(), -row["term"])
 
 
-# --- the pack
+# --- the page as one file, and the pack
+
+
+def container_file(found: Slices, report: ContainerReport, warnings: Sequence[str] = ()) -> str:
+    """Return the page of a report as one file: for a claim, so with everything that the tables say of its time, and
+    without who else reads the container's records.
+
+    Args:
+        found: What ``open_container`` opened for the report.
+        warnings: What the report may lack (``table_warnings``), shown at the top.
+    """
+    found.add("milestones", of_container(report.equipment_reference))
+    milestones = found.rows("select * from milestones order by event_date_time desc, event_id, milestone")
+    nobody = ContainerFeeds(entitled=(), bookings=())
+    doubts = tuple(f"Not certain: {each}." for each in warnings)
+    seen = Seen(report, None, tuple(milestones), None, tuple(course.samples(found)), nobody, None, ())
+    behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in report.alert_readings:
+        behind[row["source"], row["alert_id"]].append(row)
+    defrosts = [each for each in report.states if each.kind == "DEFROST"]
+    values = page_values(seen) | {
+        "r": report,
+        "live": "",
+        "alerts": (),
+        "out": out_of_band(report),
+        "behind": behind,
+        "defrosts": len(defrosts),
+        "defrost_minutes": sum(each.minutes for each in defrosts),
+        "missing_numbers": sum(row["missing"] or 0 for row in report.quality),
+        "sources": position_sources(report),
+        "rejected_shown": _REJECTED_SHOWN,
+        "warnings": doubts,
+    }
+    return document("container.html.j2", "", **values)
+
+
+_REJECTED_SHOWN: Final = 50  # records that could not be read; a file beside the page has all
 
 
 def packed(
@@ -547,7 +593,7 @@ def packed(
         files = Path(scratch) / box
         with open_container(paths, box, since, until) as found:
             report = container_report(found, box, since, until)
-            page = container_page(found, report, table_warnings(folder, paths, report.versions))
+            page = container_file(found, report, table_warnings(folder, paths, report.versions))
             write_pack(found, report, files, page)
         made: IO[bytes] = tempfile.TemporaryFile(prefix="fairlead-pack-")  # given to the caller
         try:

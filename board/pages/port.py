@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tzfpy import get_tz
 
 from board.drawing import Json, ShipPlace, port_mark, ship_at
+from board.export import document
 from board.pages.alerts import alert_panel
 from board.service import STALE, Board, Page
 from board.viewer import Access
@@ -80,18 +81,43 @@ def _read(board: Board, code: str) -> PortView:
     report = port_report(board.paths, code)
     with open_slices(board.paths) as slices:
         outlook = _outlook(slices)
-    aboard = [box for ship in _present(report) for box in ship.boxes]
-    html = board.text(
-        "port_boxes.html.j2",
-        r=report,
-        outlook=outlook,
-        dock=_shown(report.dock),
-        more_on_dock=max(0, len(report.dock) - _MOST),
-        ships=[(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
-        wrong=sum(bool(box.concerns) for box in (*report.dock, *aboard)),
-    )
+    html = board.text("port_boxes.html.j2", exported=False, outlook=outlook, **_boxes(report))
     doubts = table_warnings(board.context.folder, board.paths, report.versions)
     return PortView(report, doubts, html)
+
+
+def _boxes(report: PortReport) -> dict[str, Any]:
+    """Return the boxes that the page lists, and how many more there are."""
+    aboard = [box for ship in _present(report) for box in ship.boxes]
+    return {
+        "r": report,
+        "dock": _shown(report.dock),
+        "more_on_dock": max(0, len(report.dock) - _MOST),
+        "ships": [(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
+        "wrong": sum(bool(box.concerns) for box in (*report.dock, *aboard)),
+    }
+
+
+_MOST_OF_OTHERS: Final = 500  # boxes of a ship for other ports, with something wrong, in a file
+
+
+def port_file(report: PortReport, warnings: Sequence[str] = ()) -> str:
+    """Return the page of a report as one file: the whole dock, and of each ship the boxes for this port and those with
+    something wrong.
+
+    Args:
+        warnings: What the report may lack (``table_warnings``), shown at the top.
+    """
+    ships = []
+    for ship in _present(report):
+        here = [box for box in ship.boxes if box.discharged_here]
+        others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST_OF_OTHERS]
+        ships.append((ship, [*here, *others], len(ship.boxes) - len(here) - len(others)))
+    values = _boxes(report) | {"dock": report.dock, "more_on_dock": 0, "ships": ships, "outlook": {}}
+    doubts = [f"Not certain: {each}." for each in warnings]
+    doubts += [f"Table {name} is not there yet: what follows from it is not in this page." for name in report.missing]
+    on_map = _map(report, ports().get(report.un_location_code))
+    return document("port.html.j2", "", warnings=doubts, live="", map=on_map, **values)
 
 
 def _outlook(slices: Slices) -> dict[str, Any]:

@@ -45,8 +45,8 @@ from fairlead.records.reading import describe_power_loss
 from shore.alerts.rules import FROZEN_SETPOINT
 from shore.report.container import normalised
 from shore.report.course import joined
-from shore.report.drawing import MOVEMENTS, STATES, duration, number
 from shore.report.slices import Row
+from shore.report.wording import MOVEMENTS, STATES, duration, number
 from topologies.drawing.seachart import ports
 
 _LONGEST: Final = 60  # characters of a number

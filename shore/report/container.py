@@ -1,4 +1,4 @@
-"""The report of one container, as data (``container_report``) and as a page (``container_page``).
+"""The report of one container, as data. The board makes its page (``board.pages.container``).
 
 The claim files of ``shore.report.pack`` are written from the same data.
 """
@@ -10,7 +10,7 @@ import datetime as dt
 import difflib
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -21,11 +21,9 @@ from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
 from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
-from shore.report import course, drawing
+from shore.report import course
 from shore.report.course import Interval
-from shore.report.drawing import PageMark, number, render, time
 from shore.report.slices import Row, Slices, of_container, open_slices
-from shore.tables.bands import BAND_KELVIN
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS
 from topologies.drawing.seachart import PortPlace, ports
@@ -462,100 +460,6 @@ def _way(found: Slices) -> list[Row]:
     return sorted([*course.own_way(found), *course.ships_way(found)], key=lambda row: row["time"])
 
 
-_GAPS_SHOWN: Final = 20
-_EVENTS_SHOWN: Final = 200
-_REJECTED_SHOWN: Final = 50
-
-
-def container_page(found: Slices, report: ContainerReport, warnings: Sequence[str] = ()) -> str:
-    """Return the page of a report. The drawings use what ``open_container`` opened for it.
-
-    Args:
-        warnings: What the report may lack (``slices.table_warnings``), shown at the top.
-    """
-    defrosts = [each for each in report.states if each.kind == "DEFROST"]
-    behind: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in report.alert_readings:
-        behind[row["source"], row["alert_id"]].append(row)
-    events = [each for each in (*report.states, *report.wrong_set_points) if each.kind != "DEFROST"]
-    return render(
-        "container.html.j2",
-        report.sites,
-        r=report,
-        warnings=warnings,
-        f=report.figures,
-        out=_out_of_band(report),
-        open_alerts=sum(row["state"] != "CLEARED" for row in report.alerts),
-        way=drawing.way(report.way, _marks(report)),
-        told_way=_told_way(report),
-        told_chart=_told_chart(report),
-        rejected_shown=_REJECTED_SHOWN,
-        sources=_sources(report),
-        chart=_chart(found, report),
-        band=BAND_KELVIN,
-        events=sorted(sorted(events, key=lambda each: -each.minutes)[:_EVENTS_SHOWN], key=lambda each: each.start),
-        events_in_all=len(events),
-        states=drawing.STATES,
-        defrosts=defrosts,
-        defrost_minutes=sum(each.minutes for each in defrosts),
-        behind=behind,
-        missing_numbers=sum(row["missing"] or 0 for row in report.quality),
-        gap_minutes=sum(each.minutes for each in report.gaps),
-        longest_gaps=sorted(report.gaps, key=lambda each: -each.minutes)[:_GAPS_SHOWN],
-    )
-
-
-def _chart(found: Slices, report: ContainerReport) -> str:
-    first, last = report.figures.first_date_time, report.figures.last_date_time
-    if first is None or last is None:
-        return ""
-    excursions = [
-        Interval(kind="EXCURSION", start=row["start_date_time"], end=row["end_date_time"])
-        for row in report.excursions
-        if row["quantity"] == "TEMPERATURE"
-    ]
-    pixel = (last - first) / drawing.WIDTH
-    states = course.joined([*report.states, *report.wrong_set_points, *report.gaps], 2 * pixel)
-    return drawing.temperatures(
-        course.curve(found), course.set_points(found), states, excursions, span=(first, last), band=BAND_KELVIN
-    )
-
-
-def _told_way(report: ContainerReport) -> str:
-    """The map in words, for readers who cannot see it."""
-    names = [mark.label for mark in _marks(report)]
-    what = f"Map of the way of {report.equipment_reference}"
-    if report.way:
-        what += f" from {time(report.way[0]['time'])} to {time(report.way[-1]['time'])} UTC"
-    return f"{what}; marked: {', '.join(names)}." if names else f"{what}."
-
-
-def _told_chart(report: ContainerReport) -> str:
-    """The curves in words; every number is in the tables and files."""
-    f = report.figures
-    parts = [
-        f"{what} {number(low)} to {number(high)} degrees Celsius"
-        for what, low, high in (
-            ("supply air", f.supply_min, f.supply_max),
-            ("return air", f.return_min, f.return_max),
-        )
-        if low is not None
-    ]
-    span = f"{time(f.first_date_time)} to {time(f.last_date_time)} UTC"
-    return "; ".join([f"Temperature against set point, {span}", *parts]) + ". Excursions are in the table below."
-
-
-def _out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]:
-    """By quantity: how many excursions, their observed minutes out of band, and the minutes that they lasted."""
-    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for row in report.excursions:
-        counted[row["quantity"]].append((row["minutes_out_of_band"], row["minutes"]))
-    return [
-        (quantity, len(both), sum(seen for seen, _ in both), sum(lasted for _, lasted in both))
-        for quantity, both in sorted(counted.items())
-    ]
-
-
 def ports_of(report: ContainerReport) -> list[PortPlace]:
     """Return the ports that it touched or is booked for, those with a known place, by code. The name is the site's
     title, where a site is there."""
@@ -573,19 +477,19 @@ def ports_of(report: ContainerReport) -> list[PortPlace]:
     ]
 
 
-def _marks(report: ContainerReport) -> list[PageMark]:
-    """Its ports, and the places of its alerts."""
-    found = [PageMark(port.name, port.longitude, port.latitude) for port in ports_of(report)]
-    return [*found, *_alert_marks(report)]
+def out_of_band(report: ContainerReport) -> list[tuple[str, int, float, float]]:
+    """Return by quantity: how many excursions, their observed minutes out of band, and the minutes that they lasted."""
+    counted: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in report.excursions:
+        counted[row["quantity"]].append((row["minutes_out_of_band"], row["minutes"]))
+    return [
+        (quantity, len(both), sum(seen for seen, _ in both), sum(lasted for _, lasted in both))
+        for quantity, both in sorted(counted.items())
+    ]
 
 
-def _alert_marks(report: ContainerReport) -> Iterator[PageMark]:
-    for row in report.alerts:
-        if row["latitude"] is not None and row["longitude"] is not None:
-            yield PageMark(row["kind"], row["longitude"], row["latitude"], "event")
-
-
-def _sources(report: ContainerReport) -> str:
+def position_sources(report: ContainerReport) -> str:
+    """Return in words whose positions its way is made of."""
     sources = {row["source"] for row in report.way}
     return {
         frozenset({"OWN"}): "Positions are the container's own",

@@ -1,7 +1,7 @@
 """What a port has coming, as data: ships on their way, the condition of the boxes aboard, and the boxes on the dock.
 
-``port_page`` makes the page of the report. No log says where a ship is bound for, so whether and when a ship comes is
-estimated from its positions (``approach``).
+The board makes its page (``board.pages.port``). No log says where a ship is bound for, so whether and when a ship comes
+is estimated from its positions (``approach``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -19,9 +19,8 @@ from fairlead.errors import ConfigurationError, nearest
 from fairlead.records.alert import LEFT_PORT, NOT_HEARD
 from fairlead.records.reading import PowerState, power_state
 from shore.paths import TablePaths
-from shore.report import drawing
-from shore.report.drawing import STATES, PageMark, duration, number, render
 from shore.report.slices import Row, Slices, open_slices
+from shore.report.wording import STATES, duration, number
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 from topologies.drawing.seachart import ports
@@ -470,55 +469,3 @@ def _port(found: Slices, code: str) -> tuple[str, Place | None]:
         text = f"{code!r} is no UN/LOCODE: two letters of the country and three of the place (JPTYO)"
     hint = f"did you mean {near}? " if near else ""
     raise UnknownPortError(text, hint=f"{hint}the tables know {', '.join(sorted(known)) or 'none'}", nearest=near)
-
-
-_MOST: Final = 500  # boxes of a ship for other ports, with concerns
-
-
-class Shown(NamedTuple):
-    """Boxes of a ship that the page lists, and how many it leaves out."""
-
-    rows: tuple[PortBox, ...]
-    rest: int
-
-
-def port_page(report: PortReport, warnings: Sequence[str] = ()) -> str:
-    """Return the page of a report.
-
-    Args:
-        warnings: What the report may lack (``slices.table_warnings``), shown at the top.
-    """
-    return render(
-        "port.html.j2",
-        {},
-        r=report,
-        warnings=warnings,
-        cargo=report.audience == "operator",
-        way=_map(report),
-        told_way=_told(report),
-        shown=_shown,
-    )
-
-
-def _shown(ship: Ship) -> Shown:
-    """All boxes for this port, and those of the others that have concerns."""
-    here = [box for box in ship.boxes if box.discharged_here]
-    others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST]
-    return Shown((*here, *others), len(ship.boxes) - len(here) - len(others))
-
-
-def _told(report: PortReport) -> str:
-    """The map in words, for readers who cannot see it."""
-    return f"Map of {report.port} and the ships that come: {', '.join(ship.vessel for ship in report.arriving)}."
-
-
-def _map(report: PortReport) -> str:
-    """The port and the ships that are expected; empty where no ship has a position."""
-    ships = [
-        PageMark(ship.vessel, ship.approach.longitude, ship.approach.latitude, "ship")
-        for ship in report.arriving
-        if ship.approach.longitude is not None and ship.approach.latitude is not None
-    ]
-    world = ports().get(report.un_location_code)
-    here = [PageMark(report.port, world.longitude, world.latitude)] if world else []
-    return drawing.way([], [*here, *ships]) if ships else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from shore.report import drawing
+from shore.report.wording import number as worded
 from simulators.fleet.scenario_file import load
 from simulators.voyage.voyage import Voyage
 from tests.e2e.conftest import Cli
@@ -63,8 +63,8 @@ def test_the_report_of_a_container_tells_how_far_it_came(sailed: Any, truths: di
         assert cli("report", "container", number, "--out", f"told-{number}").code == 0
         (page,) = Path(cli.home / f"told-{number}").rglob(f"{number}.html")
         text = page.read_text(encoding="utf-8")
-        _, _, told = text.partition("<h2>Cold treatment</h2>")
+        _, _, told = text.partition("Cold treatment</h2>")
         assert "running" in told[:2000]
         assert ("too warm" in told[:2000]) == bool(truth.box.outages)
         since, until = truth.cold[-1]
-        assert f">{drawing.number((until - since) / DAY, 2)}<" in told[:2000]
+        assert f">{worded((until - since) / DAY, 2)}<" in told[:2000]

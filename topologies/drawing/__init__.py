@@ -1,5 +1,4 @@
-"""Draw a topology.
+"""Draw a topology, and know where its ports are.
 
-In: a ``Topology``. Out: a drawing as text or as a picture. Open ``text`` first; ``seachart`` draws the background of
-maps.
+In: a ``Topology``. Out: a drawing as text. Open ``text`` first; ``seachart`` has the places of the world's ports.
 """

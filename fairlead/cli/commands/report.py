@@ -43,10 +43,11 @@ def container(
 
     Example: fairlead report container BIGU1000010 --since 2026-03-01 --until 2026-03-08T12:00
     """
-    from shore.report.container import container_page, container_report, normalised, open_container
-    from shore.report.drawing import count
+    from board.pages.container import container_file
+    from shore.report.container import container_report, normalised, open_container
     from shore.report.pack import write_pack
     from shore.report.slices import table_warnings
+    from shore.report.wording import count
 
     number, first, end = normalised(number), parse_moment("--since", since), parse_moment("--until", until)
     check_order(first, end, ("--since", "--until"))
@@ -56,7 +57,7 @@ def container(
         report = container_report(found, number, first, end)
         status.update("drawing")
         doubtful = table_warnings(context.folder, _places(context), report.versions)
-        page = container_page(found, report, doubtful)
+        page = container_file(found, report, doubtful)
         status.update("writing the files")
         with _writing(folder, "folder"):
             manifest = write_pack(found, report, folder, page)
@@ -93,7 +94,8 @@ def port(
 
     Example: fairlead report port JPTYO
     """
-    from shore.report.port import port_page, port_report
+    from board.pages.port import port_file
+    from shore.report.port import port_report
     from shore.report.slices import table_warnings
 
     context = open_topology(topology)
@@ -103,7 +105,7 @@ def port(
         file = out or context.folder / "reports" / f"{report.un_location_code}-{audience.value}.html"
         if out is not None or not as_json:
             status.update("drawing")
-            page = port_page(report, doubtful)
+            page = port_file(report, doubtful)
             with _writing(file, "file"):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(page, encoding="utf-8")

@@ -19,7 +19,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 SHIPPED = ("acl", "board", "compose", "edge", "fairlead", "notify", "replication", "shore", "simulators", "topologies")
 BY_OTHERS = {"protobuf", "python_multipart"}  # Spark and Starlette load them (docs/dependencies.md)
-TABLES = ("pandas", "pyarrow", "duckdb", "deltalake", "pyspark", "altair", "numpy")
+TABLES = ("pandas", "pyarrow", "duckdb", "deltalake", "pyspark", "numpy")
 STARTING = ("fairlead.jars", "fairlead.local.sites", "fairlead.local.formatting", "paho", "filelock")
 REPLICATOR = "replication.replicator, fairlead.local.registry, topologies.endpoints"
 
@@ -49,9 +49,7 @@ def loaded(program: str) -> set[str]:
             pytest.param(f"import fairlead.cli.commands.{each}", (*TABLES, *STARTING, "kafka", "searoute"), id=each)
             for each in ("link", "audit", "acl.app", "feed")
         ),
-        pytest.param(
-            "import fairlead.cli.commands.shore.app", ("pyspark", "altair", "searoute", "kafka"), id="shore status"
-        ),
+        pytest.param("import fairlead.cli.commands.shore.app", ("pyspark", "searoute", "kafka"), id="shore status"),
         pytest.param(
             "import fairlead.cli.commands.sites.local, fairlead.cli.commands.sites.status",
             (*TABLES, "cryptography"),

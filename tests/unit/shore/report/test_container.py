@@ -10,19 +10,20 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from board.pages.container import container_file
 from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.report import course
 from shore.report.container import (
     ContainerReport,
     UnknownContainerError,
-    container_page,
     container_report,
     normalised,
     open_container,
 )
 from shore.report.course import Interval
 from shore.tables import TABLES
+from tests.support.onefile import plain
 from tests.support.port_story import (
     FROZEN,
     NEVER_HEARD,
@@ -174,11 +175,12 @@ def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
     fill(tmp_path, {"readings": readings, "cold_treatments": [treatment]})
     with open_container(TablePaths.of(tmp_path), WARM) as found:
         told = container_report(found, WARM)
-        page = container_page(found, told)
+        page = container_file(found, told)
         assert {row["series"] for row in course.curve(found)} == {"cargo probe", "cargo probe 2"}
     assert [(row["state"], row["broken_by"]) for row in told.cold_treatments] == [("BROKEN", "WARM")]
-    assert ">broken</td>" in page
-    assert "2026-03-01 00:15, too warm" in page
+    cold = plain(page).partition("Cold treatment")[2]
+    assert "BK1 broken" in cold
+    assert "2026-03-01 00:15 , too warm" in cold
     assert report(TablePaths.of(tmp_path), WARM, at(2)).cold_treatments == ()
 
 
@@ -189,11 +191,11 @@ def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
         payload = {"equipmentReference": WARM, "device": device, "motion": "odd", "inspection": [inspection | more]}
         return reading(WARM, offset, at(1, offset), payload=json.dumps(payload).encode())
 
-    plain = reading(WARM, 3, at(1, 3), payload=b"{}")
-    fill(tmp_path, {"readings": [told(1, "FAILED"), told(2, "PASSED", expiryDate="2026-08-20T08:00:00Z"), plain]})
+    silent = reading(WARM, 3, at(1, 3), payload=b"{}")
+    fill(tmp_path, {"readings": [told(1, "FAILED"), told(2, "PASSED", expiryDate="2026-08-20T08:00:00Z"), silent]})
     with open_container(TablePaths.of(tmp_path), WARM) as found:
-        page = container_page(found, container_report(found, WARM))
-    assert "passed</span>, remote, 2026-02-20 08:00, until 2026-08-20 08:00" in page
+        page = container_file(found, container_report(found, WARM))
+    assert "passed remote, 2026-02-20 08:00 , counts until 2026-08-20 08:00" in plain(page)
     assert report(TablePaths.of(tmp_path), WARM, at(1, 3)).inspection is None
 
 

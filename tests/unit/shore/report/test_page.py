@@ -6,7 +6,7 @@ import datetime as dt
 
 import pytest
 
-from shore.report.drawing import count, duration, number, time
+from shore.report.wording import count, duration, number, time
 
 
 @pytest.mark.parametrize(
