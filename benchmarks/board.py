@@ -1,12 +1,15 @@
 """The board with a large fleet: how long pages take, what open pages cost, and what a page weighs.
 
     python -m benchmarks.board [--rows 20000000] [--boxes 20000] [--people 50] [--streams 1000] [--seconds 30]
+        [--tables FOLDER]
 
 One port with a real broker; tables of ``--rows`` readings of ``--boxes`` containers, put together as
 ``fairlead shore compact`` leaves them; 2,000 of the boxes stand on the dock, the others are on 40 ships. The board is a
 process of its own, ``fairlead board``. ``--people`` have the port's page open and load it again every ten seconds; one
 more opens pages of containers, each another one. Then ``--streams`` event streams are open, and an alert is raised each
 second. Writes ``build/bench/board.json``.
+
+Most of the time goes into the tables. ``--tables`` keeps them in a folder, and finds them there the next time.
 """
 
 from __future__ import annotations
@@ -68,6 +71,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--people", type=int, default=50, help="people with the port's page open")
     parser.add_argument("--streams", type=int, default=1_000, help="open event streams")
     parser.add_argument("--seconds", type=float, default=30.0, help="how long each is measured")
+    parser.add_argument("--tables", type=Path, help="a folder that keeps the tables, for the next time")
 
 
 def measure(options: argparse.Namespace, say: Say) -> Figures:
@@ -79,7 +83,11 @@ def measure(options: argparse.Namespace, say: Say) -> Figures:
     context = open_topology(str(file))
     sites = LocalSites(context.folder)
     try:
-        _fill(context, options.rows // options.boxes * options.boxes, options.boxes, say)
+        if options.tables is None:
+            _fill(context.folder, options, say)
+        else:
+            context.folder.mkdir(parents=True, exist_ok=True)
+            (context.folder / "delta").symlink_to(_kept(options, say) / "delta")
         sites.up([SiteSpec(PORT, tuple(service_users(context.topology, PORT)))])
         apply_topology(context.topology, context.resolver, sites=[PORT])
         return _measure(context, options, say)
@@ -108,11 +116,25 @@ def _imo(ship: int) -> str:
     return six + str(sum(int(digit) * weight for digit, weight in zip(six, range(7, 1, -1), strict=True)) % 10)
 
 
-def _fill(context: Context, rows: int, boxes: int, say: Say) -> None:
-    paths = TablePaths.of(context.folder)
-    session = spark(context.folder)
+def _kept(options: argparse.Namespace, say: Say) -> Path:
+    """The tables in the folder that keeps them; they are made where it has none of this size."""
+    folder: Path = options.tables.absolute() / f"{options.rows}-rows-{options.boxes}-boxes"
+    if not folder.exists():
+        unfinished = folder.with_suffix(".unfinished")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        _fill(unfinished, options, say)
+        unfinished.rename(folder)
+    return folder
+
+
+def _fill(folder: Path, options: argparse.Namespace, say: Say) -> None:
+    rows, boxes = options.rows // options.boxes * options.boxes, options.boxes
+    paths = TablePaths.of(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    session = spark(folder)
     say(f"generating {rows:,} readings of {boxes:,} containers")
     generate(session, paths.table("readings"), rows, boxes=boxes, file_rows=1_000_000)
+    say("putting them together")
     (step,) = plan_compaction(paths, ["readings"])
     compact(maintenance_session(session), paths, step)
     newest = FIRST + rows // boxes * INTERVAL

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from tzfpy import get_tz
@@ -51,7 +52,8 @@ async def boxes(board: Board, request: Request) -> Response:
 
 @dataclass(frozen=True, slots=True)
 class PortView:
-    """What everybody sees of a port. ``boxes`` is the part of the page that the tables make, as HTML."""
+    """What everybody sees of a port. ``boxes`` is the part of the page that the tables make, as HTML; ``report`` has no
+    boxes of ships, which would be most of it."""
 
     report: PortReport
     doubts: tuple[str, ...]
@@ -83,7 +85,12 @@ def _read(board: Board, code: str) -> PortView:
         outlook = _outlook(slices)
     html = board.text("port_boxes.html.j2", exported=False, outlook=outlook, **_boxes(report))
     doubts = table_warnings(board.context.folder, board.paths, report.versions)
-    return PortView(report, doubts, html)
+    bare = {name: tuple(_without_boxes(getattr(report, name))) for name in ("arriving", "in_port")}
+    return PortView(msgspec.structs.replace(report, **bare), doubts, html)
+
+
+def _without_boxes(ships: Iterable[Ship]) -> Iterator[Ship]:
+    return (msgspec.structs.replace(ship, boxes=()) for ship in ships)
 
 
 def _boxes(report: PortReport) -> dict[str, Any]:

@@ -174,8 +174,14 @@ def _of_shore(slices: Slices) -> list[Row]:
     )
 
 
+_READINGS: Final = """
+create temp table readings as
+select * from all_readings
+where (cast($since as timestamptz) is null or device_date_time >= $since)
+    and (cast($until as timestamptz) is null or device_date_time < $until)
+"""
+
 _TIMES: Final = {
-    "readings": ("device_date_time", "device_date_time"),
     "readings_rejected": ("record_date_time", "record_date_time"),
     "conditions": ("window_start", "window_end"),
     "excursions": ("start_date_time", "end_date_time"),
@@ -189,7 +195,8 @@ _TIMES: Final = {
     "bookings": ("valid_from", "valid_to"),
     "quality": ("day", "day"),
 }
-"""Tables with rows about one container, and the columns where a row's time begins and ends (null: it has not ended)."""
+"""Tables with rows about one container, beside ``readings``, and the columns where a row's time begins and ends (null:
+it has not ended)."""
 
 
 _VALID: Final = f"""
@@ -293,7 +300,8 @@ def open_container(
         found.add("containers_now", of_container(number))
         for name, (start, end) in _TIMES.items():
             found.add(name, of_container(number) & _within(start, end, since, until))
-        found.add("readings", of_container(number), as_="all_readings")
+        found.load("readings", "equipment_reference", number, as_="all_readings")
+        found.run(_READINGS, since=since, until=until)
         found.add("bookings", of_container(number), as_="all_bookings")  # periods follow from all states
         found.check_any()
         check_known(found, number)

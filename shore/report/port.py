@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -255,6 +256,14 @@ def concerns(row: Row) -> tuple[str, ...]:
     return tuple(found)
 
 
+_HERE_OR_AT_SEA: Final = f"""
+select {", ".join(sorted({*PortBox.__struct_fields__, *Cargo.__struct_fields__} - {"concerns", "by_digest", "cargo"}))},
+    holder_kind, vessel_imo_number, un_location_code, reading_source, in_band, door_open, immersed
+from ({BOXES})
+where holder_kind = 'ship' or un_location_code = $code
+order by equipment_reference
+"""  # noqa: S608  # our own text
+
 _MOVEMENTS_SHOWN: Final = 100
 _CALLS_SHOWN: Final = 20
 
@@ -331,9 +340,13 @@ def port_report(
         found.check_any()
         name, place = _port(found, code)
         found.add("excursions", _since(found))
-        aboard = found.rows(BOXES + " where n.holder_kind = 'ship' order by n.equipment_reference", code=code)
-        docked = found.rows(BOXES + " where n.un_location_code = $code order by n.equipment_reference", code=code)
-        ships = _ships(found, aboard, code, place, audience, distance)
+        rows = found.rows(_HERE_OR_AT_SEA, code=code)
+        aboard: dict[str, list[PortBox]] = defaultdict(list)
+        for row in rows:
+            if row["holder_kind"] == "ship":
+                aboard[row["vessel_imo_number"]].append(box_of(row, audience))
+        docked = [box_of(row, audience) for row in rows if row["un_location_code"] == code]
+        ships = _ships(found, aboard, code, place, distance)
         here = {row["vessel_imo_number"] for row in found.rows(_IN_PORT, code=code)}
         coming = [each for each in ships if each.vessel_imo_number not in here and each.approach.bound != "NO"]
         return PortReport(
@@ -345,7 +358,7 @@ def port_report(
             in_port=tuple(each for each in ships if each.vessel_imo_number in here),
             elsewhere=len(ships) - len(coming) - len(here & {each.vessel_imo_number for each in ships}),
             not_heard=tuple(found.rows(_NOT_HEARD, kind=NOT_HEARD, left=f"{LEFT_PORT}: {code}")),
-            dock=_sorted([box_of(row, audience) for row in docked]),
+            dock=_sorted(docked),
             movements=tuple(found.rows(_MOVEMENTS, most=_MOVEMENTS_SHOWN)),
             calls=tuple(found.rows(_CALLS, code=code, most=_CALLS_SHOWN)),
             versions=dict(found.versions),
@@ -408,22 +421,23 @@ qualify row_number() over (
 
 
 def _ships(
-    found: Slices, aboard: Sequence[Row], code: str, place: Place | None, audience: Audience, distance: Distance
+    found: Slices, aboard: Mapping[str, Sequence[PortBox]], code: str, place: Place | None, distance: Distance
 ) -> list[Ship]:
-    """Every ship that the tables know."""
-    recent = found.rows(_RECENT, back=LOOK_BACK)
+    """Every ship that the tables know. ``aboard``: boxes by IMO number."""
+    recent: dict[str, list[Row]] = defaultdict(list)
+    for row in found.rows(_RECENT, back=LOOK_BACK):
+        recent[row["vessel_imo_number"]].append(row)
     calls = {row["vessel_imo_number"]: row for row in found.rows(_LAST_CALLS)}
     ships = []
     for row in found.rows(_SHIPS):
         imo = row["vessel_imo_number"]
-        boxes = [box_of(each, audience) for each in aboard if each["vessel_imo_number"] == imo]
+        boxes = aboard.get(imo, ())
         booked = sum(box.discharged_here for box in boxes)
-        positions = [each for each in recent if each["vessel_imo_number"] == imo]
         ships.append(
             Ship(
                 vessel_imo_number=imo,
                 vessel=row["vessel"],
-                approach=approach(positions, place, booked, distance),
+                approach=approach(recent.get(imo, ()), place, booked, distance),
                 last_call=calls.get(imo),
                 for_port=booked,
                 concerning=sum(bool(box.concerns) for box in boxes),

@@ -1,8 +1,9 @@
 """The part of the tables that a report is about, as tables of one DuckDB connection.
 
-Each table is opened once, at one version. Arrow applies the report's condition to whole files (by Delta's statistics)
-and row groups first, so a report about one box reads only the files that may have rows of it. A table that does not
-exist yet is empty here and named in ``missing``; a column that an older table lacks is null.
+All reports of a process share one database, with its threads and its memory. Each table is opened once, at one version.
+Arrow applies the report's condition to whole files (by Delta's statistics) and row groups first, so a report about one
+box reads only the files that may have rows of it. A table that does not exist yet is empty here and named in
+``missing``; a column that an older table lacks is null.
 
 ``table_warnings`` says what a report may lack because a job has not begun or is in trouble: an empty table does not
 prove that nothing happened.
@@ -10,9 +11,13 @@ prove that nothing happened.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import re
+import shutil
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -31,6 +36,14 @@ from shore.tables.catalogue import KEPT_BY
 Row: TypeAlias = dict[str, Any]
 
 MEMORY: Final = "1GB"
+_PATTERN: Final = re.compile(r"[*?\[]")  # DuckDB takes a path with one of these for a pattern
+_OF_FILES: Final = """
+select {columns} from (
+    select * from found
+    union all by name select * from read_parquet($files, union_by_name = true) where {column} = $value
+)
+"""
+"""The empty table ``found`` has the columns and types that files may lack."""
 
 
 class Slices:
@@ -59,6 +72,29 @@ class Slices:
             self._connection.register(as_ or name, TABLES[name].plain_schema.empty_table())
         else:
             self._connection.register(as_ or name, data if condition is None else data.filter(condition))
+
+    def load(self, name: str, column: str, value: str, *, as_: str) -> None:
+        """Read the rows of a table with this value in a column, once for all queries that follow.
+
+        Arrow decodes whole row groups to find the rows; DuckDB needs a tenth of the time, but reads local files only.
+
+        Args:
+            as_: Its name in queries.
+
+        Raises:
+            UnavailableError: the table exists and cannot be read.
+        """
+        condition = pc.field(column) == value
+        self.add(name, condition, as_="found")
+        location, statement, values = self._paths.table(name), "select * from found", {}
+        if name in self._opened and self._paths.is_local and not _PATTERN.search(location):
+            files = [f"{location}/{each.path}" for each in self._opened[name].get_fragments(condition)]
+            if files:
+                self._connection.register("found", TABLES[name].plain_schema.empty_table())
+                statement = _OF_FILES.format(columns=", ".join(TABLES[name].plain_schema.names), column=column)
+                values = {"files": files, "value": value}
+        self.run(f"create temp table {as_} as {statement}", **values)
+        self._connection.unregister("found")
 
     def check_any(self) -> None:
         """Check that at least one of the added tables exists.
@@ -124,13 +160,25 @@ def open_slices(paths: TablePaths, *, memory: str = MEMORY) -> Iterator[Slices]:
     """Open a connection without tables. Times are in UTC, and what does not fit into the memory is sorted on disk.
 
     SQL that Spark and DuckDB share finds Spark's name ``unix_micros``.
+
+    Args:
+        memory: What all connections with the same value use at most.
     """
-    with tempfile.TemporaryDirectory(prefix="fairlead-report-") as scratch, duckdb.connect(":memory:") as connection:
+    with _database(memory).cursor() as connection:
         connection.execute("set timezone = 'UTC'")
-        connection.execute(f"set memory_limit = '{memory}'")
-        connection.execute("set temp_directory = $folder", {"folder": scratch})
-        connection.execute("create macro unix_micros(t) as epoch_us(t)")
         yield Slices(paths, connection)
+
+
+@cache
+def _database(memory: str) -> duckdb.DuckDBPyConnection:
+    """Open a database of this process: that takes longer than most queries. Each cursor has its own tables."""
+    scratch = tempfile.mkdtemp(prefix="fairlead-report-")
+    atexit.register(shutil.rmtree, scratch, ignore_errors=True)
+    found = duckdb.connect(":memory:")
+    found.execute(f"set memory_limit = '{memory}'")
+    found.execute("set temp_directory = $folder", {"folder": scratch})
+    found.execute("create macro unix_micros(t) as epoch_us(t)")
+    return found
 
 
 def of_container(number: str) -> pc.Expression:
