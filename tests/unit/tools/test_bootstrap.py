@@ -28,6 +28,7 @@ OPTIONAL: Final = {
 SKIPS: Final = {
     "tests/containers/conftest.py": 1,  # no docker
     "tests/integration/conftest.py": 2,  # no docker; tests about processes with --sites=containers
+    "tests/integration/board/test_sharing_spark.py": 1,  # jars that no registry has
     "tests/integration/shore/test_cluster_on_s3.py": 1,  # no go
     "tests/unit/compose/kubernetes/test_manifests.py": 1,  # no kubectl
 }
