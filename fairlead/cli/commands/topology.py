@@ -72,15 +72,26 @@ def warnings(topology: Topology) -> list[str]:
 def show(
     topology: TopologyArgument = DEFAULT_TOPOLOGY,
     as_mermaid: Annotated[bool, typer.Option("--mermaid", help="Print the graph as Mermaid text.")] = False,
+    as_asyncapi: Annotated[
+        bool, typer.Option("--asyncapi", help="Print topics, messages and access as an AsyncAPI 3.0 document, in JSON.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Draw a topology in the terminal, or print it as Mermaid text, which GitHub and many editors draw.
 
+    With --asyncapi, print what programs need to know about its topics. The document names customers and users, and has
+    no password.
+
     Example: fairlead topology show big-blue --mermaid
     """
     found = load(topology)
-    if as_mermaid and json:
-        raise typer.BadParameter("--mermaid and --json exclude each other")
+    if as_mermaid + as_asyncapi + json > 1:
+        raise typer.BadParameter("--mermaid, --asyncapi and --json exclude each other")
+    if as_asyncapi:
+        from fairlead.streams.asyncapi import asyncapi  # imports Kafka's clients
+
+        emit(asyncapi(found), as_json=True, render=lambda: None)
+        return
     if as_mermaid:
         output.write(mermaid(found))
         return

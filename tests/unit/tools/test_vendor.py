@@ -13,7 +13,7 @@ from tools.notices import notices
 
 ROOT: Final = Path(__file__).parents[3]
 STATIC: Final = ROOT / "board" / "static"
-FOLDERS: Final = (STATIC / "vendor", ROOT / "tests" / "support" / "axe")
+FOLDERS: Final = (STATIC / "vendor", *(ROOT / "tests" / "support" / name for name in ("axe", "asyncapi")))
 
 
 def packages() -> dict[str, dict[str, Any]]:
@@ -31,10 +31,11 @@ def test_the_committed_files_are_those_that_were_copied() -> None:
 
 def test_the_lock_pins_what_is_asked_for_and_names_no_registry() -> None:
     asked = json.loads((STATIC / "package.json").read_text(encoding="utf-8"))
-    assert {name: each["version"] for name, each in packages().items()} == {
-        **asked["dependencies"],
-        **asked["devDependencies"],
-    }
+    versions = {**asked["dependencies"], **asked["devDependencies"]}
+    assert {name: each["version"] for name, each in packages().items() if name in versions} == versions
+    assert all(
+        each.get("dev") for name, each in packages().items() if name not in versions
+    )  # and nothing of it is copied
     assert all(re.match(r"sha512-", each["integrity"]) for each in packages().values())
     assert not any("resolved" in each for each in packages().values())
 
@@ -51,8 +52,9 @@ def test_each_vendored_folder_has_its_licence_and_each_shipped_package_its_row()
     assert all((folder / "LICENSE").is_file() for folder in folders)
     text = (ROOT / "THIRD-PARTY-NOTICES.md").read_text(encoding="utf-8")
     reasons = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    asked = json.loads((STATIC / "package.json").read_text(encoding="utf-8"))
     for name, each in packages().items():
-        assert f"| {name} | " in reasons
+        assert f"| {name} | " in reasons or name not in {**asked["dependencies"], **asked["devDependencies"]}
         assert (f"| {name} | {each['version']} | {each['license']} |" in text) != bool(each.get("dev"))
     assert text.partition("## JavaScript")[2] == notices().partition("## JavaScript")[2], "run python -m tools.notices"
 

@@ -19,7 +19,7 @@ from typing import Any
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml
-from jsonschema import Draft7Validator  # type: ignore[import-untyped]
+from jsonschema import Draft7Validator
 
 from tests.support.commands import commands, options
 from tests.unit.compose.kubernetes.kustomize import Manifest, render
