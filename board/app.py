@@ -7,8 +7,10 @@ exists, and checks the token of what changes something. No page decides that its
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Sequence
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any, Final
@@ -33,11 +35,14 @@ import board.pages.port
 import board.pages.portal
 import board.pages.signing_in
 import board.pages.voyage
+import board.sharing.routes
 from board.metrics import CountedRequests
+from board.openapi import JSON, Answer, Field, Operation, document
 from board.security import LOOPBACK, SecureHeaders, is_same_origin, is_token
-from board.service import Board, Page
+from board.service import READERS, Board, Page
 from board.viewer import Access
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
+from fairlead.versions import fairlead_version
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +76,7 @@ def create_app(
     """
     routes: list[BaseRoute] = [
         Route("/healthz", _healthz),
+        Route("/openapi.json", _openapi),
         *further,
         *(Route(page.path, _endpoint(service, page), methods=[page.method]) for page in PAGES),
         Mount("/static", StaticFiles(directory=str(_static()))),
@@ -145,11 +151,51 @@ async def _check_token(service: Board, request: Request) -> None:
 
 
 async def _healthz(_: Request) -> Response:
+    """Say that the board serves."""
     return PlainTextResponse("ok\n")
+
+
+async def _openapi(_: Request) -> Response:
+    """This document. It is the same for every topology, and says nothing of one."""
+    return Response(_described(), media_type=JSON)
+
+
+@cache
+def _described() -> bytes:
+    return json.dumps(openapi_document(), ensure_ascii=False).encode()
+
+
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI document of all that the board serves, as ``/openapi.json`` has it."""
+    return document(OPERATIONS, fairlead_version())
 
 
 def _static() -> Path:
     return Path(str(resources.files("board") / "static"))
+
+
+def _for_anyone(
+    path: str, about: Callable[..., object] | str, media: str, *, fields: tuple[Field, ...] = ()
+) -> Operation:
+    answers = {200: Answer("The answer.", (media,))}
+    if fields:
+        answers |= {
+            304: Answer("The file is as the browser has it."),
+            404: Answer("There is no such file.", ("text/html",)),
+        }
+    return Operation("GET", path, about, "board", READERS[Access.ANYONE], "", fields, answers)
+
+
+_FILE: Final = Field("file", "Its path.", example="board.css")
+
+OPERATIONS: Final = (
+    _for_anyone("/healthz", _healthz, "text/plain"),
+    _for_anyone("/openapi.json", _openapi, JSON),
+    *board.sharing.routes.OPERATIONS,
+    *(page.operation() for page in PAGES),
+    _for_anyone("/static/{file:path}", "A script, style or picture of the pages.", "*/*", fields=(_FILE,)),
+)
+"""All that the board answers, in the order in which routes are tried."""
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:

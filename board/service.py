@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Awaitable, Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -25,6 +25,7 @@ from board.audit import AuditLog
 from board.live import LiveLogs
 from board.metrics import RequestCounts
 from board.oidc import OidcSignIn
+from board.openapi import HTML, SESSION, Answer, Field, Operation
 from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
@@ -52,19 +53,68 @@ _KEPT: Final = 200  # answers
 _OLD: Final = 600.0  # seconds after which an answer is forgotten
 
 
+READERS: Final[Mapping[Access, str]] = {
+    Access.ANYONE: "For everybody, without a sign-in.",
+    Access.SIGNED_IN: "For everybody who has signed in.",
+    Access.CUSTOMER: "For customers, about their own containers.",
+    Access.STAFF: "For staff (`board.read`).",
+    Access.OPERATOR: "For operators (`board.operate`).",
+}
+"""What the OpenAPI document says of each access."""
+_CSRF: Final = Field("csrf", "The token in the forms of the session's pages. The header `x-csrf-token` may have it.")
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """One page, or one answer to a page's script.
 
     Args:
         path: As Starlette writes it, with ``{parameters}``.
-        handler: Called when the viewer may open it; for ``POST`` only with the session's token.
+        handler: Called when the viewer may open it; for ``POST`` only with the session's token. Its docstring describes
+            the page in the OpenAPI document.
+        fields: What it takes: the parameters of its path, of its query or of its form.
+        media: The types of its answer; empty where it only sends elsewhere.
+        answers: The statuses that it has besides those of every page with its access, and what they mean.
     """
 
     path: str
     handler: Callable[[Board, Request], Awaitable[Response]]
     access: Access
     method: str = "GET"
+    fields: tuple[Field, ...] = ()
+    media: tuple[str, ...] = (HTML,)
+    answers: Mapping[int, str] = field(default_factory=dict)
+
+    def operation(self) -> Operation:
+        """Return the page as the OpenAPI document has it."""
+        anyone, posted = self.access is Access.ANYONE, self.method != "GET"
+        texts = dict(self.answers)
+        if posted:
+            texts |= {400: "The form cannot be read.", 403: "No page of the board sent the form, or it is too old."}
+        if not anyone:
+            texts |= {401: "Sign in first.", 503: "A table or Kafka cannot be read now. Try again."}
+            texts.setdefault(303, "Sign in first: to /sign-in.")
+        roles = () if self.access in (Access.ANYONE, Access.SIGNED_IN) else (self.access.value,)
+        if roles:
+            texts[404] = "There is no such page, or it is not for you."
+        found = {status: Answer(text, (HTML,)) for status, text in texts.items()}
+        if 303 in found:
+            found[303] = Answer(texts[303], headers={"Location": "The path to go to."})
+        if 307 in found:
+            found[307] = Answer(texts[307], headers={"Location": "The path to go to."})
+        if self.media:
+            found[200] = Answer("The answer.", self.media)
+        return Operation(
+            method=self.method,
+            path=self.path,
+            about=self.handler,
+            group=self.path.split("/")[1] or "fleet",
+            readers=READERS[self.access],
+            security="" if anyone else SESSION,
+            fields=(*self.fields, *((_CSRF,) if posted and not anyone else ())),
+            answers=found,
+            roles=roles,
+        )
 
 
 @dataclass(slots=True, eq=False)

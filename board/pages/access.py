@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from acl.explain import AccessAnswer, explain
 from acl.rules import Operation
+from board.openapi import Field
 from board.service import Board, Page
 from board.viewer import Access
 from fairlead.names import is_container_number
@@ -87,4 +88,6 @@ def _reasons(answers: list[AccessAnswer]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for answer in answers for text in answer.because))
 
 
-PAGES: Final = (Page("/access", access, Access.STAFF),)
+_TOPIC: Final = Field("topic", "A topic, or a container's number.", example="CSQU3054383")
+
+PAGES: Final = (Page("/access", access, Access.STAFF, fields=(_TOPIC,)),)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from board.drawing import SEVERITIES
+from board.openapi import Field
 from board.security import local_path
 from board.service import Board, Page, address_of
 from board.viewer import Access, Viewer
@@ -104,7 +105,17 @@ async def _order(board: Board, request: Request, *, acknowledges: bool) -> Respo
     return RedirectResponse(target, 303)
 
 
+_FIELDS: Final = (
+    Field("alert_id", "The alert's id. It may have `/`, as it is.", example="OVERBOARD-CSQU3054383-1-0"),
+    Field("reason", "Words for the record.", {"type": "string", "maxLength": LONGEST_REASON}),
+    Field("next", "The path of the page to go to then.", example="/"),
+)
+_ANSWERS: Final = {
+    303: "Done: to the page `next`.",
+    409: "The alert changed meanwhile, or this board gives no orders at its site.",
+}
+
 PAGES: Final = (
-    Page("/alerts/{alert_id:path}/acknowledge", acknowledge, Access.OPERATOR, "POST"),
-    Page("/alerts/{alert_id:path}/clear", clear, Access.OPERATOR, "POST"),
+    Page("/alerts/{alert_id:path}/acknowledge", acknowledge, Access.OPERATOR, "POST", _FIELDS, (), _ANSWERS),
+    Page("/alerts/{alert_id:path}/clear", clear, Access.OPERATOR, "POST", _FIELDS, (), _ANSWERS),
 )

@@ -30,6 +30,7 @@ from starlette.responses import RedirectResponse, Response, StreamingResponse
 
 from board.drawing import KINDS, SEVERITIES, Json, chart_of_readings, event, place_in_row, port_mark, ship_at, span
 from board.export import document
+from board.openapi import DAY, Field
 from board.pages.alerts import alert_panel
 from board.service import Board, Page, address_of
 from board.viewer import Access
@@ -618,6 +619,7 @@ def _chunks(file: IO[bytes]) -> Iterator[bytes]:
 
 
 async def containers(board: Board, request: Request) -> Response:
+    """Find containers. A whole number leads to its page."""
     text, tone = _asked(request)
     if is_container_number(normalised(text)):
         return RedirectResponse(f"/containers/{normalised(text)}", 303)
@@ -626,6 +628,7 @@ async def containers(board: Board, request: Request) -> Response:
 
 
 async def container_rows(board: Board, request: Request) -> Response:
+    """The part of the list that is read again."""
     values = await _list_values(board, *_asked(request))
     return board.page(request, "containers_rows.html.j2", **values)
 
@@ -651,6 +654,7 @@ async def _list_values(board: Board, text: str, tone: str) -> Json:
 
 
 async def container(board: Board, request: Request) -> Response:
+    """One container's history."""
     box = normalised(request.path_params["number"])[:_LONGEST_SEARCH]
     if box != request.path_params["number"] and is_container_number(box):
         return RedirectResponse(f"/containers/{box}", 307)
@@ -662,10 +666,12 @@ async def container(board: Board, request: Request) -> Response:
 
 
 async def latest(board: Board, request: Request) -> Response:
+    """The part of a container's page with its newest state."""
     return await _fragment(board, request, "container_latest.html.j2")
 
 
 async def history(board: Board, request: Request) -> Response:
+    """The part of a container's page with its history."""
     return await _fragment(board, request, "container_history.html.j2")
 
 
@@ -687,6 +693,7 @@ _packing: Final = asyncio.Semaphore(1)  # packs take seconds; pages are read mea
 
 
 async def pack(board: Board, request: Request) -> Response:
+    """The files for a claim, as a ZIP archive. Without days, about all that is known."""
     box = normalised(request.path_params["number"])[:_LONGEST_SEARCH]
     since, until = _day(request, "since"), _day(request, "until")
     if until is not None:
@@ -717,11 +724,30 @@ def _day(request: Request, name: str) -> dt.datetime | None:
         raise HTTPException(400, "A day is written as 2026-03-01.") from None
 
 
+_LISTED: Final = (
+    Field("q", "What to find in numbers, bookings and places.", {"type": "string", "maxLength": _LONGEST_SEARCH}),
+    Field("show", "Only those in this state.", {"type": "string", "enum": ["", *TONES]}),
+)
+_BOX: Final = (Field("number", "A container's number by ISO 6346.", example="CSQU3054383"),)
+_DAYS: Final = (
+    Field("since", "The first day, in UTC.", DAY, "2026-03-01"),
+    Field("until", "The last day, in UTC.", DAY, "2026-03-07"),
+)
+_FOUND: Final = {303: "To the container's page, or to /sign-in."}
+_SPELT: Final = {307: "To the number as records write it."}
+
 PAGES: Final = (
-    Page("/containers", containers, Access.STAFF),
-    Page("/containers/rows", container_rows, Access.STAFF),
-    Page("/containers/{number}", container, Access.STAFF),
-    Page("/containers/{number}/latest", latest, Access.STAFF),
-    Page("/containers/{number}/history", history, Access.STAFF),
-    Page("/containers/{number}/pack", pack, Access.STAFF),
+    Page("/containers", containers, Access.STAFF, fields=_LISTED, answers=_FOUND),
+    Page("/containers/rows", container_rows, Access.STAFF, fields=_LISTED),
+    Page("/containers/{number}", container, Access.STAFF, fields=_BOX, answers=_SPELT),
+    Page("/containers/{number}/latest", latest, Access.STAFF, fields=_BOX),
+    Page("/containers/{number}/history", history, Access.STAFF, fields=_BOX),
+    Page(
+        "/containers/{number}/pack",
+        pack,
+        Access.STAFF,
+        fields=(*_BOX, *_DAYS),
+        media=("application/zip",),
+        answers={400: "A day is none, or the last is before the first."},
+    ),
 )

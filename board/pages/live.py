@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from board.drawing import place_in_record, ship_at
 from board.live import Changed, News, Subscription
+from board.openapi import Field
 from board.pages.alerts import Wanted, alert_panel, row_of
 from board.pages.port import concerns_port
 from board.pages.voyage import of_ship
@@ -155,4 +156,13 @@ def _versions(board: Board) -> dict[str, int]:
     return found
 
 
-PAGES: Final = (Page("/live", live, Access.STAFF), Page("/live/alerts", alerts, Access.STAFF))
+_PAGE: Final = (
+    Field("port", "Only alerts of this port, by its UN/LOCODE.", example="JPTYO"),
+    Field("container", "Only alerts of this container.", example="CSQU3054383"),
+    Field("voyage", "Only alerts of this ship, by its IMO number; `all`: of every ship.", example="9074729"),
+)
+
+PAGES: Final = (
+    Page("/live", live, Access.STAFF, fields=_PAGE, media=("text/event-stream",)),
+    Page("/live/alerts", alerts, Access.STAFF, fields=_PAGE),
+)

@@ -14,6 +14,7 @@ from tzfpy import get_tz
 
 from board.drawing import Json, ShipPlace, port_mark, ship_at
 from board.export import document
+from board.openapi import Field
 from board.pages.alerts import alert_panel
 from board.service import STALE, Board, Page
 from board.viewer import Access
@@ -199,8 +200,11 @@ def place_of(site: Site) -> PortPlace | None:
     return ports().get(site.unlocode or "")
 
 
+_CODE: Final = (Field("code", "The port's UN/LOCODE.", example="JPTYO"),)
+_SPELT: Final = {303: "To the code in capitals, or to /sign-in."}
+
 PAGES: Final = (
     Page("/ports", index, Access.STAFF),
-    Page("/ports/{code}", port, Access.STAFF),
-    Page("/ports/{code}/boxes", boxes, Access.STAFF),
+    Page("/ports/{code}", port, Access.STAFF, fields=_CODE, answers=_SPELT),
+    Page("/ports/{code}/boxes", boxes, Access.STAFF, fields=_CODE),
 )

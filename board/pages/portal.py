@@ -27,6 +27,7 @@ from board.drawing import (
     to_the_minute,
     track,
 )
+from board.openapi import Field
 from board.own_feed import (
     WHATS,
     Box,
@@ -288,6 +289,7 @@ def gaps_of(story: BoxStory) -> list[Json]:
 
 
 async def mine(service: Board, request: Request) -> Response:
+    """The customer's own containers, as its feed has them."""
     feed = await _own(service, request)
     if feed is None:
         return service.page(request, "portal_without_table.html.j2")
@@ -308,6 +310,7 @@ async def mine(service: Board, request: Request) -> Response:
 
 
 async def box(service: Board, request: Request) -> Response:
+    """One of the customer's own containers."""
     feed, asked = await _own(service, request), _number(request)
     if feed is None or not asked:
         raise HTTPException(404)
@@ -346,6 +349,7 @@ async def box(service: Board, request: Request) -> Response:
 
 
 async def box_file(service: Board, request: Request) -> Response:
+    """The records of one container, as a file."""
     feed, asked = await _own(service, request), _number(request)
     what, form = request.path_params["what"], request.path_params["form"]
     if feed is None or not asked or what not in WHATS or form not in _FORMS:
@@ -357,6 +361,7 @@ async def box_file(service: Board, request: Request) -> Response:
 
 
 async def all_file(service: Board, request: Request) -> Response:
+    """The records of all containers, as a file."""
     feed = await _own(service, request)
     what, form = request.path_params["what"], request.path_params["form"]
     if feed is None or what not in _OF_ALL or form not in _FORMS:
@@ -400,9 +405,15 @@ async def _file(service: Board, parts: Iterator[bytes], name: str, form: str) ->
     )
 
 
+_BOX: Final = Field("number", "The number of one of the customer's containers.", example="CSQU3054383")
+_FORM: Final = Field("form", "The form of the file.", {"type": "string", "enum": [*_FORMS]})
+_MEDIA: Final = tuple(each.partition(";")[0] for each in _FORMS.values())
+_ALL_FILE: Final = (Field("what", "Which records.", {"type": "string", "enum": [*_OF_ALL]}), _FORM)
+_BOX_FILE: Final = (_BOX, Field("what", "Which records.", {"type": "string", "enum": [*WHATS]}), _FORM)
+
 PAGES: Final = (
     Page("/mine", mine, Access.CUSTOMER),
-    Page("/mine/{what}.{form}", all_file, Access.CUSTOMER),
-    Page("/mine/{number}", box, Access.CUSTOMER),
-    Page("/mine/{number}/{what}.{form}", box_file, Access.CUSTOMER),
+    Page("/mine/{what}.{form}", all_file, Access.CUSTOMER, fields=_ALL_FILE, media=_MEDIA),
+    Page("/mine/{number}", box, Access.CUSTOMER, fields=(_BOX,)),
+    Page("/mine/{number}/{what}.{form}", box_file, Access.CUSTOMER, fields=_BOX_FILE, media=_MEDIA),
 )

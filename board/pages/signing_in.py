@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from board.oidc import LASTS, SignInRefusedError
+from board.openapi import Field
 from board.security import COOKIE, LOOPBACK, host_of, local_path
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
@@ -21,7 +22,7 @@ _WRONG: Final = "Name or password is wrong, or this name may see nothing here."
 
 
 async def show(board: Board, request: Request) -> Response:
-    """The form."""
+    """The form for name and password."""
     return _form(board, request, str(request.query_params.get("next") or ""))
 
 
@@ -90,7 +91,7 @@ async def local(board: Board, request: Request) -> Response:
     """Sign in who has started the board, by the link that it printed. A link works once."""
     name = board.sessions.redeem(request.path_params["token"])
     if name is None:
-        raise HTTPException(404, "The link was used already.")
+        raise HTTPException(404, _USED)
     return _welcome(board, request, LOCAL.name, local_path(request.query_params.get("next")))
 
 
@@ -141,11 +142,35 @@ def _form(
     return board.page(request, "sign_in.html.j2", status=status, **values)
 
 
+_NEXT: Final = Field("next", "The path of the page to go to then.", example="/")
+_NAME: Final = (
+    Field("name", "The name of a Kafka user.", example="ducks", required=True),
+    Field("password", "Its password.", {"type": "string", "format": "password"}, required=True),
+)
+_LINK: Final = Field("token", "What the command has printed.")
+_USED: Final = "The link was used already."
+_REFUSED: Final = {303: "Done: to the page `next`.", 429: "Too many failed attempts.", 503: "No broker answers."}
+
+_NO_PROVIDER: Final = "The topology names no provider."
+_AWAY: Final = "The provider does not answer."
+_TO_PROVIDER: Final = {303: "To the provider.", 404: _NO_PROVIDER, 503: _AWAY}
+_FROM_PROVIDER: Final = {
+    303: "Done: to the page from which the sign-in began.",
+    403: "The provider has not signed anybody in, or the name may see nothing.",
+    404: _NO_PROVIDER,
+    503: _AWAY,
+}
+_ANSWERED: Final = (
+    Field("code", "As the provider gives it."),
+    Field("state", "As the board has given it to the provider."),
+    Field("error", "Why the provider signs nobody in."),
+)
+
 PAGES: Final = (
-    Page("/sign-in", show, Access.ANYONE),
-    Page("/sign-in", sign_in, Access.ANYONE, "POST"),
-    Page("/sign-in/oidc", to_provider, Access.ANYONE),
-    Page(_RETURN, from_provider, Access.ANYONE),
-    Page("/sign-out", sign_out, Access.SIGNED_IN, "POST"),
-    Page("/local/{token}", local, Access.ANYONE),
+    Page("/sign-in", show, Access.ANYONE, fields=(_NEXT,)),
+    Page("/sign-in", sign_in, Access.ANYONE, "POST", (*_NAME, _NEXT), (), _REFUSED),
+    Page("/sign-in/oidc", to_provider, Access.ANYONE, "GET", (_NEXT,), (), _TO_PROVIDER),
+    Page(_RETURN, from_provider, Access.ANYONE, "GET", _ANSWERED, (), _FROM_PROVIDER),
+    Page("/sign-out", sign_out, Access.SIGNED_IN, "POST", media=(), answers={303: "Done: to /sign-in."}),
+    Page("/local/{token}", local, Access.ANYONE, "GET", (_LINK, _NEXT), (), {303: "Done: to the page.", 404: _USED}),
 )

@@ -26,6 +26,7 @@ from starlette.responses import Response
 from board.drawing import SEVERITIES, Json, event, place_in_record, port_mark, seconds, ship_at, to_the_minute
 from board.export import document
 from board.itinerary import Itinerary, ShipCall
+from board.openapi import NUMBER, Field
 from board.pages.alerts import alert_panel
 from board.pages.container import chart_of, read_container
 from board.service import Board, Page
@@ -676,11 +677,13 @@ def voyage_document(given: VoyageSources, panel: Json, warnings: Sequence[str] =
     return document("voyage.html.j2", topology, warnings=warnings, live="", **values)
 
 
+_SHIP: Final = (Field("imo", "The ship's IMO number.", NUMBER, "9074729"),)
+
 PAGES: Final = (
     Page("/voyages", voyages, Access.STAFF),
     Page("/voyages/now", now, Access.STAFF),
     Page("/voyages/course", course, Access.STAFF),
-    Page("/voyages/{imo:int}", ship, Access.STAFF),
-    Page("/voyages/{imo:int}/now", now, Access.STAFF),
-    Page("/voyages/{imo:int}/course", course, Access.STAFF),
+    Page("/voyages/{imo:int}", ship, Access.STAFF, fields=_SHIP),
+    Page("/voyages/{imo:int}/now", now, Access.STAFF, fields=_SHIP),
+    Page("/voyages/{imo:int}/course", course, Access.STAFF, fields=_SHIP),
 )

@@ -105,11 +105,11 @@ def _filled() -> tuple[Path, Said]:
     folder, said = Path(tempfile.mkdtemp()), Said()
     atexit.register(shutil.rmtree, folder)
     fill(folder, _rows())
-    assert _deliver(folder, shared_topology(), said, 0) == len(said)
+    assert fill_feeds(folder, shared_topology(), said, 0) == len(said)
     return folder, said
 
 
-def _deliver(folder: Path, topology: Topology, said: Said, first: int) -> int:
+def fill_feeds(folder: Path, topology: Topology, said: Said, first: int) -> int:
     """Append to table ``feeds`` what the comparison of feeds with tables finds too much and too little. Return how many
     rows that were."""
     paths = TablePaths.of(folder)
@@ -173,7 +173,7 @@ class World:
 
     def deliver(self) -> None:
         """Append to the feeds what the tables have more than them, and retract what they have less."""
-        self._next += _deliver(self.folder, self.topology, self.said, self._next)
+        self._next += fill_feeds(self.folder, self.topology, self.said, self._next)
 
     def token(self, customer: str, **how: dt.timedelta) -> str:
         return self.tokens.issue(customer, **how).token

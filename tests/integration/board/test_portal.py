@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import csv
-import dataclasses
-import datetime as dt
 import io
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -25,100 +21,26 @@ from board.app import create_app
 from board.own_feed import WHATS, open_own_feed
 from board.security import COOKIE
 from board.service import Board
-from fairlead.names import container_check_digit
+from tests.integration.board.customers import (
+    CUSTOMERS,
+    MINUTE,
+    T0,
+    Browser,
+    box_of,
+    browsers,
+    plain,
+    rows_of,
+    runner,
+    secret_of,
+    service,
+)
 from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
 from tests.support.customer_tables import FeedRows
 from tests.support.serving import served
-from topologies.context import open_topology
-from topologies.model import Customer
 
-T0 = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
-MINUTE = dt.timedelta(minutes=1)
-CUSTOMERS = [f"customer{n:02}" for n in range(20)]
+__all__ = ["browsers", "runner", "service"]
+
 FORMS = ("csv", "parquet")
-
-
-def box_of(customer: str, n: int = 0) -> str:
-    ten = f"BIGU{100_000 + 10 * CUSTOMERS.index(customer) + n}"
-    return ten + container_check_digit(ten)
-
-
-def secret_of(customer: str) -> str:
-    """A text that stands in every record of a customer, and in no other's."""
-    return f"secret-of-{customer}"
-
-
-def rows_of(customer: str) -> FeedRows:
-    """Two boxes, with each kind of record, and a third about which everything was taken back."""
-    rows, secret = FeedRows(), secret_of(customer)
-    for n in range(3):
-        box, device = box_of(customer, n), {"deviceId": f"{secret}-{n}", "bootId": 1}
-        for sequence in range(8):
-            rows.reading(
-                box,
-                T0 + sequence * 10 * MINUTE,
-                sequence,
-                device={**device, "sequence": sequence},
-                geoLocation={"latitude": 35.0, "longitude": 139.0 + sequence / 10},
-            )
-        rows.alert(box, T0, 10 + n, evidence=[{"name": secret, "weight": 1.0}])
-        rows.digest(box, T0 + 90 * MINUTE)
-        rows.milestone(box, T0, "e1", voyageReference=secret)
-        rows.custody(box, T0, 20 + n, reason=secret)
-    gone = box_of(customer, 2)
-    for row in list(rows.rows):
-        if row["equipment_reference"] == gone:
-            rows.take_back(row["log"], row["log_offset"])
-    return rows
-
-
-def hourly_rows() -> FeedRows:
-    """A box of a coarse feed, with a gap and a time out of band."""
-    rows = FeedRows()
-    for hour in (0, 1, 2, 6, 7):
-        rows.hour(box_of(CUSTOMERS[0]), T0 + hour * 60 * MINUTE, minutesOutOfBand=5.0 if hour == 1 else 0.0)
-    rows.milestone(box_of(CUSTOMERS[0]), T0, "e1")
-    return rows
-
-
-@pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Board:
-    folder = tmp_path_factory.mktemp("board")
-    context = open_topology("minimal")
-    customers = {name: Customer(feed_at="tokyo", table=True) for name in CUSTOMERS}
-    customers |= {"poor": Customer(feed_at="tokyo"), "early": Customer(feed_at="tokyo", table=True)}
-    customers |= {"receiver": Customer(feed_at="tokyo", feed="coarse", table=True)}
-    topology = context.topology.model_copy(update={"customers": customers})
-    found = Board(dataclasses.replace(context, topology=topology, folder=folder), "tokyo")
-    for name in CUSTOMERS:
-        rows_of(name).write(found.paths, name)
-    hourly_rows().write(found.paths, "receiver")
-    rows_of(CUSTOMERS[0]).write(found.paths, "poor")  # of the time when the topology gave it a table
-    return found
-
-
-class Browser:
-    """A browser in which a customer or user has signed in; None: nobody. It has no network to the application."""
-
-    def __init__(self, service: Board, runner: asyncio.Runner, name: str | None) -> None:
-        cookies = {} if name is None else {COOKIE: service.sessions.open(name)[0]}
-        transport = httpx.ASGITransport(create_app(service))
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://localhost", cookies=cookies)
-        self._run = runner.run
-
-    def get(self, address: str, headers: Mapping[str, str] | None = None) -> httpx.Response:
-        return self._run(self._client.get(address, headers=headers))
-
-
-@pytest.fixture(scope="module")
-def runner() -> Iterator[asyncio.Runner]:
-    with asyncio.Runner() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browsers(service: Board, runner: asyncio.Runner) -> dict[str, Browser]:
-    return {name: Browser(service, runner, name) for name in (*CUSTOMERS, "poor", "early")}
 
 
 def addresses(number: str) -> list[str]:
@@ -128,44 +50,6 @@ def addresses(number: str) -> list[str]:
 
 def general() -> list[str]:
     return ["/mine", *(f"/mine/{what}.{form}" for what in ("alerts", "milestones") for form in FORMS)]
-
-
-def plain(answer: httpx.Response) -> str:
-    """The text of an answer without the time when it was written and its form's token, which is another one each time;
-    of a Parquet file, that of all its values."""
-    if answer.content[:4] == b"PAR1":
-        return str(pq.read_table(io.BytesIO(answer.content)).to_pylist())
-    return re.sub(r'<p>Written .*?</p>|name="csrf" value="[^"]*"', "", answer.text)
-
-
-def headers(answer: httpx.Response) -> dict[str, str]:
-    """The headers of an answer, but for the length of its compressed text, in which the token is."""
-    return {name: value for name, value in answer.headers.items() if name != "content-length"}
-
-
-def test_every_customer_sees_its_own_boxes_and_nothing_of_others(browsers: dict[str, Browser]) -> None:
-    for customer in CUSTOMERS:
-        others = [each for each in CUSTOMERS if each != customer]
-        foreign = [text for each in others for text in (secret_of(each), *(box_of(each, n) for n in range(3)))]
-        for address in [*general(), *addresses(box_of(customer))]:
-            answer = browsers[customer].get(address)
-            text = plain(answer)
-            assert answer.status_code == 200, address
-            assert box_of(customer) in text or "conditions" in address, address
-            assert box_of(customer, 2) not in text, address
-            assert not [each for each in foreign if each in text], address
-
-
-def test_what_a_customer_was_not_given_is_as_what_does_not_exist(browsers: dict[str, Browser]) -> None:
-    nobodys = "BIGU9999992"
-    for customer, other in zip(CUSTOMERS, CUSTOMERS[1:] + CUSTOMERS[:1], strict=True):
-        browser = browsers[customer]
-        expected = {address.replace(nobodys, "N"): browser.get(address) for address in addresses(nobodys)}
-        for guessed in (box_of(other), box_of(customer, 2)):
-            for address in addresses(guessed):
-                answer, like = browser.get(address), expected[address.replace(guessed, "N")]
-                assert answer.status_code == 404, address
-                assert (plain(answer), headers(answer)) == (plain(like), headers(like)), address
 
 
 def test_no_trick_opens_another_table(browsers: dict[str, Browser]) -> None:
@@ -204,8 +88,9 @@ def test_a_number_is_found_as_people_write_it(browsers: dict[str, Browser]) -> N
 
 
 def test_only_customers_have_a_portal(service: Board, runner: asyncio.Runner) -> None:
+    app = create_app(service)
     for name, status in (("(this machine)", 404), ("nobody", 303), (None, 303)):
-        browser = Browser(service, runner, name)
+        browser = Browser(service, runner, app, name)
         for address in [*general(), *addresses(box_of(CUSTOMERS[0]))]:
             answer = browser.get(address)
             assert answer.status_code == status

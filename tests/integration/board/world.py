@@ -27,6 +27,7 @@ from fairlead.records.event import Event, EventMetadata, EventPayload
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import Position
 from tests.integration.conftest import NewSites
+from tests.support.openapi import check_answer
 from tests.support.tables import Rows, fill
 from tests.support.waits import PATIENCE
 from topologies.context import Context, open_topology
@@ -68,8 +69,10 @@ class World:
 
     @contextlib.contextmanager
     def browser(self, name: str = "") -> Iterator[httpx.Client]:
-        """Give an HTTP client that has signed in; without a name as nobody."""
-        with httpx.Client(base_url=self.address, timeout=PATIENCE) as client:
+        """Give an HTTP client that has signed in; without a name as nobody. It fails on an answer that the OpenAPI
+        document does not name."""
+        hooks = {"response": [check_answer]}
+        with httpx.Client(base_url=self.address, timeout=PATIENCE, event_hooks=hooks) as client:
             if name:
                 answer = self.sign_in(client, name, self.password(name))
                 assert answer.status_code == 303, answer.text
