@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = ("acl", "board", "compose", "edge", "fairlead", "notify", "replication", "shore", "simulators", "topologies")
-BY_OTHERS = {"protobuf", "python_multipart"}  # Spark and Starlette load them (docs/dependencies.md)
+BY_OTHERS = {"pandas", "protobuf", "python_multipart"}  # Spark and Starlette load them (docs/dependencies.md)
 TABLES = ("pandas", "pyarrow", "duckdb", "deltalake", "pyspark", "numpy")
 STARTING = ("fairlead.jars", "fairlead.local.sites", "fairlead.local.formatting", "paho", "filelock")
 REPLICATOR = "replication.replicator, fairlead.local.registry, topologies.endpoints"

@@ -55,7 +55,7 @@ def test_a_record_that_could_not_be_read_is_named_with_its_reason(tmp_path: Path
            "record_date_time": at(2, 3), "payload": b"{"}  # fmt: skip
     fill(tmp_path, {"readings": [row(box, 8, at(2, 4))], "readings_rejected": [bad]})
     page = page_of(TablePaths.of(tmp_path), box)
-    assert f"2026-03-02 03:00 no &lt;device&gt; containers.{box}@7" in plain(page)
+    assert f"2026-03-02 03:00 no <device> containers.{box}@7" in plain(page)
     assert "readings_rejected.csv" in page
 
 
