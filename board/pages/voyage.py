@@ -521,7 +521,6 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
     if given.underway is not None and given.underway.sim_time is not None:
         times.append(given.underway.sim_time)
     cuts = given.report.cuts if given.report is not None else given.underway.cuts if given.underway is not None else ()
-    on_map = map_of(topology, ships, given.positions, given.alerts, given.ways)
     base = "/voyages" if imo is None else f"/voyages/{imo}"
     return {
         "base": base,
@@ -534,8 +533,7 @@ def voyage_values(given: VoyageSources, imo: str | None = None) -> Json:
         "newest": max(times, default=None),
         "counters": zero_counters(given.fleet, given.report, underway=given.underway is not None),
         "links": link_history(topology, shown, cuts, max(times, default=None), imo),
-        "map": on_map,
-        "mapped": any(on_map.values()),
+        "map": map_of(topology, ships, given.positions, given.alerts, given.ways),
         "map_words": _in_words(ships),
         "raised": len(given.alerts),
         "open_alerts": sum(alert.state != "CLEARED" for alert in given.alerts),

@@ -190,6 +190,12 @@ def test_an_alert_concerns_the_ship_that_raised_it_or_that_it_names() -> None:
 # --- the page
 
 
+def test_a_page_on_which_nothing_is_known_yet_has_a_map_for_what_comes() -> None:
+    html = page(VoyageSources(BIG_BLUE))
+    assert '<div class="map" data-map="voyage-map"' in html
+    assert "No ship has told where it is" in plain(html)
+
+
 def test_a_voyage_under_way_says_where_it_is_and_what_is_not_counted_yet() -> None:
     now = Underway(
         pid=1,
