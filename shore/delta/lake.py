@@ -44,9 +44,6 @@ plan again between stages.
 Half a million rows of ``readings`` joined with the spans of a batch take 0.8 instead of 1.8 CPU-s.
 """
 
-MANY_BYTES: Final = 1 << 20
-"""Of some 30,000 readings. From there on generated code pays: 190,000 readings take 26 instead of 83 CPU-s."""
-
 
 def _configure(session: SparkSession, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():

@@ -12,7 +12,6 @@ import logging
 from typing import Final
 
 from shore.delta.commit import conform
-from shore.delta.lake import MANY_BYTES
 from shore.jobs.checkpoint import PARTITIONS, complete_settings, has_begun, table_end, write_table_checkpoint
 from shore.jobs.model import Job, JobContext
 from shore.jobs.query import SPARK_ERRORS, job_failure
@@ -22,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 MOST_BYTES: Final = 64 << 20
 """Of all files of a job's inputs: some two million readings."""
+_MANY_BYTES: Final = 1 << 20
+"""From some 30,000 readings on, generated code pays: 190,000 readings take 26 instead of 83 CPU-s (Spark 4.2.0)."""
 
 
 def fill_first(context: JobContext, job: Job) -> None:
@@ -39,7 +40,7 @@ def fill_first(context: JobContext, job: Job) -> None:
     ends = {name: table_end(context.paths, name) for name in job.inputs}
     versions = {name: end.version - 1 for name, end in ends.items()}
     lake = context.lake.in_own_session()
-    if size >= MANY_BYTES:
+    if size >= _MANY_BYTES:
         lake.generate_code()
     try:
         for each in DERIVED:

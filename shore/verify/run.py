@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
-from shore.delta.lake import MANY_BYTES, Lake
+from shore.delta.lake import Lake
 from shore.delta.table_errors import READ_ERRORS, check_tables, damaged_tables, rebuild_hint, repair_hint
 from shore.feeds.readers import customers_tables, kept_tables, logs_here
 from shore.jobs.query import SPARK_ERRORS, raise_cause
@@ -26,7 +26,6 @@ from shore.paths import CUSTOMERS, TablePaths
 from shore.storage import open_paths
 from shore.tables import TABLES
 from shore.tables.graph import Derived
-from shore.tables.readings import READINGS
 from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, derived_table, sources_of
 from shore.verify.compare import TableCheck, Verification
 from shore.verify.derived import check_derived, check_reference
@@ -68,22 +67,11 @@ def verify(
     check_tables(tables or (), kept_tables(topology))
     paths = open_paths(topology.shore, folder)
     began = time.monotonic()
-    lake = _lake(spark, paths)
-    register(lake.spark, endpoint)
+    register(spark, endpoint)
     with _pool(spark) as pool:
-        verifier = _Verifier(lake, topology, endpoint, tell, pool)
+        verifier = _Verifier(Lake(spark, paths), topology, endpoint, tell, pool)
         checks = tuple(verifier.checks(frozenset(tables) if tables else None))
     return Verification(tables=checks, seconds=round(time.monotonic() - began, 1))
-
-
-def _lake(spark: SparkSession, paths: TablePaths) -> Lake:
-    """Return the tables in a session of their own where they are small: planning is most of the work then."""
-    lake = Lake(spark, paths)
-    try:
-        small = lake.bytes_of(READINGS.name) < MANY_BYTES
-    except READ_ERRORS:  # the check of that table reports it
-        return lake
-    return lake.in_own_session() if small else lake
 
 
 @contextlib.contextmanager
