@@ -41,6 +41,7 @@ NOBODYS: Values = {
     "token": "nobody",
     "link": "bm9ib2R5.eA",
     "file": "nobody.css",
+    "imo": "9074729",
 }
 """What nobody has, by the parameters of paths."""
 
@@ -64,6 +65,7 @@ class World:
             "table": "readings",
             "link": self.links.get(customer, "none"),
             "file": "board.css",
+            "imo": "9321483",
         }
 
     def guessed(self, other: str) -> Values:

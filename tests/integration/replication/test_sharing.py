@@ -90,6 +90,7 @@ async def test_two_members_fetch_every_record_once(lab: Lab) -> None:
     async with lab.running(one, two):
         await shared_by(2, one, two)
         assert follows(one) and follows(two) and follows(one) + follows(two) == LOGS
+        await arrived(lab, logs, 1)  # the markers, which a member may have fetched before it was one of two
         before = fetched([one, two])
         at = await stored_bytes(lab, logs)
         end = await write(lab, logs, 40, at=1)
