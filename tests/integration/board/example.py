@@ -193,6 +193,7 @@ class Board:
                 "topology": "Big Blue",
                 "path": request.url.path,
                 "written": NOW,
+                "exported": False,
             }
             text = templates.get_template(template).render({"warnings": [], **frame, **more})
             return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
