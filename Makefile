@@ -67,7 +67,7 @@ bench-shore: $(READY) ## a million readings into Delta, memory, skew, alerts, po
 bench-access: $(READY) ## plans for 200 customers, 2,000 changed rules at a broker, what rules grow with (about 2 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.access
 
-bench-board: $(READY) ## pages of a fleet of 20,000 boxes while 50 people look, 1,000 open event streams (about 8 minutes)
+bench-board: $(READY) ## pages of a fleet of 20,000 boxes while 50 people look, 1,000 open event streams (about 15 minutes)
 	tools/scratch.sh $(BIN)/python -m benchmarks.board
 
 chaos: $(READY) ## kill -9 of bridges, replicators and brokers, links cut: storms and voyages of FAIRLEAD_CHAOS_SECONDS (600) each; all examples
