@@ -132,7 +132,8 @@ class GroupMember:
             if self.warning and self.warning != before:
                 log.warning("group %s: %s", self._name, self.warning)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._look.wait(), GROUPS_SECONDS)
+                async with asyncio.timeout(GROUPS_SECONDS):  # wait_for may forget a cancellation (Python 3.11)
+                    await self._look.wait()
             self._look.clear()
 
     # ---- status
