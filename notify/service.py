@@ -37,6 +37,7 @@ from fairlead.local.passwords import secret_variable
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.booking import Booking
+from fairlead.waiting import wait_set
 from notify.routes import Message, RouteBook
 from notify.sender import Sender, sender_for
 from replication.groups.client import GroupClient
@@ -179,13 +180,8 @@ class RouteRunner:
             except FairleadError as error:
                 self._set_trouble(error.what)
             delay = self._delays[0] if time.monotonic() - began > longest else delay
-            await self._pause(delay)
+            await wait_set(self._stop, delay)
             delay = min(delay * 2, longest)
-
-    async def _pause(self, seconds: float) -> None:
-        """Wait, or until the route is to stop."""
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
 
     async def _follow(self) -> None:
         self._groups = GroupClient(current(self._kafka))
@@ -296,7 +292,7 @@ class RouteRunner:
                 self.failed += 1
                 self._set_trouble(f"{outcome.said}; trying again in {delay:g} s")
                 self.busy = False
-                await self._pause(delay)
+                await wait_set(self._stop, delay)
                 if self._stop.is_set():
                     return False
                 await self._renew()

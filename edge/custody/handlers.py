@@ -9,7 +9,6 @@ the log of a box that left the system here and has come in there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -38,6 +37,7 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.custody import CustodyOrder
+from fairlead.waiting import wait_set
 from topologies.model import InsertPoint, SiteKind, Topology
 
 log = logging.getLogger(__name__)
@@ -160,8 +160,7 @@ class CustodyEventHandler:
                         await asyncio.wait(running.values(), timeout=EVERY)
                     for topic in [topic for topic, task in running.items() if task.done()]:
                         running.pop(topic).result()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._writers.strays.events_due.wait(), EVERY)
+                await wait_set(self._writers.strays.events_due, EVERY)
         finally:
             for task in running.values():
                 task.cancel()
@@ -346,8 +345,7 @@ class ClaimResponder:
             self._claimed.clear()
             await retry_transient(self._answer_all, f"{self._site}: answering claims")
             left = any(self._claims.next(topic) for topic in self._claims.logs())
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._claimed.wait(), _AGAIN if left else None)
+            await wait_set(self._claimed, _AGAIN if left else None)
 
     async def _answer_all(self) -> None:
         claims = self._claims

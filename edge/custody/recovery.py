@@ -13,7 +13,6 @@ present holder drains them. A ``ReturnEntry`` in the ledger then lets the replic
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from functools import partial
@@ -32,6 +31,7 @@ from fairlead.kafka.client.reader import read_log
 from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
+from fairlead.waiting import wait_set
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -98,8 +98,7 @@ class CrashRecovery:
             self._broken.added.clear()
             next_due = min((look.due for look in self._broken.looks.values()), default=None)
             timeout = max(0.0, next_due - time.monotonic()) if next_due is not None else None
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._broken.added.wait(), timeout)
+            await wait_set(self._broken.added, timeout)
 
     async def _check_log(self, topic: str) -> None:
         look = self._broken.looks.get(topic)

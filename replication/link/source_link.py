@@ -7,7 +7,6 @@ A link does not know other links. It lists its source's logs; the planner decide
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
@@ -18,6 +17,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
+from fairlead.waiting import wait_set
 from replication.catalog import SourceReach
 from replication.groups.sync import GroupSync
 from replication.link.byte_budget import LinkBudget, refresh_pause
@@ -291,9 +291,8 @@ class SourceLink:
                     self._status.set_state(LinkState.MIRRORING)
                     self.replan()
             await asyncio.sleep(REFRESH_AFTER)
-            with contextlib.suppress(TimeoutError):
-                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.budget.rate)
-                await asyncio.wait_for(self._refresh.wait(), pause)
+            pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.budget.rate)
+            await wait_set(self._refresh, pause)
             self._refresh.clear()
 
     def _update_topics(self, found: Mapping[str, TopicInfo]) -> bool:

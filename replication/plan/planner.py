@@ -17,6 +17,7 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.waiting import wait_set
 from replication.catalog import EVERY_SOURCE, Catalog
 from replication.custody.bootstrap import LedgerBootstrap
 from replication.custody.ledger import Ledger
@@ -137,9 +138,7 @@ class Planner:
                 say(None)
             except FairleadError as error:
                 say(error.what)
-            with contextlib.suppress(TimeoutError):
-                pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news)
-                await asyncio.wait_for(self._refresh.wait(), pause)
+            await wait_set(self._refresh, refresh_pause(cluster.whole_bytes, time.monotonic() - news))
             self._refresh.clear()
 
     async def survey(self, appender: TargetAppender) -> None:

@@ -17,6 +17,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import CONTROL, Cluster
 from fairlead.kafka.protocol.errors import AuthenticationFailed, UnsupportedBroker, WireError
 from fairlead.kafka.protocol.group_codec import leave_request, list_groups_request
+from fairlead.waiting import wait_set
 from replication.sharing.rules import (
     SESSION_SECONDS,
     MemberInfo,
@@ -131,9 +132,7 @@ class GroupMember:
             before, self._groups = self.warning, found
             if self.warning and self.warning != before:
                 log.warning("group %s: %s", self._name, self.warning)
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GROUPS_SECONDS):  # wait_for may forget a cancellation (Python 3.11)
-                    await self._look.wait()
+            await wait_set(self._look, GROUPS_SECONDS)
             self._look.clear()
 
     # ---- status

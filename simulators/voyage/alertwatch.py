@@ -15,6 +15,7 @@ from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
+from fairlead.waiting import wait_set
 
 DISCOVERY = 1.0  # seconds between two searches for new alert logs
 
@@ -58,11 +59,11 @@ class AlertWatch:
                     if followed:
                         await self._take(site, session)
                     else:
-                        await _pause(stop, DISCOVERY)
+                        await wait_set(stop, DISCOVERY)
                 except FairleadError as error:
                     if not error.retriable:
                         raise
-                    await _pause(stop, DISCOVERY)
+                    await wait_set(stop, DISCOVERY)
         finally:
             await session.close()
 
@@ -78,10 +79,3 @@ class AlertWatch:
                     if alert.kind == "OVERBOARD":
                         self.seen.setdefault((site, alert.equipment_reference), now)
                         self._news.set()
-
-
-async def _pause(stop: asyncio.Event, seconds: float) -> None:
-    try:
-        await asyncio.wait_for(stop.wait(), seconds)
-    except TimeoutError:
-        return
