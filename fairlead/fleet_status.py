@@ -272,8 +272,7 @@ async def shown(topology: Topology, folder: Path) -> dict[str, list[dict[str, An
 
 def _servers(name: str, site: Site, state: SiteState | None) -> list[Server]:
     if site.kafka is not None:
-        secure = site.kafka.security != "SASL_PLAINTEXT"
-        found = [Server(name, "kafka", *address) for address in parse_bootstrap(site.kafka.bootstrap) if secure]
+        found = [Server(name, "kafka", *each) for each in parse_bootstrap(site.kafka.bootstrap) if site.kafka.tls]
     elif state is not None and state.tls is not None:
         found = [Server(name, "kafka", ports.HOST, broker.port) for broker in state.brokers]
         found.append(Server(name, "mqtt", ports.HOST, state.mqtt_port))

@@ -214,7 +214,7 @@ def _at(site: str, address: KafkaAddress) -> KafkaEndpoint:
     return KafkaEndpoint(
         site=site,
         bootstrap=parse_bootstrap(address.bootstrap),
-        tls=address.security != "SASL_PLAINTEXT",
+        tls=address.tls,
         tls_ca=Path(address.ca) if address.ca else None,
     )
 

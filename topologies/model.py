@@ -192,6 +192,11 @@ class KafkaAddress(Model):
     logins: dict[str, str] = Field(default_factory=dict)
     oauth: OidcAddress | None = None
 
+    @property
+    def tls(self) -> bool:
+        """Whether clients connect by TLS."""
+        return self.security != "SASL_PLAINTEXT"
+
 
 class MqttAddress(Model):
     """An existing MQTT broker of the site. The default is TLS; plaintext is refused at MQTT's port for TLS."""

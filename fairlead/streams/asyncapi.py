@@ -7,6 +7,7 @@ the structs of ``fairlead.records``. An application that ``receive``s reads a lo
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ import msgspec
 
 from acl.compile import exists_at, log_exists_at
 from fairlead.kafka.admin import LOG_DEFAULTS
+from fairlead.kafka.endpoint import SaslMechanism
 from fairlead.records import headers
 from fairlead.records.alert import RAISED_BY_SHORE, Alert
 from fairlead.records.booking import Booking, Retraction
@@ -99,9 +101,7 @@ def asyncapi(topology: Topology) -> dict[str, Any]:
         "channels": channels,
         "operations": dict(_operations([each for each in kinds if each.name in channels], described)),
         "components": {
-            "securitySchemes": {
-                "scram": {"type": "scramSha512", "description": "The name and password of a Kafka user of the site."}
-            },
+            "securitySchemes": dict(filter(None, itertools.starmap(_security, topology.sites.items()))),
             "schemas": _schemas(kinds),
             "messages": _messages(kinds),
         },
@@ -179,20 +179,47 @@ def _server(topology: Topology, name: str, site: Site) -> dict[str, Any]:
         tls = topology.tls or site.certificate is not None
         host, where = "localhost", "`fairlead up` starts it on this machine and chooses the port."
     else:
-        tls = site.kafka.security == "SASL_SSL"
+        tls = site.kafka.tls
         addresses = [
             f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
             for host, port in parse_bootstrap(site.kafka.bootstrap)
         ]
         host, where = addresses[0], f"Bootstrap addresses: {', '.join(addresses)}."
+    login = _security(name, site)
     return {
         "host": host,
         "protocol": "kafka-secure" if tls else "kafka",
         "title": site.title or name,
         "description": f"{site.kind.value}. {where}",
-        "security": [{"$ref": "#/components/securitySchemes/scram"}],
+        **({"security": [{"$ref": f"#/components/securitySchemes/{login[0]}"}]} if login is not None else {}),
         "bindings": {"kafka": {"bindingVersion": "0.5.0"}},
     }
+
+
+_BY_PASSWORD: Final = {
+    SaslMechanism.SCRAM_SHA_512: ("scram", "scramSha512"),
+    SaslMechanism.SCRAM_SHA_256: ("scram-sha-256", "scramSha256"),
+    SaslMechanism.PLAIN: ("plain", "plain"),
+}
+
+
+def _security(site: str, of: Site) -> tuple[str, dict[str, Any]] | None:
+    """Return how users of a site's Kafka log in, with a name for it; None for a way that AsyncAPI has no word for."""
+    address = of.kafka
+    if address is not None and address.security == "SSL":
+        return "certificate", {"type": "X509", "description": "The user's TLS certificate."}
+    if address is not None and address.oauth is not None:
+        flow = {
+            "tokenUrl": address.oauth.endpoint,
+            "availableScopes": {each: "" for each in address.oauth.scope.split()},
+        }
+        about = "The client id and secret of a Kafka user of the site."
+        return f"oauth-{site}", {"type": "oauth2", "description": about, "flows": {"clientCredentials": flow}}
+    mechanism = address.sasl_mechanism if address is not None else SaslMechanism.SCRAM_SHA_512
+    if mechanism not in _BY_PASSWORD:
+        return None
+    name, kind = _BY_PASSWORD[mechanism]
+    return name, {"type": kind, "description": "The name and password of a Kafka user of the site."}
 
 
 def _channel(topology: Topology, kind: _Kind) -> dict[str, Any]:

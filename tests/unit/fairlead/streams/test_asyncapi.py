@@ -126,6 +126,33 @@ def test_servers_say_how_to_connect(tmp_path: Path) -> None:
     assert servers["here"]["security"] == [{"$ref": "#/components/securitySchemes/scram"}]
 
 
+@pytest.mark.parametrize(
+    ("login", "protocol", "scheme"),
+    [
+        ("security: SASL_SSL", "kafka-secure", "scramSha512"),
+        ("security: SASL_PLAINTEXT", "kafka", "scramSha512"),
+        ("sasl_mechanism: SCRAM-SHA-256", "kafka-secure", "scramSha256"),
+        ("sasl_mechanism: PLAIN", "kafka-secure", "plain"),
+        ("security: SSL, certificates: certs", "kafka-secure", "X509"),
+        ("sasl_mechanism: OAUTHBEARER, oauth: {endpoint: 'https://id.example.com/token'}", "kafka-secure", "oauth2"),
+        ("sasl_mechanism: AWS_MSK_IAM", "kafka-secure", None),
+    ],
+)
+def test_a_server_names_the_way_in_which_its_users_log_in(
+    tmp_path: Path, login: str, protocol: str, scheme: str | None
+) -> None:
+    file = tmp_path / "fleet.yaml"
+    broker = "b-1.fleet.abc.kafka.eu-west-1.amazonaws.com:9098"
+    site = f"tokyo: {{kind: port, unlocode: JPTYO, kafka: {{bootstrap: '{broker}', {login}}}}}"
+    file.write_text(f"name: fleet\nsites:\n  {site}\n", encoding="utf-8")
+    document = asyncapi(load(str(file), env={}))
+    assert [each.message for each in SCHEMA.iter_errors(document)] == []
+    server, schemes = document["servers"]["tokyo"], document["components"]["securitySchemes"]
+    assert server["protocol"] == protocol
+    named = [schemes[each["$ref"].rpartition("/")[2]]["type"] for each in server.get("security", ())]
+    assert named == ([scheme] if scheme else [])
+
+
 def test_no_secret_is_in_it() -> None:
     fleet = topology("big-blue")
     users = [(site, user) for site in fleet.sites for user in service_users(fleet, site)]
