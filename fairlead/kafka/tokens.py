@@ -19,6 +19,7 @@ from urllib.parse import urlencode, urlsplit
 
 from pydantic import SecretStr
 
+from fairlead.certs.trust import client_context
 from fairlead.errors import ConfigurationError, FairleadError, LoginRefusedError, UnavailableError
 
 _TIMEOUT: Final = 10.0  # seconds for an answer of the token endpoint
@@ -124,14 +125,7 @@ def _granted(source: OidcEndpoint, client_id: str, secret: SecretStr | None, sit
         "Content-Type": "application/x-www-form-urlencoded",
         "Accept": "application/json",
     }
-    try:
-        context = ssl.create_default_context(cafile=str(source.ca) if source.ca else None)
-    except OSError as error:
-        raise ConfigurationError(
-            f"{source.ca}, the authorities of {where}, cannot be used: {error.strerror or error}",
-            hint="the topology names this PEM file as ca of oauth",
-            **fields,
-        ) from error
+    context = client_context(source.ca, site=site)
     try:
         code, body = _post(source.url, urlencode(form).encode(), headers, context)
     except OSError as error:  # includes time-outs

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs
 
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import padding, rsa
+from joserfc import jwt
+from joserfc.jwk import RSAKey
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.support.serving import served
 
 AUDIENCE: Final = "kafka"
 KEY_ID: Final = "first"
@@ -34,7 +37,7 @@ class Provider:
         self.issued: Counter[str] = Counter()
         self.scopes: list[str | None] = []
         self.url = ""
-        self._key = rsa.generate_private_key(65537, 2048)
+        self._key = RSAKey.generate_key(2048, {"kid": KEY_ID})
 
     @property
     def endpoint(self) -> str:
@@ -46,19 +49,7 @@ class Provider:
 
     def keys(self) -> dict[str, Any]:
         """Return the key set (RFC 7517)."""
-        numbers = self._key.public_key().public_numbers()
-        return {
-            "keys": [
-                {
-                    "kty": "RSA",
-                    "use": "sig",
-                    "alg": "RS256",
-                    "kid": KEY_ID,
-                    "n": _text(numbers.n.to_bytes(256)),
-                    "e": _text(numbers.e.to_bytes(3)),
-                }
-            ]
-        }
+        return {"keys": [self._key.as_dict(private=False, alg="RS256", use="sig")]}
 
     def token(self, client: str) -> str:
         """Return a signed token (JWT) of a client."""
@@ -72,10 +63,7 @@ class Provider:
             "scope": "kafka",
             "jti": str(self.issued.total()),
         }
-        head = {"alg": "RS256", "typ": "JWT", "kid": KEY_ID}
-        signed = ".".join(_text(json.dumps(part).encode()) for part in (head, claims))
-        signature = self._key.sign(signed.encode(), padding.PKCS1v15(), hashes.SHA256())
-        return f"{signed}.{_text(signature)}"
+        return jwt.encode({"alg": "RS256", "typ": "JWT", "kid": KEY_ID}, claims, self._key)
 
     def answer(self, authorization: str, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
         """Answer a request for a token."""
@@ -91,41 +79,20 @@ class Provider:
         return 200, {"access_token": self.token(client), "token_type": "Bearer", "expires_in": self.lifetime}
 
 
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 @contextmanager
 def running(clients: Mapping[str, str], *, lifetime: float = 3600.0) -> Iterator[Provider]:
     """Run a provider on a free port of this machine."""
     provider = Provider(clients, lifetime)
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._reply(200, provider.keys())
+    def keys(_: Request) -> Response:
+        return JSONResponse(provider.keys())
 
-        def do_POST(self) -> None:
-            form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            self._reply(*provider.answer(self.headers.get("Authorization", ""), form))
+    async def token(request: Request) -> Response:
+        form = parse_qs((await request.body()).decode())
+        status, content = provider.answer(request.headers.get("authorization", ""), form)
+        return JSONResponse(content, status)
 
-        def _reply(self, status: int, content: Mapping[str, Any]) -> None:
-            body = json.dumps(content).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Write nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    provider.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
+    routes = [Route("/keys", keys), Route("/token", token, methods=["POST"])]
+    with served(Starlette(routes=routes)) as address:
+        provider.url = address
         yield provider
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
