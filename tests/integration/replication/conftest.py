@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +23,7 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.local.sites import LocalSites, SiteSpec
 from replication.replicator import Replicator
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
@@ -47,6 +49,18 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, patience: f
         if time.monotonic() > deadline:
             raise AssertionError(f"after {patience} s: {what}")
         await asyncio.sleep(0.05)
+
+
+TRIO = "trio"
+
+
+@pytest.fixture(scope="module")
+def trio(sites: LocalSites) -> Iterator[LocalSites]:
+    """Run a further site with three brokers."""
+    sites.up([SiteSpec(TRIO, brokers=3)])
+    yield sites
+    if not os.environ.get("FAIRLEAD_TEST_KEEP"):
+        sites.down([TRIO], purge=True)
 
 
 @dataclass
@@ -237,3 +251,9 @@ async def remake_from_beta(lab: Lab, topic: str, end: int) -> None:
     async with lab.running(alpha):
         await lab.reaches("alpha", topic, end)
         assert states(alpha.snapshot()) == {}
+
+
+def link(lab: Lab, source: str, target: str) -> Topology:
+    """Return two sites, and a link that copies everything from one to the other."""
+    ends = {site: {"kind": "datacentre"} for site in (source, target)}
+    return lab.topology(sites=ends, links=[{"from": source, "to": target, "streams": {lab.stream: "all"}}])

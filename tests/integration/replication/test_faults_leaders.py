@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Iterator
 
@@ -12,22 +11,12 @@ import pytest
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
 from replication.replicator import Replicator
-from tests.integration.replication.conftest import Lab, states
+from tests.integration.replication.conftest import TRIO, Lab, link, states
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 from topologies.model import Topology
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
-TRIO = "trio"
-
-
-@pytest.fixture(scope="module")
-def trio(sites: LocalSites) -> Iterator[LocalSites]:
-    """Run a further site with three brokers."""
-    sites.up([SiteSpec(TRIO, brokers=3)])
-    yield sites
-    if not os.environ.get("FAIRLEAD_TEST_KEEP"):
-        sites.down([TRIO], purge=True)
 
 
 @pytest.fixture(autouse=True)
@@ -35,11 +24,6 @@ def complete(trio: LocalSites) -> Iterator[None]:
     """Start every broker again that a test has killed."""
     yield
     trio.up([SiteSpec(TRIO, brokers=3)])
-
-
-def link(lab: Lab, source: str, target: str) -> Topology:
-    ends = {site: {"kind": "datacentre"} for site in (source, target)}
-    return lab.topology(sites=ends, links=[{"from": source, "to": target, "streams": {lab.stream: "all"}}])
 
 
 async def leader_of_most(lab: Lab, topics: list[str]) -> int:

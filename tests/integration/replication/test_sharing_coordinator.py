@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Iterator
 
 import pytest
 
 from fairlead.kafka.client.cluster import CONTROL
 from fairlead.kafka.protocol.group_codec import coordinator_request
-from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.sites import LocalSites
 from replication.sharing.rules import group_id
 from replication.states import MemberState
-from tests.integration.replication.conftest import Lab, states, until
+from tests.integration.replication.conftest import TRIO, Lab, link, states, until
 from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
-TRIO = "trio"
-
-
-@pytest.fixture(scope="module")
-def trio(sites: LocalSites) -> Iterator[LocalSites]:
-    """Run a further site with three brokers."""
-    sites.up([SiteSpec(TRIO, brokers=3)])
-    yield sites
-    if not os.environ.get("FAIRLEAD_TEST_KEEP"):
-        sites.down([TRIO], purge=True)
 
 
 async def coordinator(lab: Lab) -> int:
@@ -40,8 +28,7 @@ async def coordinator(lab: Lab) -> int:
 async def test_the_coordinator_moves_under_load(lab: Lab, trio: LocalSites) -> None:
     logs = [lab.log(f"alpha.own-{n}") for n in range(12)]
     await lab.make("alpha", *logs)
-    ends = {site: {"kind": "datacentre"} for site in ("alpha", TRIO)}
-    topology = lab.topology(sites=ends, links=[{"from": "alpha", "to": TRIO, "streams": {lab.stream: "all"}}])
+    topology = link(lab, "alpha", TRIO)
     members = [lab.replicator(topology, TRIO, group=lab.stream) for _ in range(2)]
 
     async def all_are(state: MemberState) -> bool:

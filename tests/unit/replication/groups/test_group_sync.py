@@ -17,6 +17,7 @@ from replication.groups import sync as group_sync
 from replication.groups.client import Groups, Refusal
 from replication.groups.rules import REASON, Commit, GroupLogState
 from replication.groups.sync import GroupSync
+from tests.unit.fairlead.kafka.fake_broker import until
 from topologies.model import Link
 
 LOG = TopicPartition("numbers.alpha.one")
@@ -137,12 +138,6 @@ async def test_one_of_several_replicators_copies_the_groups(
     assert beta.offsets["a"][LOG].offset == 10
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 async def test_only_selected_groups_and_carried_logs_are_copied(alpha: Site, beta: Site) -> None:

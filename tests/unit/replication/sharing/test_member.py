@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -23,6 +23,7 @@ from replication.sharing import rules
 from replication.sharing.member import ROLE, GroupMember
 from replication.sharing.rules import UNKNOWN_MEMBER, MemberInfo, Roster, WorkShare
 from replication.states import MemberState
+from tests.unit.fairlead.kafka.fake_broker import until
 from topologies.model import Topology
 
 TOPOLOGY = Topology.model_validate(
@@ -97,12 +98,6 @@ async def running(target: Target) -> AsyncIterator[tuple[GroupMember, WorkShare]
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.001)
 
 
 def state(member: GroupMember) -> str:
