@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 
 class LogState(StrEnum):
@@ -25,6 +25,10 @@ class LogState(StrEnum):
     QUARANTINED = "quarantined"  # content that cannot be appended here
     UNAVAILABLE = "unavailable"  # the broker refuses this log for now; it is retried
     PAUSED = "paused"  # by an operator
+
+
+ELSEWHERE: Final = "elsewhere"
+"""The state of the groups' offsets in a member that does not copy them, because the leader of the members does."""
 
 
 class LinkState(StrEnum):

@@ -111,8 +111,13 @@ class KafkaEndpoint:
         return f"User:{self.login_name}"
 
     @property
+    def uses_sasl(self) -> bool:
+        """Whether the user logs in once it is connected; a TLS certificate may be the proof already."""
+        return self.user is not None and self.login.mechanism is not None
+
+    @property
     def security_protocol(self) -> str:
-        return ("SASL_" if self.user and self.login.mechanism else "") + ("SSL" if self.tls else "PLAINTEXT")
+        return ("SASL_" if self.uses_sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     @property
     def bootstrap_servers(self) -> str:

@@ -121,7 +121,7 @@ def foreign_writers(topology: Topology, endpoint: KafkaEndpoint, topics: Sequenc
         if kafka_error(error).name() != "SECURITY_DISABLED":
             return [_not_seen(CheckedEnd.TARGET, endpoint, "access rules", "DESCRIBE on the cluster", error)]
         return [_no_authorizer(endpoint)]
-    own = {f"User:{name}" for name in service_users(topology, endpoint.site)} | {f"{endpoint.principal}"}
+    own = {f"User:{name}" for name in service_users(topology, endpoint.site)} | {endpoint.principal}
     findings: list[ClusterFinding] = []
     for each in bindings:
         if each.principal in own or each.permission_type is not AclPermissionType.ALLOW:

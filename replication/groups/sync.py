@@ -33,7 +33,7 @@ from replication.groups.rules import (
     summarize_states,
     unmatched_patterns,
 )
-from replication.states import now
+from replication.states import ELSEWHERE, now
 from topologies.model import Link
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,6 @@ AT_ONCE: Final = 8  # groups read at the same time
 SHARE: Final = 4.0  # pauses at least this many times as long as a round took
 SHOWN: Final = 20  # logs of a group that are shown one by one
 REQUEST_TIMEOUT: Final = 10.0
-ELSEWHERE: Final = "elsewhere"
 LOOK_SECONDS: Final = 1.0
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from replication.states import LinkState
+from replication.states import ELSEWHERE, LinkState
 
 Snapshot = Mapping[str, Any]
 
 _SUMS: Final = ("records", "batches", "bytes", "fetched_bytes", "followed")
-_ELSEWHERE: Final = "elsewhere"  # a member that does not copy the groups' offsets, because the leader does
 
 
 def merge_snapshots(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
@@ -70,7 +69,7 @@ def _merge_links(links: Sequence[Snapshot]) -> dict[str, Any]:
         **{name: _sum(each[name] for each in links) for name in _SUMS},
         "logs": max(each["logs"] for each in links),
         "lag": None if None in lags else _sum(lags),
-        "groups": next((each for each in groups if each["state"] != _ELSEWHERE), groups[0] if groups else None),
+        "groups": next((each for each in groups if each["state"] != ELSEWHERE), groups[0] if groups else None),
     }
 
 

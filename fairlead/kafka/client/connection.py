@@ -268,12 +268,8 @@ class Connection(asyncio.BufferedProtocol):
                 hint="Fairlead needs Apache Kafka 3.3 or later",
                 address=self.address,
             )
-        if self._must_log_in:
+        if self._endpoint.uses_sasl:
             await self._login(self._endpoint, await read_secret(self._endpoint))
-
-    @property
-    def _must_log_in(self) -> bool:
-        return self._endpoint.user is not None and self._endpoint.login.mechanism is not None
 
     async def _login(self, endpoint: KafkaEndpoint, secret: SecretStr) -> None:
         async def call(question: Question[T]) -> T:
