@@ -326,7 +326,7 @@ def _made(
 
 def _of_shore(inputs: Mapping[str, DataFrame], look: Look) -> Iterable[DataFrame]:
     """What the log of shore's alerts lacks. It is only added to."""
-    boxes = None if look.everything else look.boxes | look.alarmed
+    boxes = None if look.everything else look.alarmed
     if boxes is not None and not boxes:
         return
     ashore, told = (of_boxes(inputs[name], boxes) for name in ("alerts_ashore", "alerts"))

@@ -176,14 +176,14 @@ def look_of(
         keys: The batch's keys.
         inputs: Tables ``readings`` and ``events``; read only where they are needed.
         periods: From ``shore.feeds.periods.periods``.
-        grains: The kinds of feeds that there are.
+        grains: The kinds of feeds that there are; none where no customer has one.
         at_sea: Containers with a digest that no reading has reached yet, and the digest's time; None: there are no
             digests.
     """
     kinds = (*_COPIED, "bookings", "events", "alerts_ashore", "digests")
     of_kind = {kind: [key for key in keys if key.kind == kind] for kind in kinds}
     whole = frozenset(key.box for key in of_kind["bookings"])
-    copied = [key for kind in _COPIED for key in of_kind[kind] if key.box not in whole]
+    copied = [key for kind in _COPIED for key in of_kind[kind] if key.box not in whole] if grains else []
     since, moved = dict[str, dt.datetime](), frozenset[str]()
     if "coarse" in grains:
         firsts = {key.box: key.in_time for key in of_kind["readings"] if key.in_time and key.box not in whole}
@@ -200,7 +200,7 @@ def look_of(
         since=since,
         moved=moved,
         events=events,
-        alarmed=frozenset(key.box for kind in ("alerts", "alerts_ashore") for key in of_kind[kind]) - whole,
+        alarmed=frozenset(key.box for kind in ("alerts", "alerts_ashore") for key in of_kind[kind]),
         digested=_digested(inputs, periods, of_kind, at_sea) if "detailed" in grains and at_sea is not None else {},
         ledgers=ledgers,
     )

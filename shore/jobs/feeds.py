@@ -21,7 +21,7 @@ from shore.feeds.entitlement import customer_rows, due
 from shore.feeds.kinds import newcomers, note_kinds
 from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
-from shore.feeds.readers import FeedReader, logs_here
+from shore.feeds.readers import SHORE_LOG, FeedReader, logs_here
 from shore.jobs.checkpoint import has_begun
 from shore.jobs.model import JobContext
 from shore.jobs.move import note_feeds_taken_over
@@ -159,7 +159,7 @@ class Feeds:
         if self._at_sea is None and not lake.is_empty("digests"):
             self._at_sea = AtSea.of(inputs["feeds"])
         at_sea = None if self._at_sea is None else self._at_sea.times
-        grains = {reader.grain for reader in self.readers}
+        grains = {reader.grain for reader in self.readers if reader != SHORE_LOG}
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:

@@ -248,12 +248,13 @@ def _missing(paths: TablePaths, readers: Sequence[FeedReader]) -> tuple[list[Dif
     backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
     if checkpoint.under_way or backlog.rows:
         return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    customers = [reader for reader in readers if reader != SHORE_LOG]
-    left = entitled(paths, customers, all_touched(paths), limit=_SHOWN)
-    found = [
-        _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
-        for row in left.to_pylist()
-    ]
+    found: list[Difference] = []
+    if customers := [reader for reader in readers if reader != SHORE_LOG]:
+        left = entitled(paths, customers, all_touched(paths), limit=_SHOWN)
+        found = [
+            _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
+            for row in left.to_pylist()
+        ]
     return (found + _of_shore(paths) if SHORE_LOG in readers else found), []
 
 
