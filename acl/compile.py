@@ -553,7 +553,7 @@ def _shore(topology: Topology, user: ServiceUser) -> Iterator[RuleGrant]:
             why = "the customers' feeds" if name == "feeds" else f"stream {name}"
             for extent in held_at(topology, name, user.site):
                 yield from _topics(user.name, extent, _OWN_LOG, f"shore: writes {why}")
-    if "alerts" in topology.streams and topology.moving_streams:
+    if topology.shore_raises_alerts:
         yield from _topics(user.name, _SHORE_ALERTS, _OWN_LOG, "shore: writes the alerts that it finds")
     yield _group(user.name, "shore: consumer groups of its own")
 

@@ -671,6 +671,11 @@ class Topology(Model):
         """The streams that have a log per container and whose insert point moves with the container."""
         return tuple(name for name, stream in self.streams.items() if stream.insert_point is InsertPoint.MOVES)
 
+    @property
+    def shore_raises_alerts(self) -> bool:
+        """Whether shore looks for alerts in readings, and writes those that it finds to ``SHORE_ALERTS``."""
+        return self.shore is not None and bool(self.moving_streams) and "alerts" in self.streams
+
     def container_stream(self, container_number: str) -> str | None:
         """Return the stream of a box, by its ISO 6346 owner code; None if no stream has this owner."""
         owner = owner_code(container_number)

@@ -164,7 +164,7 @@ def _writers(topology: Topology, stream: str) -> list[str]:
     if stream == ENDS:
         return [name for name in topology.sites if topology.has_replicator(name)]
     found = [name for name, site in topology.sites.items() if site.kind is not SiteKind.CUSTOMER]
-    return [*found, RAISED_BY_SHORE] if stream == "alerts" and topology.shore else found
+    return [*found, RAISED_BY_SHORE] if stream == "alerts" and topology.shore_raises_alerts else found
 
 
 def _sites(topology: Topology, kind: _Kind) -> list[str]:

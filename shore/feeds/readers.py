@@ -53,15 +53,9 @@ def readers_here(topology: Topology) -> tuple[FeedReader, ...]:
     )
 
 
-def customers_here(topology: Topology) -> tuple[str, ...]:
-    """Return the names of the customers whose feed begins at the site where shore runs."""
-    return tuple(reader.customer for reader in readers_here(topology))
-
-
 def logs_here(topology: Topology) -> tuple[FeedReader, ...]:
     """Return what shore writes where it runs: the customers' feeds, and the log of the alerts that it finds."""
-    finds = topology.shore is not None and topology.moving_streams and "alerts" in topology.streams
-    return (*readers_here(topology), *((SHORE_LOG,) if finds else ()))
+    return (*readers_here(topology), *((SHORE_LOG,) if topology.shore_raises_alerts else ()))
 
 
 def reader_rows(readers: Iterable[FeedReader]) -> pa.Table:

@@ -28,7 +28,7 @@ from shore.delta.commit import create_tables
 from shore.delta.evolution import check_types
 from shore.delta.lease import only_one
 from shore.errors import JobFailedError
-from shore.feeds.readers import customers_here, kept_tables, logs_here
+from shore.feeds.readers import kept_tables, logs_here, readers_here
 from shore.jobs import (
     alerts,
     alerts_now,
@@ -259,7 +259,7 @@ def run(
             f"topology {topology.name} does not say where shore runs", hint="add 'shore: {at: <site>}' to it"
         )
     asked = current(endpoint)  # raises its errors before Spark starts
-    pauses = (PROMPT if customers_here(topology) else {}) | dict(intervals or {})
+    pauses = (PROMPT if readers_here(topology) else {}) | dict(intervals or {})
     chosen = [replace(job, interval=pauses.get(job.name, job.interval)) for job in choose_jobs(topology, jobs)]
     paths = open_paths(topology.shore, folder)
     stop = stop or threading.Event()

@@ -6,7 +6,6 @@ import datetime as dt
 import logging
 import re
 from collections.abc import Sequence
-from typing import Final
 
 from shore.delta.table_errors import open_table
 from shore.errors import SplitStateError
@@ -15,12 +14,10 @@ from shore.jobs.model import Job
 from shore.paths import TablePaths
 from shore.source.offsets import parse_partition_id
 from shore.tables import TABLES
+from shore.tables.feeds import FEEDS
 from shore.tables.operations import OPERATIONS
 
 logger = logging.getLogger(__name__)
-
-REBUILT: Final = frozenset({"feeds"})
-"""Tables that are read back from the feeds in Kafka where they are missing."""
 
 
 def check_state(paths: TablePaths, jobs: Sequence[Job]) -> None:
@@ -74,12 +71,10 @@ def renew_incomplete(paths: TablePaths, jobs: Sequence[Job]) -> None:
     """
     for job in jobs:
         if job.inputs and read_checkpoint(paths, job.name) is not None:
-            missing = [name for name in job.tables if name not in REBUILT and open_table(paths, name) is None]
+            # Where table ``feeds`` is missing, it is read back from the feeds in Kafka.
+            missing = [name for name in job.tables if name != FEEDS.name and open_table(paths, name) is None]
             if missing:
-                aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
-                logger.warning(
-                    "job %s looks at everything once more: it fills %s (%s)", job.name, ", ".join(missing), aside
-                )
+                _set_aside(paths, job, f"it fills {', '.join(missing)}")
 
 
 def renew_checkpoint(paths: TablePaths, job: Job) -> None:
@@ -93,18 +88,17 @@ def renew_checkpoint(paths: TablePaths, job: Job) -> None:
         CheckpointDamagedError: a file of the checkpoint cannot be read.
     """
     checkpoint = read_checkpoint(paths, job.name) if job.inputs else None
-    if checkpoint is None:
-        return
-    if _reads_other_inputs(paths, job, checkpoint):
-        aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
-        logger.warning("job %s looks at everything once more: it read other tables before (%s)", job.name, aside)
+    if checkpoint is not None and _reads_other_inputs(paths, job, checkpoint):
+        _set_aside(paths, job, "it read other tables before")
+
+
+def _set_aside(paths: TablePaths, job: Job, why: str) -> None:
+    aside = archive_checkpoint(paths, job.name, f"replaced-{dt.datetime.now(dt.UTC):%Y%m%dT%H%M%S}")
+    logger.warning("job %s looks at everything once more: %s (%s)", job.name, why, aside)
 
 
 def _reads_other_inputs(paths: TablePaths, job: Job, checkpoint: Checkpoint) -> bool:
-    """Return whether the checkpoint is of a version of the job with other inputs, or another order of them. Such a
-    version may not have kept all tables of the job; ``renew_checkpoint`` makes the job fill them."""
-    if not job.inputs:
-        return False
+    """Return whether the checkpoint is of a version of the job with other inputs, or another order of them."""
     names = table_ids(paths, job.inputs)
     known = [
         names.get(source["reservoirId"]) if source and "reservoirId" in source else None for source in checkpoint.ahead
