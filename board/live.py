@@ -169,10 +169,6 @@ class LiveLogs:
         """Return the voyages of all ships of which anything is known."""
         return self._known.itineraries.all()
 
-    def itinerary(self, imo: str) -> Itinerary | None:
-        """Return the voyage of a ship; None if the topology has no such ship."""
-        return self._known.itineraries.of(imo)
-
     def positions(self) -> dict[str, Position]:
         """Return the newest position of each ship, by IMO number."""
         return dict(self._known.positions)

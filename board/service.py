@@ -30,6 +30,7 @@ from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
 from board.sign_in import SignInCheck, Throttle
 from board.viewer import Access, Viewer, viewer_of
+from fairlead.fleet_status import fleet_status
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.paths import TablePaths
 from shore.report.wording import MOVEMENTS, STATES, count, duration, number
@@ -247,6 +248,12 @@ class Board:
             task.add_done_callback(partial(self._on_read, key, known))
         usable = known.usable(now, stale)
         return cast(T, await asyncio.shield(usable.task))
+
+    async def fleet_status(self) -> dict[str, Any]:
+        """Return what ``fairlead.fleet_status`` tells of all sites, read for everybody who asks."""
+        context = self.context
+        read = partial(fleet_status, context.topology, context.folder, context.local, context.resolver)
+        return await self.read_once("fleet", read)
 
     def _forget(self, now: float) -> None:
         """Forget old answers, and of too many the oldest. What is being read stays."""

@@ -16,7 +16,7 @@ from board.pages.alerts import alert_panel
 from board.pages.port import place_of
 from board.service import Board, Page
 from board.viewer import Access
-from fairlead.fleet_status import LOSS, fleet_status
+from fairlead.fleet_status import LOSS
 from shore.report.slices import open_slices
 from topologies.model import SiteKind
 from topologies.values import format_rate
@@ -52,10 +52,7 @@ async def status(board: Board, request: Request) -> Response:
 
 
 async def _values(board: Board) -> dict[str, Any]:
-    context = board.context
-    found = await board.read_once(
-        "fleet", partial(fleet_status, context.topology, context.folder, context.local, context.resolver)
-    )
+    found = await board.fleet_status()
     sites = [_site(board, each) for each in found["sites"]]
     links = sorted((_link(board, each) for site in found["sites"] for each in site["links"]), key=_worst_first)
     troubled = [

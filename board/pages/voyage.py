@@ -28,15 +28,17 @@ from board.export import document
 from board.itinerary import Itinerary, ShipCall
 from board.openapi import NUMBER, Field
 from board.pages.alerts import alert_panel
-from board.pages.container import chart_of, read_container
+from board.pages.container import chart_of
 from board.service import Board, Page
 from board.viewer import Access, Viewer
 from edge.status import ALARMS
 from fairlead.errors import FairleadError
-from fairlead.fleet_status import LOSS, fleet_status
+from fairlead.fleet_status import LOSS
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 from shore.paths import TablePaths
+from shore.report.container import container_report, open_container
+from shore.report.course import samples as samples_of
 from shore.report.slices import Row, open_slices
 from simulators.fleet.routes import route
 from simulators.report.model import Report
@@ -452,12 +454,13 @@ def read_report(file: Path) -> Report | None:
         return None
 
 
-def chart_of_box(paths: TablePaths, folder: Path, topology: Topology, box: str) -> Json | None:
+def chart_of_box(paths: TablePaths, topology: Topology, box: str) -> Json | None:
     """Return the chart of one box of a voyage, with its moves as marks; None if the tables do not have it."""
     if not box or topology.shore is None:
         return None
     try:
-        seen = read_container(paths, folder, topology, box)
+        with open_container(paths, box) as found:
+            report, samples = container_report(found, box), tuple(samples_of(found))
     except FairleadError as error:
         log.warning("no chart of %s: %s", box, error)
         return None
@@ -466,10 +469,10 @@ def chart_of_box(paths: TablePaths, folder: Path, topology: Topology, box: str) 
             "time": seconds(row["event_date_time"]),
             "label": f"{row['movement']} {row['un_location_code'] or ''}".strip(),
         }
-        for row in seen.report.movements
+        for row in report.movements
         if row["event_date_time"] is not None
     ]
-    drawn = chart_of(seen.samples, seen.report)
+    drawn = chart_of(samples, report)
     return drawn | {"marks": moves} if drawn["panels"] else None
 
 
@@ -558,20 +561,18 @@ def _in_words(ships: Iterable[SailingShip]) -> str:
 
 async def _sources(board: Board, imo: str | None = None) -> VoyageSources:
     """Read everything. What cannot be read is left out, and the page says so."""
-    context, topology = board.context, board.topology
+    topology = board.topology
     itineraries = board.live.itineraries()
     if imo is not None:
         itineraries = [each for each in itineraries if each.imo == imo]
     pairs = frozenset(pair for each in itineraries for pair in ahead(each))
-    status = partial(fleet_status, topology, context.folder, context.local, context.resolver)
-    run = await board.read_once("voyage", partial(_read_run, board)) if imo is None else (None, None, None)
+    run = await board.read_once("voyage", partial(_read_run, board)) if imo is None else (None, None)
     return VoyageSources(
         topology,
         tuple(itineraries),
         underway=run[0],
         report=run[1],
-        chart=run[2],
-        fleet=await board.read_once("fleet", status),
+        fleet=await board.fleet_status(),
         legs=await board.read_once("legs", partial(_read_legs, board.paths)),
         positions=board.live.positions(),
         alerts=tuple(alert for alert in board.live.alerts() if imo is None or of_ship(topology, imo, alert)),
@@ -579,11 +580,18 @@ async def _sources(board: Board, imo: str | None = None) -> VoyageSources:
     )
 
 
-def _read_run(board: Board) -> tuple[Underway | None, Report | None, Json | None]:
+def _read_run(board: Board) -> tuple[Underway | None, Report | None]:
     folder = board.context.folder
-    report = read_report(report_file(folder))
-    chart = chart_of_box(board.paths, folder, board.topology, report.chart_container) if report is not None else None
-    return read_underway(folder), report, chart
+    return read_underway(folder), read_report(report_file(folder))
+
+
+async def _with_chart(board: Board, given: VoyageSources) -> VoyageSources:
+    """Add the chart, for the parts of the page that show it: it is read from the tables."""
+    if given.report is None:
+        return given
+    box = given.report.chart_container
+    read = partial(chart_of_box, board.paths, board.topology, box)
+    return dataclasses.replace(given, chart=await board.read_once(("voyage-chart", box), read))
 
 
 def _read_legs(paths: TablePaths) -> tuple[Row, ...]:
@@ -600,7 +608,7 @@ def of_ship(topology: Topology, imo: str, alert: Alert) -> bool:
 
 async def voyages(board: Board, request: Request) -> Response:
     """All ships, and the voyage that the simulator sails or has sailed."""
-    values = voyage_values(await _sources(board))
+    values = voyage_values(await _with_chart(board, await _sources(board)))
     values |= alert_panel(board, board.signed_in(request), None, "/voyages")
     return board.page(request, "voyage.html.j2", live="/live?voyage=all", **values)
 
@@ -616,17 +624,19 @@ async def ship(board: Board, request: Request) -> Response:
 
 async def now(board: Board, request: Request) -> Response:
     """The part of a voyage's page above the map, and the map's data."""
-    return await _fragment(board, request, "voyage_now.html.j2")
+    imo = _asked_ship(board, request)
+    return board.page(request, "voyage_now.html.j2", **voyage_values(await _sources(board, imo), imo))
 
 
 async def course(board: Board, request: Request) -> Response:
     """The part of a voyage's page below the alerts."""
-    return await _fragment(board, request, "voyage_course.html.j2")
+    imo = _asked_ship(board, request)
+    given = await _with_chart(board, await _sources(board, imo))
+    return board.page(request, "voyage_course.html.j2", **voyage_values(given, imo))
 
 
-async def _fragment(board: Board, request: Request, template: str) -> Response:
-    imo = _known_ship(board, request) if "imo" in request.path_params else None
-    return board.page(request, template, **voyage_values(await _sources(board, imo), imo))
+def _asked_ship(board: Board, request: Request) -> str | None:
+    return _known_ship(board, request) if "imo" in request.path_params else None
 
 
 def _known_ship(board: Board, request: Request) -> str:
@@ -648,13 +658,10 @@ async def voyage_file(board: Board, report: Report) -> str:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_READ_WITHIN):
                 await board.live.read()
-        found = await _sources(board)
-        chart = await board.read(
-            chart_of_box, board.paths, board.context.folder, board.topology, report.chart_container
-        )
+        found = dataclasses.replace(await _sources(board), underway=None, report=report)
+        given = await _with_chart(board, found)
         warnings = board.warnings()
         panel = alert_panel(board, _READER, None, "")
-    given = dataclasses.replace(found, underway=None, report=report, chart=chart)
     return voyage_document(given, panel, warnings)
 
 
