@@ -8,7 +8,6 @@ is like any other: what somebody sees follows from the topology.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from joserfc.errors import JoseError
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from board.security import digest_of
 from fairlead.errors import FairleadError, UnavailableError
 from topologies.model import Oidc
 
@@ -97,7 +97,7 @@ class OidcSignIn:
         while len(self._attempts) >= _MOST:
             del self._attempts[next(iter(self._attempts))]
         token = secrets.token_urlsafe(32)
-        self._attempts[_digest(token)] = _Attempt(kept, target, now)
+        self._attempts[digest_of(token)] = _Attempt(kept, target, now)
         return answer.headers["location"], token
 
     async def finish(self, request: Request, token: str) -> tuple[str, str, str]:
@@ -110,7 +110,7 @@ class OidcSignIn:
             SignInRefusedError: the answer does not belong to the attempt, is not the provider's, or fits no name.
             UnavailableError: the provider does not answer.
         """
-        attempt = self._attempts.pop(_digest(token), None)
+        attempt = self._attempts.pop(digest_of(token), None)
         settings = self._settings()
         if attempt is None or settings is None or self._clock() - attempt.began > LASTS:
             raise _refused("this attempt has ended or began elsewhere")
@@ -188,7 +188,3 @@ def _refused(why: str) -> SignInRefusedError:
     return SignInRefusedError(
         f"the provider's answer signs nobody in: {why}", hint="sign in again; board: {oidc: ...} has the names"
     )
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

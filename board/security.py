@@ -9,6 +9,7 @@ rebinding).
 from __future__ import annotations
 
 import base64
+import hashlib
 import hmac
 import secrets
 from collections.abc import Collection
@@ -104,6 +105,11 @@ def masked(token: str) -> str:
     content = token.encode()
     mask = secrets.token_bytes(len(content))
     return base64.urlsafe_b64encode(mask + _xor(mask, content)).decode()
+
+
+def digest_of(token: str) -> str:
+    """Return the SHA-256 of a token. Tokens are 256 random bits, so nobody finds one from it."""
+    return hashlib.sha256(token.encode()).hexdigest()
 
 
 def is_token(given: object, expected: str) -> bool:

@@ -11,8 +11,8 @@ import datetime as dt
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, partial
-from typing import Any, Final, ParamSpec, TypeVar, cast
+from functools import cache, cached_property, partial
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -24,7 +24,6 @@ from starlette.responses import HTMLResponse, Response
 from board.audit import AuditLog
 from board.live import LiveLogs
 from board.metrics import RequestCounts
-from board.oidc import OidcSignIn
 from board.openapi import HTML, SESSION, Answer, Field, Operation
 from board.security import COOKIE, masked
 from board.sessions import Session, Sessions
@@ -39,6 +38,9 @@ from shore.storage import open_paths
 from topologies.context import Context
 from topologies.model import Topology
 from topologies.users import ADMIN, OIDC_SECRET
+
+if TYPE_CHECKING:
+    from board.oidc import OidcSignIn
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -161,11 +163,6 @@ class Board:
         self.requests = RequestCounts()
         self.live = LiveLogs(context.topology, lambda: self.kafka(site))
         self.sign_in = SignInCheck(lambda: self.topology, site, context.resolver.anybodys_kafka)
-        self.oidc = OidcSignIn(
-            lambda: self.topology.board.oidc if self.topology.board else None,
-            lambda: context.resolver.newest_secret(site, OIDC_SECRET),
-            clock,
-        )
         self._clock = clock
         self._answers: dict[Hashable, _Answer] = {}
         self._limit = anyio.CapacityLimiter(_READERS)
@@ -178,6 +175,17 @@ class Board:
     def paths(self) -> TablePaths:
         """Where the tables are; for a topology without shore, the place where they would be."""
         return open_paths(self.topology.shore, self.context.folder)
+
+    @cached_property
+    def oidc(self) -> OidcSignIn:
+        """The sign-ins at the topology's provider."""
+        from board.oidc import OidcSignIn  # loads Authlib, which reports and voyages do not need
+
+        return OidcSignIn(
+            lambda: self.topology.board.oidc if self.topology.board else None,
+            lambda: self.context.resolver.newest_secret(self.site, OIDC_SECRET),
+            self._clock,
+        )
 
     def kafka(self, site: str) -> KafkaEndpoint:
         """Return a site's Kafka as the board's own user; as administrator at sites here that have no such user."""
@@ -289,7 +297,6 @@ class Board:
             "topology": self.topology.title or self.topology.name,
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),
-            "exported": False,
         }
         of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self.warnings()
         values["warnings"] = [*of_logs, *values.pop("warnings", ())]
@@ -324,6 +331,7 @@ def templates() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals["exported"] = False  # ``board.export`` says otherwise
     environment.filters |= {
         "minutes": to_minutes,
         "number": number,

@@ -5,12 +5,13 @@ A browser keeps a random token in a cookie; here is only its SHA-256. When the b
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
+
+from board.security import digest_of
 
 IDLE: Final = 3600.0  # seconds
 LONGEST: Final = 12 * 3600.0
@@ -45,21 +46,21 @@ class Sessions:
         if len(self._open) >= _MOST:
             del self._open[min(self._open, key=lambda key: self._open[key].used)]
         token, now = secrets.token_urlsafe(32), self._clock()
-        session = self._open[_digest(token)] = Session(name, secrets.token_urlsafe(32), now, now)
+        session = self._open[digest_of(token)] = Session(name, secrets.token_urlsafe(32), now, now)
         return token, session
 
     def find(self, token: str) -> Session | None:
         """Return the session of a token, and count this as a request; None if there is none, or it has ended."""
-        session = self._open.get(_digest(token))
+        session = self._open.get(digest_of(token))
         if session is None or self._has_ended(session):
-            self._open.pop(_digest(token), None)
+            self._open.pop(digest_of(token), None)
             return None
         session.used = self._clock()
         return session
 
     def is_open(self, token: str) -> bool:
         """Return whether a token's session goes on, without counting this as a request."""
-        session = self._open.get(_digest(token))
+        session = self._open.get(digest_of(token))
         return session is not None and not self._has_ended(session)
 
     def number(self) -> int:
@@ -68,17 +69,17 @@ class Sessions:
 
     def close(self, token: str) -> None:
         """End a session; its token is worth nothing from now on."""
-        self._open.pop(_digest(token), None)
+        self._open.pop(digest_of(token), None)
 
     def link_for(self, name: str) -> str:
         """Return a token that signs ``name`` in once (``redeem``)."""
         token = secrets.token_urlsafe(32)
-        self._once[_digest(token)] = name
+        self._once[digest_of(token)] = name
         return token
 
     def redeem(self, token: str) -> str | None:
         """Return the name that a token of ``link_for`` signs in, at its first use; None for every other token."""
-        return self._once.pop(_digest(token), None)
+        return self._once.pop(digest_of(token), None)
 
     def _has_ended(self, session: Session) -> bool:
         now = self._clock()
@@ -87,7 +88,3 @@ class Sessions:
     def _forget_ended(self) -> None:
         for key in [key for key, session in self._open.items() if self._has_ended(session)]:
             del self._open[key]
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode()).hexdigest()

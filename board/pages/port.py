@@ -84,7 +84,7 @@ def _read(board: Board, code: str) -> PortView:
     report = port_report(board.paths, code)
     with open_slices(board.paths) as slices:
         outlook = _outlook(slices)
-    html = board.text("port_boxes.html.j2", exported=False, outlook=outlook, **_boxes(report))
+    html = board.text("port_boxes.html.j2", outlook=outlook, **_boxes(report))
     doubts = table_warnings(board.context.folder, board.paths, report.versions)
     bare = {name: tuple(_without_boxes(getattr(report, name))) for name in ("arriving", "in_port")}
     return PortView(msgspec.structs.replace(report, **bare), doubts, html)

@@ -60,18 +60,17 @@ async def from_provider(board: Board, request: Request) -> Response:
     """Open a session for whom the provider's answer signs in."""
     if not board.oidc.provider():
         raise HTTPException(404)
-    address = address_of(request)
+    provider, name, target = board.oidc.provider(), "", "/"
     try:
         name, subject, target = await board.oidc.finish(request, request.cookies.get(_ATTEMPT) or "")
+        facts = {"by": provider, "subject": subject[:200]}
     except SignInRefusedError as error:
-        board.audit.note("sign-in-refused", "", address, by=board.oidc.provider(), why=error.what[:200])
-        answer = _form(board, request, "", trouble=f"{board.oidc.provider()} {_NOT_BY_PROVIDER}", status=403)
+        facts = {"by": provider, "why": error.what[:200]}
+    if name and viewer_of(board.topology, name) is not None:
+        answer = _welcome(board, request, name, target, **facts)
     else:
-        if viewer_of(board.topology, name) is None:
-            board.audit.note("sign-in-refused", name, address, by=board.oidc.provider(), subject=subject[:200])
-            answer = _form(board, request, "", trouble=f"{board.oidc.provider()} {_NOT_BY_PROVIDER}", status=403)
-        else:
-            answer = _welcome(board, request, name, target, by=board.oidc.provider(), subject=subject[:200])
+        board.audit.note("sign-in-refused", name, address_of(request), **facts)
+        answer = _form(board, request, "", trouble=f"{provider} {_NOT_BY_PROVIDER}", status=403)
     answer.delete_cookie(_ATTEMPT, path=_RETURN)
     return answer
 

@@ -7,7 +7,6 @@ question, so a revoked token is refused by the next one.
 from __future__ import annotations
 
 import datetime as dt
-import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from typing import Final, TypeAlias
 import msgspec
 from filelock import FileLock
 
+from board.security import digest_of
 from fairlead.errors import ConfigurationError
 from fairlead.home import private_folder
 from fairlead.local.files import write_file
@@ -116,8 +116,3 @@ class Tokens:
 
     def _write(self, tokens: list[_Stored]) -> None:
         write_file(self._file, msgspec.json.encode(tokens))
-
-
-def digest_of(token: str) -> str:
-    """Return the SHA-256 of a token. Tokens are 256 random bits, so nobody finds one from it."""
-    return hashlib.sha256(token.encode()).hexdigest()

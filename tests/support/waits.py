@@ -14,6 +14,16 @@ for something that must *not* happen: such a test always waits that long.
 """
 
 
+class Clock:
+    """Seconds that a test turns forward, for what takes a clock."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
     """Wait for a condition. Fails after ``patience`` seconds."""
     end = time.monotonic() + patience

@@ -68,7 +68,7 @@ def board(
 
 
 async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
-    from board.metrics import start_metrics
+    from board.prometheus import start_metrics
     from board.security import LOOPBACK
     from board.server import serving
     from board.service import Board

@@ -31,7 +31,7 @@ from board.service import Board
 from tests.support.browser import Pages
 from tests.support.serving import served
 from tests.support.sparkcluster import free_port
-from tests.support.waits import until
+from tests.support.waits import Clock, until
 from topologies.context import open_topology
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
@@ -55,14 +55,6 @@ board:
     claim: {claim}
     names: {{anna@line.example: operator, bert@ducks.example: ducks, carl@line.example: stranger}}
 """
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @dataclass

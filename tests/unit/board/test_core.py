@@ -16,6 +16,7 @@ from board.sessions import IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
 from board.viewer import LOCAL, Access, Viewer, viewer_of
 from fairlead.errors import ConfigurationError
+from tests.support.waits import Clock
 from topologies.loader.load import load
 from topologies.loader.mistakes import TopologyErrors
 from topologies.model import Topology
@@ -34,14 +35,6 @@ users:
 shore: {at: tokyo}
 board: {at: [tokyo], read: "g:analysts | g:operators", operate: "g:operators"}
 """
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 import board.app
 from board.app import create_app
-from board.metrics import NOWHERE, BoardCollector
+from board.metrics import NOWHERE
+from board.prometheus import BoardCollector
 from board.service import Board, Page
 from board.viewer import LOCAL, Access
 from topologies.context import open_topology

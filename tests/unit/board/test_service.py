@@ -12,15 +12,8 @@ from board.service import _KEPT as KEPT
 from board.service import _OLD as OLD
 from board.service import FRESH, SHARE, STALE, Board
 from fairlead.errors import UnavailableError
+from tests.support.waits import Clock
 from topologies.context import open_topology
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

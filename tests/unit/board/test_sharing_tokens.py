@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from board.security import digest_of
 from board.sharing.links import LIFETIME, Link, Links
 from board.sharing.profile import endpoint, profile
-from board.sharing.tokens import Issued, Recipient, Tokens, digest_of
+from board.sharing.tokens import Issued, Recipient, Tokens
 from fairlead.errors import ConfigurationError
 from tests.support.sharing import Clock
 

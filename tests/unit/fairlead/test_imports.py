@@ -55,6 +55,11 @@ def loaded(program: str) -> set[str]:
             (*TABLES, "cryptography"),
             id="status",
         ),
+        pytest.param(
+            "import board.pages.voyage, board.pages.container, board.pages.port, board.pages.fleet",
+            ("authlib", "httpx2", "joserfc", "prometheus_client", "pyspark"),
+            id="reports of the board's pages",
+        ),
         pytest.param("import edge.bridge", (*TABLES, "fairlead.jars", "kafka", "networkx"), id="bridge"),
         pytest.param(
             "import fairlead.cli.app",
