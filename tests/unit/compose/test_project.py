@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from board.metrics import BoardCollector
+from board.prometheus import BoardCollector
 from compose.entry import healthcheck
 from compose.fleet import BOARD_PORT, METRICS_PORT, Fleet, all_secrets, plan, secrets_of_routes, secrets_of_spark
 from compose.project import HOME, project, text
