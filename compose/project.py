@@ -37,7 +37,7 @@ WAN: Final = "wan"
 SPARK_NETWORK: Final = "spark"  # Spark's master, workers and drivers; no container of another site
 STATE: Final = "state"  # tables, checkpoints, files of voyages and of the command line
 HOME: Final = "/var/lib/fairlead"
-HOMES: Final = "/var/lib/fairlead-sites"  # where the command line finds the files of bridges and replicators
+HOMES: Final = "/var/lib/fairlead-sites"  # where board and command line find the sites' state
 TOPOLOGY_FOLDER: Final = "/etc/fairlead"
 DETOURS: Final = "/etc/fairlead-links/detours.json"
 _DETOURS_MOUNT: Final = f"./links/detours.json:{DETOURS}:ro"
@@ -65,7 +65,7 @@ def _container(image: str, memory: str, **further: Any) -> Service:
 
 
 def state_of(site: str) -> str:
-    """Return the name of the volume of a site's bridge and replicator. Services of other sites do not mount it."""
+    """Return the name of the volume that a site's services share; the board and the command line read it."""
     return f"{site}-state"
 
 
