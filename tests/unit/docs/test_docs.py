@@ -38,7 +38,7 @@ PAGES = {
     str(file.relative_to(ROOT)): file.read_text(encoding="utf-8")
     for file in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.rglob("*.md"))
 }
-FOLDERS = "acl|benchmarks|compose|docs|edge|fairlead|notify|replication|shore|simulators|tests|tools|topologies"
+FOLDERS = "acl|benchmarks|board|compose|docs|edge|fairlead|notify|replication|shore|simulators|tests|tools|topologies"
 NEW_FILES = {"edge/alerts/rules/cargo.py", "shore/alerts/heat.py"}  # which a reader makes in an example
 MODELS = {
     name: kind
