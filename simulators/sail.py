@@ -74,6 +74,7 @@ async def sail_watched(
                     on_player=control.attach,
                     on_progress=progressed,
                     end_site=None if settings.elsewhere else partial(_end_site, context),
+                    source=context.source,
                 )
             )
 

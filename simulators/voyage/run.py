@@ -95,6 +95,7 @@ async def sail(
     on_player: Callable[[Player], None] = lambda _: None,
     end_site: Callable[[str], None] | None = None,
     left_over: Callable[[], Topology] | None = None,
+    source: str | None = None,
 ) -> Sailed:
     """Play the whole voyage. Return when every message is in a log, and the overboard alerts are at every port and
     headquarters or ``ALERT_PATIENCE`` seconds have passed.
@@ -107,6 +108,7 @@ async def sail(
         barrier_timeout: Seconds without any progress after which a barrier fails.
         end_site: Ends every process of a site; a voyage that loses a ship needs it.
         left_over: Returns what is left of the topology now, in a scenario that loses a site.
+        source: The topology's name or file, for the command line; its name by default.
 
     Raises:
         ConfigurationError: the sites have containers' logs from an earlier voyage, or the voyage loses a ship and
@@ -118,7 +120,7 @@ async def sail(
     if end_site is None and voyage.plan.losses:
         _nothing_ends_it(voyage.plan.losses[0].ship)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
-        await _refuse_second_voyage(topology, clusters)
+        await _refuse_second_voyage(topology, clusters, source or topology.name)
         watch = AlertWatch(clusters, alert_sites(topology), raisers(topology))
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
@@ -184,14 +186,14 @@ async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None
             await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
 
 
-async def _refuse_second_voyage(topology: Topology, clusters: Clusters) -> None:
+async def _refuse_second_voyage(topology: Topology, clusters: Clusters, source: str) -> None:
     """Refuse sites with logs of another voyage, because a report compares all logs with one voyage's truth."""
     for site in topology.sites:
         there = await container_logs(await clusters.at(site), topology)
         if there:
             raise ConfigurationError(
                 f"{site} already has {len(there)} logs of containers, for example {there[0]}",
-                hint="a voyage begins on empty sites; to forget the old data: fairlead down --purge",
+                hint=f"a voyage begins on empty sites; to forget the old: fairlead down --topology {source} --purge",
                 site=site,
                 logs=len(there),
             )

@@ -188,5 +188,5 @@ def test_the_readme_by_hand_runs_as_it_stands_on_what_the_demo_left(report: Any,
 def test_a_second_voyage_on_the_same_data_is_refused(report: Any, cli: Cli) -> None:
     again = cli("voyage", "run", "big-blue", "--containers", "24", "--seed", "8", "--report", str(cli.home / "again"))
     assert again.code == 3
-    assert "down --purge" in again.err
+    assert "fairlead down --topology big-blue --purge" in again.err
     assert not Path(cli.home / "again").exists()

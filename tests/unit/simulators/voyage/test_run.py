@@ -51,6 +51,20 @@ async def test_a_missing_mqtt_broker_ends_the_voyage(monkeypatch: pytest.MonkeyP
     assert first.description in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("source", "named"), [(None, "big-blue"), ("minimal", "minimal"), ("/fleets/my.yaml", "/fleets/my.yaml")]
+)
+async def test_sites_with_logs_of_another_voyage_are_refused_and_the_way_out_names_their_topology(
+    source: str | None, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clusters = FakeClusters(*big_blue().sites)
+    clusters["tokyo"].append("containers.BIGU1000010")
+    monkeypatch.setattr(run, "Clusters", lambda *_, **__: clusters)
+    with pytest.raises(ConfigurationError, match=r"tokyo already has 1 logs of containers") as error:
+        await sail(voyage(), big_blue(), cast(EndpointResolver, NoBrokers()), source=source)
+    assert (error.value.hint or "").endswith(f": fairlead down --topology {named} --purge")
+
+
 class NoAlerts:
     """A watch over sites that have no alerts."""
 
