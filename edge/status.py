@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
-from fairlead.home import run_folder, shares_no_processes
-
-FRESH: Final = dt.timedelta(seconds=10)  # a bridge writes its file every second
+from fairlead.home import is_running, run_folder
 
 
 def bridge_file(folder: Path, site: str) -> Path:
@@ -28,8 +23,7 @@ def read_bridge(folder: Path, site: str) -> dict[str, Any] | None:
     """
     try:
         found: dict[str, Any] = json.loads(bridge_file(folder, site).read_text(encoding="utf-8"))
-        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(found["written_at"])
-        running = age < FRESH and (shares_no_processes() or psutil.pid_exists(int(found["pid"])))
+        running = is_running(int(found["pid"]), found["written_at"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return {**found, "running": running, "alarms": alarms(found)}

@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from pathlib import Path
+from typing import Final
 
 import platformdirs
 
-_SITE_HOMES = "FAIRLEAD_SITE_HOMES"
+_SITE_HOMES: Final = "FAIRLEAD_SITE_HOMES"
+FRESH: Final = dt.timedelta(seconds=10)  # bridges and replicators write their status every few seconds at least
 
 
 def home() -> Path:
@@ -45,10 +48,15 @@ def run_folder(folder: Path, site: str) -> Path:
     return (Path(homes) / site / folder.name if homes else folder) / "run"
 
 
-def shares_no_processes() -> bool:
-    """Return whether bridges and replicators run in other containers than this one, which sees none of their processes:
-    their status files tell whether they run."""
-    return bool(os.environ.get(_SITE_HOMES))
+def is_running(pid: int, written_at: str) -> bool:
+    """Return whether a bridge or replicator runs, by its status file: its process, and when it was written (ISO 8601).
+
+    Between containers processes are not seen: there a fresh file is enough.
+    """
+    from psutil import pid_exists  # imported late: few programs ask
+
+    age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(written_at)
+    return age < FRESH and (bool(os.environ.get(_SITE_HOMES)) or pid_exists(pid))
 
 
 def topology_folder(name: str) -> Path:

@@ -25,7 +25,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from fairlead.errors import UnavailableError
-from fairlead.home import run_folder, shares_no_processes
+from fairlead.home import is_running, run_folder
 from fairlead.kafka.admin import explain, require_answer
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -41,8 +41,6 @@ from replication.states import LinkState, LogState
 from replication.target.appender import AppendMeaning, append_meaning
 
 log = logging.getLogger(__name__)
-
-FRESH: Final = dt.timedelta(seconds=10)  # a replicator writes its file every few seconds at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +101,7 @@ def read_status(folder: Path, site: str) -> Status | None:
 def _read_one(file: Path, site: str) -> Status | None:
     try:
         snapshot: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        age = dt.datetime.now(dt.UTC) - dt.datetime.fromisoformat(snapshot["at"])
-        running = age < FRESH and (shares_no_processes() or psutil.pid_exists(int(snapshot["pid"])))
-        return Status(site, running, snapshot)
+        return Status(site, is_running(int(snapshot["pid"]), snapshot["at"]), snapshot)
     except (OSError, ValueError, KeyError):
         return None
 

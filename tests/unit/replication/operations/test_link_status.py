@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from replication.operations.links.access import FRESH, Status, has_acted, read_status, status_file
+from fairlead.home import FRESH
+from replication.operations.links.access import Status, has_acted, read_status, status_file
 from replication.overrides import Override, OverrideKind
 
 AT = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
