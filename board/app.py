@@ -38,11 +38,12 @@ import board.pages.voyage
 import board.sharing.routes
 from board.metrics import CountedRequests
 from board.openapi import JSON, Answer, Field, Operation, document
-from board.security import LOOPBACK, SecureHeaders, is_same_origin, is_token
+from board.security import SecureHeaders, is_same_origin, is_token
 from board.service import READERS, Board, Page
 from board.viewer import Access
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.versions import fairlead_version
+from topologies.values import LOOPBACK
 
 log = logging.getLogger(__name__)
 

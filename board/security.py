@@ -34,7 +34,6 @@ HEADERS: Final = {
 """Headers of every answer. Pages and data also have ``Cache-Control: no-store``; files of ``/static`` may be kept."""
 
 COOKIE: Final = "fairlead_board"
-LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class SecureHeaders:

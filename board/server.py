@@ -16,11 +16,12 @@ from starlette.routing import BaseRoute
 
 from board import PORT
 from board.app import create_app
-from board.security import LOOPBACK, host_of
+from board.security import host_of
 from board.service import Board
 from board.sharing.routes import routes
 from board.sharing.service import SharingService
 from fairlead.errors import ConfigurationError, UnavailableError
+from topologies.values import LOOPBACK
 
 _GRACE: Final = 1  # seconds for requests under way when the board ends; open event streams are cut
 

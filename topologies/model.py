@@ -35,6 +35,7 @@ from topologies.values import (
     Start,
     TimeOfDay,
     TimeZone,
+    parse_web_address,
 )
 
 
@@ -450,13 +451,7 @@ class Shore(Model):
 
 
 def _check_issuer(value: str) -> str:
-    try:
-        url = urlsplit(value)
-        host, _ = url.hostname, url.port  # a wrong port raises
-    except ValueError:
-        host = None
-    if not host or url.scheme not in ("https", "http") or (url.scheme == "http" and host not in _LOOPBACK):
-        raise ValueError("expected https://host/path (http:// only to this machine itself)")
+    url = parse_web_address(value)
     if url.username is not None or url.password is not None or url.query or url.fragment:
         raise ValueError("expected an address without a user, a password, ? or #")
     return value
@@ -509,13 +504,7 @@ class Quiet(Model):
 
 
 def _check_webhook(value: str) -> str:
-    try:
-        url = urlsplit(value)
-        host, _ = url.hostname, url.port  # a wrong port raises
-    except ValueError:
-        host = None
-    if not host or url.scheme not in ("https", "http") or (url.scheme == "http" and host not in _LOOPBACK):
-        raise ValueError("expected https://host/path (http:// only to this machine itself)")
+    url = parse_web_address(value)
     if url.username is not None or url.password is not None or url.fragment:
         raise ValueError("expected an address without a user, a password or #: the signature proves the sender")
     return value
@@ -535,8 +524,6 @@ def _check_target(value: str) -> str:
 
 PLACEHOLDER = "{secret}"
 """The place of a route's secret in its address."""
-
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 class Webhook(Model):

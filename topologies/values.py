@@ -6,7 +6,7 @@ import datetime as dt
 import re
 import zoneinfo
 from typing import Annotated, Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import AfterValidator, BeforeValidator
 
@@ -179,7 +179,24 @@ def _check_url(value: str) -> str:
     return value
 
 
+def parse_web_address(value: str) -> SplitResult:
+    """Parse ``https://host/path``; ``http://`` only to this machine itself.
+
+    Raises:
+        ValueError: the text has another format; the message has the expected one.
+    """
+    try:
+        url = urlsplit(value)
+        host, _ = url.hostname, url.port  # a wrong port raises
+    except ValueError:
+        host = None
+    if not host or url.scheme not in ("https", "http") or (url.scheme == "http" and host not in LOOPBACK):
+        raise ValueError("expected https://host/path (http:// only to this machine itself)")
+    return url
+
+
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+"""Names of this machine itself."""
 HttpUrl = Annotated[str, AfterValidator(_check_url)]
 
 

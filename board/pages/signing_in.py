@@ -11,9 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from board.oidc import LASTS, SignInRefusedError
 from board.openapi import Field
-from board.security import COOKIE, LOOPBACK, host_of, local_path
+from board.security import COOKIE, host_of, local_path
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
+from topologies.values import LOOPBACK
 
 _RETURN: Final = "/sign-in/oidc/return"
 _ATTEMPT: Final = "fairlead_oidc"

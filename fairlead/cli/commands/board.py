@@ -18,6 +18,7 @@ from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.workers import Workers
 from fairlead.scrape import ADDRESS
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.values import LOOPBACK
 
 if TYPE_CHECKING:  # imports the web server and the tables' readers
     from board.server import Listen
@@ -69,7 +70,6 @@ def board(
 
 async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
     from board.prometheus import start_metrics
-    from board.security import LOOPBACK
     from board.server import serving
     from board.service import Board
     from board.viewer import LOCAL
