@@ -41,20 +41,12 @@ def mqtt(port: int, *, tls: bool) -> str:
     return "" if answer[:1] == b"\x20" else "it does not answer a login"
 
 
-def page(port: int) -> str:
-    """Return "" if Spark serves its web page, else the reason."""
-    with _connected(port, tls=False, host=socket.gethostname()) as connection:
-        connection.sendall(b"GET /json/ HTTP/1.0\r\n\r\n")
-        answer = connection.recv(64)
-    return "" if b" 200 " in answer else f"it answers {answer[:40]!r}"
-
-
-def answers(port: int, path: str, *, tls: bool) -> str:
-    """Return "" if one of Fairlead's HTTP servers answers a request with 200, else the reason.
+def answers(port: int, path: str, *, tls: bool, host: str = "127.0.0.1") -> str:
+    """Return "" if an HTTP server of this container answers a request with 200, else the reason.
 
     A certificate is not checked: nobody is between this container and itself, and it may be of any authority.
     """
-    with socket.create_connection(("127.0.0.1", port), _PATIENCE) as plain:
+    with socket.create_connection((host, port), _PATIENCE) as plain:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with context.wrap_socket(plain) if tls else plain as connection:
@@ -78,8 +70,8 @@ def status(file: Path, now: float) -> str:
     return health_problem(file, fresh=_FRESH, now=now)
 
 
-def _connected(port: int, *, tls: bool, host: str = "127.0.0.1") -> socket.socket:
-    connection = socket.create_connection((host, port), _PATIENCE)
+def _connected(port: int, *, tls: bool) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), _PATIENCE)
     if not tls:
         return connection
     context = ssl.create_default_context(cafile="/run/certificates/ca.pem")
@@ -112,7 +104,7 @@ def check(what: str, *further: str) -> str:
             case "links":
                 return lines(further[0])
             case _:
-                return page(PAGES[what])
+                return answers(PAGES[what], "/json/", tls=False, host=socket.gethostname())  # where Spark listens
     except OSError as error:
         return str(error)
 
