@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from fairlead.local.files import write_file
 from fairlead.local.sites import LocalSites
 from fairlead.plan import Tell, silent
 from simulators.report.assemble import assemble
@@ -121,7 +122,5 @@ def make_report(
     report = asyncio.run(
         assemble(sailed, topology, resolver, folder, checks=checks, seconds=seconds, tell=tell, lost=lost)
     )
-    file = report_file(folder)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(report.to_json())
+    write_file(report_file(folder), report.to_json())
     return report
