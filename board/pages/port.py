@@ -96,14 +96,19 @@ def _without_boxes(ships: Iterable[Ship]) -> Iterator[Ship]:
 
 def _boxes(report: PortReport) -> dict[str, Any]:
     """Return the boxes that the page lists, and how many more there are."""
-    aboard = [box for ship in _present(report) for box in ship.boxes]
     return {
         "r": report,
         "dock": _shown(report.dock),
         "more_on_dock": max(0, len(report.dock) - _MOST),
         "ships": [(ship, _shown(ship.boxes), max(0, len(ship.boxes) - _MOST)) for ship in _present(report)],
-        "wrong": sum(bool(box.concerns) for box in (*report.dock, *aboard)),
+        "wrong": _wrong(report),
     }
+
+
+def _wrong(report: PortReport) -> int:
+    """Return how many boxes, on the dock and aboard, have something wrong."""
+    aboard = [box for ship in _present(report) for box in ship.boxes]
+    return sum(bool(box.concerns) for box in (*report.dock, *aboard))
 
 
 _MOST_OF_OTHERS: Final = 500  # boxes of a ship for other ports, with something wrong, in a file
@@ -121,11 +126,11 @@ def port_file(report: PortReport, warnings: Sequence[str] = ()) -> str:
         here = [box for box in ship.boxes if box.discharged_here]
         others = [box for box in ship.boxes if not box.discharged_here and box.concerns][:_MOST_OF_OTHERS]
         ships.append((ship, [*here, *others], len(ship.boxes) - len(here) - len(others)))
-    values = _boxes(report) | {"dock": report.dock, "more_on_dock": 0, "ships": ships, "outlook": {}}
+    boxes = {"dock": report.dock, "more_on_dock": 0, "ships": ships, "wrong": _wrong(report), "outlook": {}}
     doubts = [f"Not certain: {each}." for each in warnings]
     doubts += [f"Table {name} is not there yet: what follows from it is not in this page." for name in report.missing]
     on_map = _map(report, ports().get(report.un_location_code))
-    return document("port.html.j2", "", warnings=doubts, live="", map=on_map, **values)
+    return document("port.html.j2", "", r=report, warnings=doubts, live="", map=on_map, **boxes)
 
 
 def _outlook(slices: Slices) -> dict[str, Any]:
