@@ -85,7 +85,7 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with service.live.running(), board.pages.live.watching(service):
+        async with service.live.running(), service.watching_passwords(), board.pages.live.watching(service):
             yield
 
     handlers: dict[Any, Callable[[Request, Exception], Coroutine[Any, Any, Response]]] = {

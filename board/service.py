@@ -7,9 +7,11 @@ each, before the function runs.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
+import logging
 import time
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
@@ -42,6 +44,8 @@ from topologies.users import ADMIN, OIDC_SECRET
 if TYPE_CHECKING:
     from board.oidc import OidcSignIn
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 P = ParamSpec("P")
 
@@ -54,6 +58,8 @@ STALE: Final = 60.0
 _READERS: Final = 3  # threads that read tables at once; each may use a gigabyte
 _KEPT: Final = 200  # answers
 _OLD: Final = 600.0  # seconds after which an answer is forgotten
+_PASSWORDS_EVERY: Final = 10.0  # seconds between two checks whether passwords have changed
+_PASSWORDS_AT_ONCE: Final = 8
 
 
 READERS: Final[Mapping[Access, str]] = {
@@ -233,6 +239,32 @@ class Board:
         if viewer is None:
             raise HTTPException(404)
         return viewer
+
+    @contextlib.asynccontextmanager
+    async def watching_passwords(self) -> AsyncIterator[None]:
+        """While the context is open, end the sessions of names whose Kafka password is changed or removed."""
+        task = asyncio.create_task(self._watch_passwords())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _watch_passwords(self) -> None:
+        limit = asyncio.Semaphore(_PASSWORDS_AT_ONCE)
+        while True:
+            await asyncio.sleep(_PASSWORDS_EVERY)
+            checks = [self._check_password(limit, name, site) for name, site in self.sessions.names_and_sites()]
+            for failure in await asyncio.gather(*checks, return_exceptions=True):
+                if failure is not None:
+                    log.error("the board cannot tell whether a password has changed", exc_info=failure)
+
+    async def _check_password(self, limit: asyncio.Semaphore, name: str, site: str | None) -> None:
+        async with limit:
+            version = await self.sign_in.password_version(name, site)
+        if version is not None and self.sessions.end_outdated(name, version):
+            why = "the password was changed" if version.salt is not None else "the password was removed"
+            self.audit.note("session-ended", name, "", why=why)
 
     # --- what is read
 

@@ -1,4 +1,5 @@
-"""Who has signed in: sessions in this process's memory. They end after an hour without a request, and after 12 hours.
+"""Who has signed in: sessions in this process's memory. They end after an hour without a request, after 12 hours, and
+when the name's Kafka password is changed or removed.
 
 A browser keeps a random token in a cookie; here is only its SHA-256. When the board ends, all sessions end.
 """
@@ -12,20 +13,31 @@ from dataclasses import dataclass
 from typing import Final
 
 from board.security import digest_of
+from fairlead.kafka.credentials import PasswordVersion
 
 IDLE: Final = 3600.0  # seconds
 LONGEST: Final = 12 * 3600.0
+CHANGED_FOR: Final = 30.0
+"""Seconds for which brokers must report another password before sessions end. A broker that has just started, or lags
+behind its controller, reports what was before."""
 _MOST: Final = 20_000
 
 
 @dataclass(slots=True)
 class Session:
-    """One sign-in. ``csrf`` is the token that every form of its pages carries; times are ``clock`` seconds."""
+    """One sign-in. ``csrf`` is the token that every form of its pages carries; times are ``clock`` seconds.
+
+    Args:
+        password: The version of the name's Kafka password at the sign-in, or when a broker first answered after it.
+        changed_since: When a broker began to report another version.
+    """
 
     name: str
     csrf: str
     began: float
     used: float
+    password: PasswordVersion | None = None
+    changed_since: float | None = None
 
 
 class Sessions:
@@ -40,13 +52,13 @@ class Sessions:
         self._open: dict[str, Session] = {}
         self._once: dict[str, str] = {}
 
-    def open(self, name: str) -> tuple[str, Session]:
+    def open(self, name: str, password: PasswordVersion | None = None) -> tuple[str, Session]:
         """Begin a session; return the token for its cookie."""
         self._forget_ended()
         if len(self._open) >= _MOST:
             del self._open[min(self._open, key=lambda key: self._open[key].used)]
         token, now = secrets.token_urlsafe(32), self._clock()
-        session = self._open[digest_of(token)] = Session(name, secrets.token_urlsafe(32), now, now)
+        session = self._open[digest_of(token)] = Session(name, secrets.token_urlsafe(32), now, now, password)
         return token, session
 
     def find(self, token: str) -> Session | None:
@@ -70,6 +82,36 @@ class Sessions:
     def close(self, token: str) -> None:
         """End a session; its token is worth nothing from now on."""
         self._open.pop(digest_of(token), None)
+
+    def names_and_sites(self) -> set[tuple[str, str | None]]:
+        """Return the names of open sessions, each with the site whose password counts; None if that is not known."""
+        return {
+            (session.name, None if session.password is None else session.password.site)
+            for session in self._open.values()
+            if not self._has_ended(session)
+        }
+
+    def end_outdated(self, name: str, password: PasswordVersion) -> int:
+        """End the sessions of a name that began with another password of that site; return how many.
+
+        A session without a password version takes this one. The others end when this has been called with another
+        version for ``CHANGED_FOR`` seconds.
+        """
+        now, ended = self._clock(), []
+        for key, session in self._open.items():
+            if session.name != name or (session.password is not None and session.password.site != password.site):
+                continue
+            if session.password is None and password.salt is not None:
+                session.password = password
+            if session.password == password:
+                session.changed_since = None
+            elif session.changed_since is None:
+                session.changed_since = now
+            elif now - session.changed_since >= CHANGED_FOR:
+                ended.append(key)
+        for key in ended:
+            del self._open[key]
+        return len(ended)
 
     def link_for(self, name: str) -> str:
         """Return a token that signs ``name`` in once (``redeem``)."""

@@ -6,6 +6,7 @@ The board stores no password. It logs in to a broker with what somebody typed, a
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -17,14 +18,24 @@ from pydantic import SecretStr
 from board.viewer import Viewer, viewer_of
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.credentials import PasswordVersion, password_version
 from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin
 from fairlead.kafka.protocol.errors import AuthenticationFailed
 from topologies.model import Topology
 from topologies.users import Role, service_users
 
+_CLIENT: Final = "fairlead-board"
 _PATIENCE: Final = 10.0  # seconds for a broker to answer
 LONGEST_TEXT: Final = 256
 """Characters of a name or password; longer ones are refused without asking a broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedIn:
+    """Whose password a broker has accepted, and its version; None where users do not log in by SCRAM."""
+
+    viewer: Viewer
+    password: PasswordVersion | None
 
 
 class SignInCheck:
@@ -38,7 +49,7 @@ class SignInCheck:
     def __init__(self, topology: Callable[[], Topology], site: str, endpoint: Callable[[str], KafkaEndpoint]) -> None:
         self._topology, self._site, self._endpoint = topology, site, endpoint
 
-    async def check(self, name: str, password: str) -> Viewer | None:
+    async def check(self, name: str, password: str) -> SignedIn | None:
         """Return who signs in; None if the password is wrong, or the name is nobody's who may see anything.
 
         A broker is asked in every case, so that the answer takes as long for a name that does not exist.
@@ -50,19 +61,45 @@ class SignInCheck:
             return None
         topology = self._topology()
         failure: FairleadError | None = None
-        for site in _sites_of(topology, name, self._site):
+        for site in _sites_of(topology, name, self._site) or [self._site]:
             try:
                 endpoint = _of_somebody(self._endpoint(site), name, SecretStr(password))
-                cluster = await Cluster.open(endpoint, client_id="fairlead-board", request_timeout=_PATIENCE)
+                await _log_in(endpoint)
+                version = await _version_of(endpoint)
+                if version is not None:
+                    await _log_in(endpoint)  # so that the version is that of this password, not of one set meanwhile
             except AuthenticationFailed:
                 return None
             except FairleadError as error:
                 failure = error
                 continue
-            await cluster.close()
-            return viewer_of(topology, name)
+            viewer = viewer_of(topology, name)
+            return None if viewer is None else SignedIn(viewer, version)
         assert failure is not None  # noqa: S101 - there is at least one site
         raise failure
+
+    async def password_version(self, name: str, site: str | None = None) -> PasswordVersion | None:
+        """Return the version of a name's password; None if no broker answers, or users do not log in by SCRAM.
+
+        Args:
+            site: The site to ask; by default the first that answers, of those where the name exists.
+        """
+        for each in [site] if site is not None else _sites_of(self._topology(), name, self._site):
+            with contextlib.suppress(FairleadError):
+                endpoint = _of_somebody(self._endpoint(each), name, SecretStr(""))
+                return await _version_of(endpoint)
+        return None
+
+
+async def _log_in(endpoint: KafkaEndpoint) -> None:
+    await (await Cluster.open(endpoint, client_id=_CLIENT, request_timeout=_PATIENCE)).close()
+
+
+async def _version_of(endpoint: KafkaEndpoint) -> PasswordVersion | None:
+    mechanism = endpoint.login.mechanism
+    if mechanism is None or not mechanism.is_scram:
+        return None
+    return await password_version(endpoint, client_id=_CLIENT, request_timeout=_PATIENCE)
 
 
 def _of_somebody(endpoint: KafkaEndpoint, name: str, password: SecretStr) -> KafkaEndpoint:
@@ -83,14 +120,14 @@ def _of_somebody(endpoint: KafkaEndpoint, name: str, password: SecretStr) -> Kaf
 
 
 def _sites_of(topology: Topology, name: str, own: str) -> list[str]:
-    """Return the sites where a customer or user exists, the board's own first; that one alone for other names."""
+    """Return the sites where a customer or user exists, the board's own first."""
     people = (Role.CUSTOMER, Role.USER)
     found = [
         site
         for site in topology.sites
         if (user := service_users(topology, site).get(name)) is not None and user.role in people
     ]
-    return sorted(found, key=lambda site: site != own) or [own]
+    return sorted(found, key=lambda site: site != own)
 
 
 _FREE: Final = 5  # failures before a wait

@@ -14,6 +14,7 @@ from board.openapi import Field
 from board.security import COOKIE, host_of, local_path
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
+from fairlead.kafka.credentials import PasswordVersion
 from topologies.values import LOOPBACK
 
 _RETURN: Final = "/sign-in/oidc/return"
@@ -38,12 +39,12 @@ async def sign_in(board: Board, request: Request) -> Response:
         trouble = f"Too many failed attempts. Try again in {math.ceil(wait)} seconds."
         return _again(board, request, target, name, trouble, 429, {"Retry-After": str(math.ceil(wait))})
     board.throttle.failed(name, address)  # before the check, so that attempts at the same moment are counted
-    viewer = await board.sign_in.check(name, password)
-    if viewer is None:
+    signed_in = await board.sign_in.check(name, password)
+    if signed_in is None:
         board.audit.note("sign-in-refused", name[:64], address)
         return _again(board, request, target, name, _WRONG, 403)
     board.throttle.succeeded(name, address)
-    return _welcome(board, request, viewer.name, local_path(target))
+    return _welcome(board, request, signed_in.viewer.name, local_path(target), signed_in.password)
 
 
 async def to_provider(board: Board, request: Request) -> Response:
@@ -61,14 +62,19 @@ async def from_provider(board: Board, request: Request) -> Response:
     """Open a session for whom the provider's answer signs in."""
     if not board.oidc.provider():
         raise HTTPException(404)
-    provider, name, target = board.oidc.provider(), "", "/"
+    provider, name, target, version = board.oidc.provider(), "", "/", None
     try:
         name, subject, target = await board.oidc.finish(request, request.cookies.get(_ATTEMPT) or "")
         facts = {"by": provider, "subject": subject[:200]}
     except SignInRefusedError as error:
         facts = {"by": provider, "why": error.what[:200]}
-    if name and viewer_of(board.topology, name) is not None:
-        answer = _welcome(board, request, name, target, **facts)
+    may = bool(name) and viewer_of(board.topology, name) is not None
+    if may:
+        version = await board.sign_in.password_version(name)
+        if version is not None and version.salt is None:
+            may, facts["why"] = False, "the Kafka user has no password"
+    if may:
+        answer = _welcome(board, request, name, target, version, **facts)
     else:
         board.audit.note("sign-in-refused", name, address_of(request), **facts)
         answer = _form(board, request, "", trouble=f"{provider} {_NOT_BY_PROVIDER}", status=403)
@@ -95,12 +101,14 @@ async def local(board: Board, request: Request) -> Response:
     return _welcome(board, request, LOCAL.name, local_path(request.query_params.get("next")))
 
 
-def _welcome(board: Board, request: Request, name: str, target: str, **facts: str) -> Response:
+def _welcome(
+    board: Board, request: Request, name: str, target: str, password: PasswordVersion | None = None, **facts: str
+) -> Response:
     board.audit.note("sign-in", name, address_of(request), **facts)
     old = request.cookies.get(COOKIE)
     if old:
         board.sessions.close(old)
-    token, _ = board.sessions.open(name)
+    token, _ = board.sessions.open(name, password)
     answer = RedirectResponse(target, 303)
     _set_cookie(request, answer, COOKIE, token)
     return answer

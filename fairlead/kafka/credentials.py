@@ -1,4 +1,4 @@
-"""Change a Kafka user's password, and wait until the cluster accepts it.
+"""Change a Kafka user's password, and wait until the cluster accepts it; tell whether somebody has changed one.
 
 Kafka keeps one password for each user and mechanism: after the change every login needs the new one. Open sessions last
 until the broker asks for the password again (``connections.max.reauth.ms``).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -23,7 +23,11 @@ from pydantic import SecretStr
 
 from fairlead.errors import ConfigurationError, LoginRefusedError, UnavailableError
 from fairlead.kafka.admin import explain, kafka_error, require_answer
+from fairlead.kafka.client.login import authenticate, handshake, not_offered, refused
+from fairlead.kafka.client.pool import Pool
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
+from fairlead.kafka.protocol.errors import SASL_AUTHENTICATION_FAILED
+from fairlead.kafka.protocol.scram import ScramClient, salt_of
 
 ITERATIONS: Final = 4096
 """Kafka's minimum. More iterations make each login slower and do not protect a random password better."""
@@ -123,6 +127,45 @@ def accepts(endpoint: KafkaEndpoint) -> bool:
     except LoginRefusedError:
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class PasswordVersion:
+    """Which password a user has at a site, told by its SCRAM salt: Kafka makes a new one whenever a password is set,
+    also to the same one. ``salt`` is None if the user has no password there.
+    """
+
+    site: str
+    salt: bytes | None
+
+
+async def password_version(endpoint: KafkaEndpoint, *, client_id: str, request_timeout: float) -> PasswordVersion:
+    """Return the version of the password of the endpoint's user, without knowing the password.
+
+    Brokers send the salt to whoever begins to log in (RFC 5802). This ends the login there.
+
+    Raises:
+        ConfigurationError: users do not log in by SCRAM there.
+        AuthenticationFailed: the listener does not offer the mechanism, or its certificate is not trusted.
+        ConnectionLost, RequestTimeout: no broker answers.
+    """
+    require_scram(endpoint)
+    mechanism = endpoint.login.mechanism or SaslMechanism.SCRAM_SHA_512
+    pool = Pool(replace(endpoint, user=None, password=None, other_passwords=()), client_id, request_timeout)
+    try:
+        connection = await pool.any("control")
+        offer = await connection.call(handshake(mechanism.on_the_wire))
+        if offer.error_code:
+            raise not_offered(endpoint, connection.address, mechanism, offer.mechanisms)
+        challenge = await connection.call(authenticate(ScramClient(endpoint.login_name, "").first()))
+    finally:
+        await pool.close()
+    if challenge.error_code == SASL_AUTHENTICATION_FAILED:  # no password was checked yet, so the user does not exist
+        return PasswordVersion(endpoint.site, None)
+    try:
+        return PasswordVersion(endpoint.site, salt_of(challenge.data))
+    except ValueError as error:
+        raise refused(endpoint, connection.address, challenge.message or str(error)) from error
 
 
 def wait_accepted(accepted: Callable[[], bool], where: str, user: str, timeout: float) -> None:

@@ -65,6 +65,18 @@ class ScramClient:
             raise ValueError("wrong signature")
 
 
+def salt_of(answer: bytes) -> bytes:
+    """Return the salt in a server's first message, as it is on the wire.
+
+    Raises:
+        ValueError: there is none.
+    """
+    salt = _fields(answer)[b"s"]
+    if not salt:
+        raise ValueError("no salt")
+    return salt
+
+
 @lru_cache(maxsize=32)
 def _salted(digest: str, password: bytes, salt: bytes, iterations: int) -> bytes:
     """Derive the salted password, cached because it costs 10 ms.

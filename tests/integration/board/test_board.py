@@ -9,18 +9,24 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
+from acl.rotate import rotate
 from board.openapi import SESSION
 from board.security import COOKIE
+from board.service import Board
+from board.sessions import CHANGED_FOR
 from board.viewer import Access
+from fairlead.kafka.credentials import give_password, take_password
 from fairlead.records import decoder
 from fairlead.records.alert import ALERT_ORDERS, LEFT_PORT, AlertOrder, Evidence
-from tests.integration.board.world import IMO, PORT, World, alert
+from tests.integration.board.world import IMO, PORT, World, alert, served
 from tests.support.openapi import OPERATIONS
 from tests.support.waits import PATIENCE, until
 
@@ -69,6 +75,101 @@ def test_a_wrong_password_or_a_name_that_may_see_nothing_does_not(world: World, 
         assert "set-cookie" not in answer.headers
         assert right not in answer.text.replace("wrong, or", "")
         assert client.get("/").status_code == 303
+
+
+# --- passwords that change
+
+
+class RunningClock:
+    """The real clock, which a test can put forward."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.ahead
+
+
+@pytest.fixture
+def watchful(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[World, RunningClock]]:
+    """Give a second board of the site, which asks about passwords all the time."""
+    monkeypatch.setattr("board.service._PASSWORDS_EVERY", 0.1)
+    clock = RunningClock()
+    board = Board(world.context, PORT, clock=clock)
+    with served(board) as address:
+        yield replace(world, board=board, address=address), clock
+
+
+def rotated(world: World, name: str) -> None:
+    (done,) = rotate(world.context.topology, world.context.resolver, world.local, name, [PORT])
+    assert done.error is None, done.error
+
+
+def wait_ended(world: World, clock: RunningClock) -> None:
+    """Wait until the board has ended sessions, with seconds that pass fifty times as fast."""
+
+    def has_ended() -> bool:
+        clock.ahead += 1
+        return world.board.audit.events["session-ended"] > 0
+
+    until(has_ended, "the sessions to end")
+    assert clock.ahead >= CHANGED_FOR
+
+
+def test_a_changed_password_ends_sessions_and_event_streams_of_its_name(
+    watchful: tuple[World, RunningClock],
+) -> None:
+    world, clock = watchful
+    with world.browser("operator") as client, world.browser("operator") as page, world.browser("analyst") as other:
+        with page.stream("GET", "/live") as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith(":")
+            rotated(world, "operator")
+            wait_ended(world, clock)
+            for _ in lines:  # until the stream ends
+                pass
+        assert client.get("/").headers["location"].startswith("/sign-in")
+        assert other.get("/").status_code == 200
+    with world.browser("operator") as client:  # with the new password
+        assert client.get("/").status_code == 200
+    lines_of_log = [json.loads(line) for line in world.board.audit.file.read_text().splitlines()]
+    reasons = [each["why"] for each in lines_of_log if (each["event"], each["who"]) == ("session-ended", "operator")]
+    assert reasons == ["the password was changed"]
+
+
+def test_a_password_that_is_taken_away_ends_sessions(watchful: tuple[World, RunningClock]) -> None:
+    world, clock = watchful
+    admin, password = world.context.resolver.kafka(PORT, "admin"), world.password("customer19")
+    with world.browser("customer19") as client:
+        take_password(admin, "customer19")
+        try:
+            wait_ended(world, clock)
+            assert client.get("/").headers["location"].startswith("/sign-in")
+        finally:
+            give_password(admin, "customer19", SecretStr(password))
+
+
+def test_a_session_that_began_without_a_password_ends_too(watchful: tuple[World, RunningClock]) -> None:
+    world, clock = watchful
+    token, session = world.board.sessions.open("analyst")  # as at a provider, while no broker answers
+    until(lambda: session.password is not None, "the board to ask about the name")
+    rotated(world, "analyst")
+    wait_ended(world, clock)
+    assert not world.board.sessions.is_open(token)
+
+
+def test_a_broker_that_is_away_ends_no_session(watchful: tuple[World, RunningClock]) -> None:
+    world, clock = watchful
+    with world.browser("operator") as client:
+        world.local.kill(PORT)
+        try:
+            until(lambda: "Alerts and positions are" in client.get("/").text, "the board to notice", patience=60)
+            clock.ahead += 2 * CHANGED_FOR
+            assert client.get("/").status_code == 200
+        finally:
+            world.local.restart(PORT)
+        until(lambda: "Alerts and positions are" not in client.get("/").text, "the logs to be read", patience=60)
+        assert world.board.audit.events["session-ended"] == 0
 
 
 def test_guessing_is_slowed_down(world: World) -> None:

@@ -28,6 +28,7 @@ from board.app import create_app
 from board.oidc import LASTS
 from board.security import COOKIE
 from board.service import Board
+from fairlead.kafka.credentials import PasswordVersion
 from tests.support.browser import Pages
 from tests.support.serving import served
 from tests.support.sparkcluster import free_port
@@ -266,6 +267,19 @@ async def test_a_valid_answer_opens_a_session_of_the_name_that_the_topology_has(
 async def test_an_answer_that_fits_nobody_is_refused(front: Front, claims: dict[str, Any]) -> None:
     front.provider.claims = claims
     await refused(front)
+
+
+async def test_an_answer_for_a_name_whose_kafka_user_is_gone_is_refused(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def version(name: str, site: str | None = None) -> PasswordVersion:
+        return PasswordVersion(site or "tokyo", None if name == "operator" else b"salt")
+
+    monkeypatch.setattr(front.board.sign_in, "password_version", version)
+    await refused(front)
+    front.provider.claims = {"email": "bert@ducks.example"}
+    async with front.client() as client:
+        assert (await front.sign_in(client)).status_code == 303
 
 
 # --- forged answers

@@ -12,10 +12,11 @@ from starlette.datastructures import Headers
 from board.audit import AuditLog
 from board.security import host_of, is_same_origin, is_token, local_path, masked
 from board.server import Listen
-from board.sessions import IDLE, LONGEST, Sessions
+from board.sessions import CHANGED_FOR, IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
 from board.viewer import LOCAL, Access, Viewer, viewer_of
 from fairlead.errors import ConfigurationError
+from fairlead.kafka.credentials import PasswordVersion
 from tests.support.waits import Clock
 from topologies.loader.load import load
 from topologies.loader.mistakes import TopologyErrors
@@ -145,6 +146,69 @@ def test_a_token_is_worth_nothing_after_sign_out_and_no_other_token_is_worth_any
     assert sessions.find(token) is None
     assert sessions.find(other) is not None
     assert sessions.find("") is sessions.find("guessed") is None
+
+
+OLD, NEW = PasswordVersion("tokyo", b"old"), PasswordVersion("tokyo", b"new")
+
+
+@pytest.mark.parametrize("now", [NEW, PasswordVersion("tokyo", None)], ids=["another password", "none"])
+def test_all_sessions_of_a_name_end_when_its_password_has_been_another_one_for_a_while(now: PasswordVersion) -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    mine = [sessions.open("ducks", OLD)[0] for _ in range(2)]
+    other, _ = sessions.open("operator", OLD)
+    assert sessions.end_outdated("ducks", now) == 0
+    clock.now += CHANGED_FOR - 1
+    assert sessions.end_outdated("ducks", now) == 0
+    assert all(map(sessions.is_open, mine))
+    clock.now += 1
+    assert sessions.end_outdated("ducks", now) == 2
+    assert not any(map(sessions.is_open, mine))
+    assert sessions.is_open(other)
+
+
+def test_who_signs_in_with_the_new_password_stays() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    before, after = sessions.open("ducks", OLD)[0], sessions.open("ducks", NEW)[0]
+    sessions.end_outdated("ducks", NEW)
+    clock.now += CHANGED_FOR
+    assert sessions.end_outdated("ducks", NEW) == 1
+    assert (sessions.is_open(before), sessions.is_open(after)) == (False, True)
+
+
+def test_a_broker_that_has_just_started_ends_no_session() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    token, _ = sessions.open("ducks", OLD)
+    for mark in (PasswordVersion("tokyo", None), OLD, PasswordVersion("tokyo", None)):
+        assert sessions.end_outdated("ducks", mark) == 0
+        clock.now += CHANGED_FOR
+    assert sessions.is_open(token)
+
+
+def test_a_password_of_another_site_says_nothing_about_a_session() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    token, _ = sessions.open("ducks", OLD)
+    for _ in range(2):
+        assert sessions.end_outdated("ducks", PasswordVersion("singapore", b"new")) == 0
+        clock.now += CHANGED_FOR
+    assert sessions.is_open(token)
+
+
+def test_a_session_without_a_password_version_takes_the_first_one() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    token, _ = sessions.open("ducks")
+    assert sessions.names_and_sites() == {("ducks", None)}
+    sessions.end_outdated("ducks", OLD)
+    assert sessions.names_and_sites() == {("ducks", "tokyo")}
+    sessions.end_outdated("ducks", NEW)
+    clock.now += CHANGED_FOR
+    assert sessions.end_outdated("ducks", NEW) == 1
+    assert not sessions.is_open(token)
+    assert sessions.names_and_sites() == set()
 
 
 def test_a_link_signs_in_once() -> None:

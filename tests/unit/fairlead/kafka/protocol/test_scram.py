@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.net.sasl.scram import ScramClient as Oracle
 
-from fairlead.kafka.protocol.scram import ScramClient
+from fairlead.kafka.protocol.scram import ScramClient, salt_of
 from tests.unit.fairlead.kafka.fake_scram import ScramServer
 
 PLAIN = st.text(st.characters(min_codepoint=33, max_codepoint=126, exclude_characters="=,"), min_size=1, max_size=20)
@@ -68,3 +68,11 @@ def test_a_false_server_gets_no_proof(challenge: str) -> None:
 def test_a_server_must_prove_itself(answer: bytes) -> None:
     with pytest.raises(ValueError, match="signature"):
         ScramClient("bridge", "right").verify(answer)
+
+
+def test_the_salt_is_in_the_servers_first_message() -> None:
+    challenge = ScramServer({"bridge": "right"}).step(ScramClient("bridge", "").first())
+    assert challenge is not None
+    assert b"s=" + salt_of(challenge) + b"," in challenge
+    with pytest.raises(ValueError, match="no salt"):
+        salt_of(b"e=other-error")
