@@ -72,6 +72,12 @@ class OidcSignIn:
         settings = self._settings()
         return "" if settings is None else urlsplit(settings.issuer).netloc
 
+    @property
+    def passwords(self) -> bool:
+        """Whether the passwords of Kafka users sign in as well."""
+        settings = self._settings()
+        return settings is None or settings.passwords
+
     async def begin(self, request: Request, address: str, target: str) -> tuple[str, str]:
         """Begin an attempt.
 
@@ -163,7 +169,7 @@ class OidcSignIn:
     def _away(self, error: Exception) -> UnavailableError:
         return UnavailableError(
             f"the sign-in provider {self.provider()} does not answer ({type(error).__name__})",
-            hint="try again, or sign in with the password of your Kafka user",
+            hint="try again, or sign in with the password of your Kafka user" if self.passwords else "try again",
         )
 
 

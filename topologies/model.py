@@ -466,6 +466,7 @@ class Oidc(Model):
         claim: The claim of the ID token that says who somebody is, such as ``email``, ``sub`` or ``groups``.
         names: For values of that claim, the customer or user that they sign in.
         scope: What the board asks the provider for.
+        passwords: Whether the passwords of Kafka users sign in as well.
     """
 
     issuer: Annotated[str, AfterValidator(_check_issuer)]
@@ -473,6 +474,7 @@ class Oidc(Model):
     claim: str = Field(default="email", min_length=1)
     names: Mapping[str, str] = Field(min_length=1)
     scope: str = "openid email"
+    passwords: bool = True
 
 
 class Board(Model):
@@ -481,7 +483,7 @@ class Board(Model):
     ``at``: the sites where it may run; each has a Kafka user ``board`` for it. ``read``: the customers and users that
     see the whole fleet, its ports and containers. ``operate``: those of them that also acknowledge and clear alerts.
     Both are access expressions; the empty one selects nobody. Customers with a table of their own see it in any case.
-    ``oidc``: the provider at which people may sign in, beside the passwords of their Kafka users.
+    ``oidc``: the provider at which people may sign in, as well as by the passwords of their Kafka users, or only there.
     """
 
     at: tuple[SiteName, ...] = Field(min_length=1)

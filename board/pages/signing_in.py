@@ -30,6 +30,8 @@ async def show(board: Board, request: Request) -> Response:
 
 async def sign_in(board: Board, request: Request) -> Response:
     """Check name and password at a broker, and open a session."""
+    if not board.oidc.passwords:
+        raise HTTPException(404)
     form = await request.form(max_files=0, max_fields=10, max_part_size=4096)
     name, password, target = (str(form.get(field) or "") for field in ("name", "password", "next"))
     address = address_of(request)
@@ -147,7 +149,7 @@ def _form(
     board: Board, request: Request, target: str, *, name: str = "", trouble: str = "", status: int = 200
 ) -> Response:
     values = {"next": local_path(target), "trouble": trouble, "name": name, "provider": board.oidc.provider()}
-    return board.page(request, "sign_in.html.j2", status=status, **values)
+    return board.page(request, "sign_in.html.j2", status=status, passwords=board.oidc.passwords, **values)
 
 
 _NEXT: Final = Field("next", "The path of the page to go to then.", example="/")
@@ -157,7 +159,12 @@ _NAME: Final = (
 )
 _LINK: Final = Field("token", "What the command has printed.")
 _USED: Final = "The link was used already."
-_REFUSED: Final = {303: "Done: to the page `next`.", 429: "Too many failed attempts.", 503: "No broker answers."}
+_REFUSED: Final = {
+    303: "Done: to the page `next`.",
+    404: "People sign in at the provider only.",
+    429: "Too many failed attempts.",
+    503: "No broker answers.",
+}
 
 _NO_PROVIDER: Final = "The topology names no provider."
 _AWAY: Final = "The provider does not answer."

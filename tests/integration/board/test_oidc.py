@@ -28,6 +28,8 @@ from board.app import create_app
 from board.oidc import LASTS
 from board.security import COOKIE
 from board.service import Board
+from board.sign_in import SignedIn
+from board.viewer import Viewer
 from fairlead.kafka.credentials import PasswordVersion
 from tests.support.browser import Pages
 from tests.support.serving import served
@@ -54,6 +56,7 @@ board:
     issuer: {issuer}
     client_id: the-board
     claim: {claim}
+    passwords: {passwords}
     names: {{anna@line.example: operator, bert@ducks.example: ducks, carl@line.example: stranger}}
 """
 
@@ -156,9 +159,9 @@ def forger() -> Iterator[Provider]:
         yield provider
 
 
-def opened(folder: Path, issuer: str, clock: Clock, claim: str = "email") -> Board:
+def opened(folder: Path, issuer: str, clock: Clock, claim: str = "email", passwords: str = "true") -> Board:
     file = folder / "oidc.yaml"
-    file.write_text(TOPOLOGY.format(issuer=issuer, claim=claim), encoding="utf-8")
+    file.write_text(TOPOLOGY.format(issuer=issuer, claim=claim, passwords=passwords), encoding="utf-8")
     return Board(open_topology(str(file)), "tokyo", clock=clock)
 
 
@@ -430,6 +433,29 @@ async def test_without_a_provider_passwords_are_the_only_way(
         assert "oidc" not in (await client.get("/sign-in")).text
         for path in ("/sign-in/oidc", RETURN):
             assert (await client.get(path)).status_code == 404
+
+
+async def test_without_passwords_the_provider_is_the_only_way(
+    front: Front, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = {"name": "operator", "password": "right"}
+    asked: list[str] = []
+
+    async def check(name: str, password: str) -> SignedIn:
+        asked.append(name)
+        return SignedIn(Viewer(name, reads=True), None)
+
+    monkeypatch.setattr(front.board.sign_in, "check", check)
+    async with front.client() as client:
+        assert 'name="password"' in (await client.get("/sign-in")).text
+        assert (await client.post("/sign-in", data=form)).status_code == 303
+    front.board = opened(tmp_path, front.provider.issuer, front.clock, passwords="false")
+    monkeypatch.setattr(front.board.sign_in, "check", check)
+    async with front.client() as client:
+        assert 'name="password"' not in (await client.get("/sign-in")).text
+        assert (await client.post("/sign-in", data=form)).status_code == 404
+        assert (await front.sign_in(client)).status_code == 303
+    assert asked == ["operator"]
 
 
 async def test_a_provider_that_is_away_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
