@@ -484,7 +484,8 @@ class Cluster:
             return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
         except RequestTimeout:
             return dict.fromkeys(batches, ProduceResult(REQUEST_TIMED_OUT))
-        results = produce_codec.decode_response(frame, body_at(frame))
+        results, throttle_time_ms = produce_codec.decode_response(frame, body_at(frame))
+        connection.throttle(throttle_time_ms)
         if len(results) < len(batches):
             missing = ProduceResult(UNKNOWN_TOPIC_OR_PARTITION)
             results = {log: results.get(log, missing) for log in batches}

@@ -7,6 +7,7 @@ into a buffer of its own, which the caller gets whole and which is never reused.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 import struct
 from collections import deque
@@ -38,6 +39,8 @@ def backoff(attempt: int, longest: float = LONGEST) -> float:
     return min(longest, FIRST * 2.0 ** min(attempt, 16))
 
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 MAX_FRAME: Final = 128 << 20
@@ -47,6 +50,7 @@ _I32: Final = struct.Struct(">i")
 _WRITE_HIGH_WATER: Final = 32 << 20
 _JOIN_BELOW: Final = 64 << 10  # smaller requests are sent as one buffer
 HELD_UP: Final = 1.0  # a timer that fires so many seconds late shows that the machine was suspended or overloaded
+_THROTTLED_AGAIN: Final = 60.0  # seconds without throttling after which it is logged again
 _REAUTHENTICATE_AT: Final = 0.8  # part of the session's lifetime
 _REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; brokers refuse a second login within the first second
 
@@ -54,6 +58,7 @@ _REAUTHENTICATE_NOT_BEFORE: Final = 1.1  # seconds; brokers refuse a second logi
 @dataclass(slots=True)
 class _Waiting:
     correlation: int
+    api_key: int
     future: asyncio.Future[bytearray]
     timer: asyncio.TimerHandle = field(init=False)
 
@@ -78,6 +83,7 @@ class Connection(asyncio.BufferedProtocol):
         self._frame: bytearray | None = None
         self._filled = 0
         self._heard = self._began = self._loop.time()
+        self._muted_until = 0.0  # until then the broker reads no requests
         self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
         self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back during a new login
@@ -117,6 +123,24 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request and return the answer's frame undecoded; its body begins at ``body_at``."""
         return await self._ask(question, None, held=True)
 
+    def throttle(self, milliseconds: int) -> None:
+        """Note the ``throttle_time_ms`` of an answer: requests time out only after that time.
+
+        A broker answers a user above its quota at once, and then mutes the connection: it reads no further request for
+        that time (KIP-219). Requests may still be sent. They wait in the socket's buffers.
+        """
+        if milliseconds <= 0:
+            return
+        now = self._loop.time()
+        if now - self._muted_until > _THROTTLED_AGAIN:
+            log.info(
+                "%s: user %s is above its quota: the broker reads no requests of this connection for %g s",
+                self.address,
+                self._endpoint.user or "ANONYMOUS",
+                milliseconds / 1000,
+            )
+        self._muted_until = max(self._muted_until, now + milliseconds / 1000)
+
     def close(self) -> None:
         """Close; waiting requests fail with ``ConnectionLost``."""
         self._fail(ConnectionLost(f"the connection to {self.address} was closed here", address=self.address))
@@ -149,8 +173,8 @@ class Connection(asyncio.BufferedProtocol):
             head += b"\0"
         size = len(head) + sum(map(len, body))
         patience = seconds or self._timeout
-        waiting = _Waiting(correlation, future)
-        waiting.timer = self._loop.call_later(patience, self._too_late, waiting, api_key, patience)
+        waiting = _Waiting(correlation, api_key, future)
+        waiting.timer = self._loop.call_later(patience, self._too_late, waiting, patience)
         buffers = [_I32.pack(size) + head, *body]
         if held and self._held is not None:
             self._held.append((waiting, b"".join(buffers)))
@@ -162,18 +186,18 @@ class Connection(asyncio.BufferedProtocol):
             transport.writelines(cast("list[bytes]", buffers))
         return future
 
-    def _too_late(self, waiting: _Waiting, api_key: int, seconds: float) -> None:
+    def _too_late(self, waiting: _Waiting, seconds: float) -> None:
         now = self._loop.time()
         if now - waiting.timer.when() > HELD_UP:  # this process was busy, or the whole machine was suspended
-            waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, api_key, seconds)
+            waiting.timer = self._loop.call_later(seconds, self._too_late, waiting, seconds)
             return
-        quiet = now - self._heard
-        if quiet < seconds:  # an answer is arriving over a slow link: wait for it
-            waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, api_key, seconds)
+        quiet = now - max(self._heard, self._muted_until)
+        if quiet < seconds:  # an answer is arriving over a slow link, or the connection is or was muted: wait for it
+            waiting.timer = self._loop.call_later(seconds - quiet, self._too_late, waiting, seconds)
             return
         self._fail(
             RequestTimeout(
-                f"{self.address} did not answer a {versions.name_of(api_key)} request within {seconds:g} s",
+                f"{self.address} did not answer a {versions.name_of(waiting.api_key)} request within {seconds:g} s",
                 hint="the outcome is unknown; look at the broker's load and log",
                 address=self.address,
             )
@@ -215,6 +239,8 @@ class Connection(asyncio.BufferedProtocol):
         waiting.timer.cancel()
         if not waiting.future.done():
             waiting.future.set_result(frame)
+        if waiting.api_key not in versions.WITHOUT_THROTTLE_TIME and len(frame) > 8:
+            self.throttle(*_I32.unpack_from(frame, body_at(frame)))
 
     def eof_received(self) -> bool:
         return False

@@ -62,8 +62,8 @@ def _by_topic(batches: Mapping[TP, Buffer]) -> list[tuple[str, Sequence[tuple[in
     return list(found.items())
 
 
-def decode_response(frame: bytearray, position: int) -> dict[TP, ProduceResult]:
-    """Return each log's result; ``position`` is where the body begins."""
+def decode_response(frame: bytearray, position: int) -> tuple[dict[TP, ProduceResult], int]:
+    """Return each log's result, and ``throttle_time_ms``; ``position`` is where the body begins."""
     results: dict[TP, ProduceResult] = {}
     topics, position = decode_unsigned(frame, position)
     for _ in range(topics - 1):
@@ -85,7 +85,7 @@ def decode_response(frame: bytearray, position: int) -> dict[TP, ProduceResult]:
             position = skip_tags(frame, position)
             results[TP(name, partition)] = ProduceResult(code, base, time, start, message or detail)
         position = skip_tags(frame, position)
-    return results
+    return results, _I32.unpack_from(frame, position)[0]
 
 
 def _nullable_string(frame: bytearray, position: int) -> tuple[str | None, int]:

@@ -41,6 +41,12 @@ NEEDED: Final = {
     DESCRIBE_PRODUCERS[0]: ("DescribeProducers", DESCRIBE_PRODUCERS[1]),
 }
 
+WITHOUT_THROTTLE_TIME: Final = frozenset(
+    {produce_codec.API_KEY, API_VERSIONS[0], SASL_HANDSHAKE[0], SASL_AUTHENTICATE[0]}
+)
+"""Requests whose answers do not begin with ``throttle_time_ms``. Produce has it at the end, the others have none. All
+other requests are sent in flexible versions."""
+
 _HEAD: Final = struct.Struct(">hi")
 _ENTRY: Final = struct.Struct(">hhh")
 

@@ -62,6 +62,7 @@ class Fault:
         lose: The connection is cut: "before" doing anything, or "after" doing it but before the answer.
         hang: No answer ever.
         raw: These bytes are sent instead of an answer.
+        throttle_ms: The answer's ``throttle_time_ms``; for so long the broker reads nothing from the connection.
         first: Called before the request is looked at.
     """
 
@@ -69,6 +70,7 @@ class Fault:
     lose: str = ""
     hang: bool = False
     raw: bytes = b""
+    throttle_ms: int = 0
     first: Callable[[], object] | None = None
 
 
@@ -193,12 +195,16 @@ class FakeCluster:
             answer = await self._answer(node, key, version, request, fault.code, login)
             if fault.lose == "after":
                 return
+            if fault.throttle_ms:
+                throttled = struct.pack(">i", fault.throttle_ms)
+                answer = answer[:-5] + throttled + answer[-1:] if key == PRODUCE else throttled + answer[4:]
             if fault.hang:
                 await asyncio.Event().wait()
             head = struct.pack(">i", correlation) + (b"\0" if flexible else b"")
             payload = fault.raw or struct.pack(">i", len(head) + len(answer)) + head + answer
             writer.write(payload)
             await writer.drain()
+            await asyncio.sleep(fault.throttle_ms / 1000)
 
     async def _answer(
         self, node: int, key: int, version: int, request: Any, code: int, login: list[ScramServer]

@@ -302,6 +302,14 @@ async def test_produce_never_raises_for_a_brokers_trouble(fake: FakeCluster, fau
         assert (await cluster.produce({A: batch(0)}))[A].error_code == 0
 
 
+async def test_produce_waits_while_the_broker_throttles(fake: FakeCluster) -> None:
+    fake.log("log.a")
+    async with await open_cluster(fake, seconds=0.3) as cluster:
+        fake.fault(PRODUCE, Fault(throttle_ms=900))
+        for number in range(2):
+            assert (await cluster.produce({A: batch(number)}))[A].appended_now
+
+
 async def test_produce_finds_the_new_leader_with_the_next_call(two: FakeCluster) -> None:
     log = two.log("log.a", leader=0)
     async with await open_cluster(two) as cluster:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 import struct
 import time
@@ -140,6 +141,19 @@ async def test_a_machine_that_was_held_up_listens_before_it_says_that_nothing_ca
         cluster.fault(METADATA, Fault(hang=True))
         with pytest.raises(RequestTimeout):
             await connection.call(metadata_request(()))
+
+
+async def test_requests_wait_while_a_broker_throttles_their_user(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "fairlead.kafka.client.connection")
+    async with running() as cluster:
+        connection = await open_connection(cluster, seconds=0.3)
+        cluster.fault(METADATA, Fault(throttle_ms=900), Fault(throttle_ms=900))
+        for _ in range(3):
+            assert await connection.call(metadata_request(()))
+        cluster.fault(METADATA, Fault(hang=True))
+        with pytest.raises(RequestTimeout):
+            await connection.call(metadata_request(()))
+    assert len(caplog.messages) == 1 and "is above its quota" in caplog.messages[0]
 
 
 @pytest.mark.parametrize("when", ["before", "after"])

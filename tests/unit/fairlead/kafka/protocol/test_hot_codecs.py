@@ -68,8 +68,9 @@ def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None
         topics.append(topic_type(version=9, name=log.topic, partition_responses=[part]))
         detail = next((text for text in details if text), None)
         expected[log] = ProduceResult(code, base, time, start, message or detail)
-    frame = bytearray(b"head") + ProduceResponse(version=9, responses=topics, throttle_time_ms=0).encode(version=9)
-    found = produce_codec.decode_response(frame, 4)
+    frame = bytearray(b"head") + ProduceResponse(version=9, responses=topics, throttle_time_ms=70).encode(version=9)
+    found, throttle_time_ms = produce_codec.decode_response(frame, 4)
+    assert throttle_time_ms == 70
     # An empty text and none at all are the same to a reader.
     assert {log: result._replace(error_message=result.error_message or None) for log, result in found.items()} == {
         log: result._replace(error_message=result.error_message or None) for log, result in expected.items()
