@@ -2,22 +2,22 @@
 
 Authlib speaks the protocol (OpenID Connect Core 1.0, RFC 6749, RFC 7636): it reads the provider's discovery document,
 exchanges the code, and checks signature, issuer, audience, nonce and times of the ID token. Here is decided whom the
-token signs in (``name_of``), and what of an attempt is kept meanwhile, in this process's memory. After that a session
-is like any other: what somebody sees follows from the topology.
+token signs in (``name_of``). What is kept of an attempt meanwhile is in the browser's cookie, encrypted, so that nobody
+can fill the board's memory. After that a session is like any other: what somebody sees follows from the topology.
 """
 
 from __future__ import annotations
 
-import secrets
+import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
 from authlib.common.errors import AuthlibBaseError
 from authlib.integrations.starlette_client import OAuth
+from cryptography.fernet import Fernet, InvalidToken
 from joserfc.errors import JoseError
 from pydantic import SecretStr
 from starlette.requests import Request
@@ -28,7 +28,7 @@ from topologies.model import Oidc
 
 LASTS: Final = 600.0
 """Seconds for which somebody may be at the provider."""
-_MOST: Final = 1000  # attempts at once
+_LONGEST_TARGET: Final = 1000  # bytes; browsers drop cookies of more than 4,096
 _RENEWED: Final = 3600.0  # seconds after which the provider's document and keys are read again
 _PATIENCE: Final = 10.0  # seconds for the provider to answer
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -39,17 +39,8 @@ class SignInRefusedError(FairleadError):
     """The provider's answer signs nobody in."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    """What Authlib keeps of an attempt (``kept``), where its browser goes afterwards, and when it began."""
-
-    kept: dict[str, Any]
-    target: str
-    began: float
-
-
 class OidcSignIn:
-    """The attempts to sign in at the provider, each known by a random token in its browser's cookie.
+    """Begins and ends attempts to sign in at the provider. The key of their cookies is in this process's memory.
 
     Args:
         settings: Returns the provider; None where the topology has none.
@@ -64,7 +55,8 @@ class OidcSignIn:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._secret, self._clock = settings, secret, clock
-        self._attempts: dict[str, _Attempt] = {}
+        self._seal = Fernet(Fernet.generate_key())
+        self._used: dict[str, float] = {}  # when attempts ended, by the digest of their cookie's content
         self._client: tuple[object, float, Any] | None = None
 
     def provider(self) -> str:
@@ -86,28 +78,24 @@ class OidcSignIn:
             target: The page to open afterwards.
 
         Returns:
-            The address at the provider to send the browser to, and the token for its cookie.
+            The address at the provider to send the browser to, and its cookie.
 
         Raises:
             UnavailableError: the provider does not answer, or is not the one that the topology names.
         """
-        client = await self._provider()
-        kept: dict[str, Any] = {}
+        _, client = await self._provider()
+        kept: dict[str, Any] = {}  # by Authlib: state, nonce and PKCE's verifier
         request.scope["session"] = kept
         try:
             answer = await client.authorize_redirect(request, address)
         except (httpx2.HTTPError, AuthlibBaseError, RuntimeError, ValueError) as error:
             raise self._away(error) from error
-        now = self._clock()
-        self._attempts = {key: each for key, each in self._attempts.items() if now - each.began <= LASTS}
-        while len(self._attempts) >= _MOST:
-            del self._attempts[next(iter(self._attempts))]
-        token = secrets.token_urlsafe(32)
-        self._attempts[digest_of(token)] = _Attempt(kept, target, now)
-        return answer.headers["location"], token
+        target = target if len(target.encode()) <= _LONGEST_TARGET else "/"
+        content = json.dumps([kept, target], ensure_ascii=False)
+        return answer.headers["location"], self._seal.encrypt_at_time(content.encode(), int(self._clock())).decode()
 
-    async def finish(self, request: Request, token: str) -> tuple[str, str, str]:
-        """End the attempt of a cookie's token with the provider's answer. An attempt ends once.
+    async def finish(self, request: Request, cookie: str) -> tuple[str, str, str]:
+        """End the attempt of a cookie with the provider's answer. An attempt signs in once.
 
         Returns:
             The name of the topology that the answer signs in, its subject at the provider, and the page to open.
@@ -116,12 +104,27 @@ class OidcSignIn:
             SignInRefusedError: the answer does not belong to the attempt, is not the provider's, or fits no name.
             UnavailableError: the provider does not answer.
         """
-        attempt = self._attempts.pop(digest_of(token), None)
-        settings = self._settings()
-        if attempt is None or settings is None or self._clock() - attempt.began > LASTS:
-            raise _refused("this attempt has ended or began elsewhere")
-        client = await self._provider()
-        request.scope["session"] = attempt.kept
+        now = self._clock()
+        try:
+            content = self._seal.decrypt_at_time(cookie.encode(), int(LASTS), int(now)).decode()
+        except InvalidToken as error:
+            raise _refused("this attempt has ended or began elsewhere") from error
+        self._used = {attempt: at for attempt, at in self._used.items() if now - at <= LASTS}
+        attempt = digest_of(content)
+        if attempt in self._used:
+            raise _refused("this attempt has signed in already")
+        self._used[attempt] = now
+        try:
+            kept, target = json.loads(content)
+            name, subject = await self._sign_in(request, kept)
+        except BaseException:
+            self._used.pop(attempt, None)  # so that only who can sign in adds to them
+            raise
+        return name, subject, target
+
+    async def _sign_in(self, request: Request, kept: dict[str, Any]) -> tuple[str, str]:
+        settings, client = await self._provider()
+        request.scope["session"] = kept
         try:
             answer = await client.authorize_access_token(request)
         except httpx2.HTTPError as error:
@@ -131,15 +134,15 @@ class OidcSignIn:
         claims = answer.get("userinfo")
         if not claims:
             raise _refused("the provider sent no ID token")
-        return name_of(settings, claims), str(claims["sub"]), attempt.target
+        return name_of(settings, claims), str(claims["sub"])
 
-    async def _provider(self) -> Any:
-        """Return Authlib's client, made anew when settings or secret change, and every hour."""
+    async def _provider(self) -> tuple[Oidc, Any]:
+        """Return the settings and Authlib's client, made anew when settings or secret change, and every hour."""
         settings, secret, now = self._settings(), self._secret(), self._clock()
         if settings is None:
             raise _refused("this board has no provider")
         if self._client is not None and self._client[0] == (settings, secret) and now - self._client[1] < _RENEWED:
-            return self._client[2]
+            return settings, self._client[2]
         client = OAuth().register(
             "oidc",
             client_id=settings.client_id,
@@ -149,6 +152,7 @@ class OidcSignIn:
                 "scope": settings.scope,
                 "code_challenge_method": "S256",
                 "timeout": _PATIENCE,
+                "verify": httpx2.create_ssl_context(),  # else each attempt reads the authorities again, for 30 ms
                 **({} if secret is not None else {"token_endpoint_auth_method": "none"}),
             },
         )
@@ -164,7 +168,7 @@ class OidcSignIn:
         offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
         found["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
         self._client = ((settings, secret), now, client)
-        return client
+        return settings, client
 
     def _away(self, error: Exception) -> UnavailableError:
         return UnavailableError(

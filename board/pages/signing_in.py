@@ -54,9 +54,9 @@ async def to_provider(board: Board, request: Request) -> Response:
     if not board.oidc.provider():
         raise HTTPException(404)
     target = local_path(request.query_params.get("next"))
-    there, token = await board.oidc.begin(request, _origin(request) + _RETURN, target)
+    there, attempt = await board.oidc.begin(request, _origin(request) + _RETURN, target)
     answer = RedirectResponse(there, 303)
-    _set_cookie(request, answer, _ATTEMPT, token, path=_RETURN, max_age=int(LASTS))
+    _set_cookie(request, answer, _ATTEMPT, attempt, path=_RETURN, max_age=int(LASTS))
     return answer
 
 

@@ -61,13 +61,21 @@ board:
 """
 
 
+def changed(honest: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in (honest | changes).items() if value is not None}
+
+
 @dataclass
 class Provider:
-    """A provider that answers as a test wants. ``claims`` change what an honest ID token has; None leaves one out."""
+    """A provider that answers as a test wants.
+
+    ``described`` changes its discovery document, or is what it answers instead of one; ``claims`` change what an honest
+    ID token has. None leaves a field out.
+    """
 
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
     issuer: str = ""
-    calls_itself: str = ""
+    described: dict[str, Any] | str = field(default_factory=dict)
     claims: dict[str, Any] = field(default_factory=dict)
     sign: Callable[[dict[str, Any]], str] | None = None
     status: int = 200
@@ -84,14 +92,15 @@ class Provider:
         )
 
     def describe(self, _: Request) -> Response:
+        if isinstance(self.described, str):
+            return Response(self.described)
         endpoints = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
-        return JSONResponse(
-            {
-                "issuer": self.calls_itself or self.issuer,
-                "id_token_signing_alg_values_supported": ["RS256", "HS256", "none"],
-                **{name: f"{self.issuer}/{path}" for name, path in endpoints.items()},
-            }
-        )
+        honest: dict[str, Any] = {
+            "issuer": self.issuer,
+            "id_token_signing_alg_values_supported": ["RS256", "HS256", "none"],
+            **{name: f"{self.issuer}/{path}" for name, path in endpoints.items()},
+        }
+        return JSONResponse(changed(honest, self.described))
 
     def keys(self, _: Request) -> Response:
         return JSONResponse({"keys": [self.key.as_dict(private=False, alg="RS256", use="sig")]})
@@ -108,8 +117,7 @@ class Provider:
         now = int(time.time())
         honest = {"iss": self.issuer, "sub": "7", "aud": CLIENT, "iat": now, "exp": now + 60, "nonce": nonce}
         honest |= {"email": "anna@line.example", "email_verified": True}
-        claims = {name: value for name, value in (honest | self.claims).items() if value is not None}
-        signed = (self.sign or self.signed)(claims)
+        signed = (self.sign or self.signed)(changed(honest, self.claims))
         return JSONResponse({"access_token": "a", "token_type": "Bearer", "expires_in": 60, "id_token": signed})
 
     def signed(self, claims: dict[str, Any]) -> str:
@@ -169,7 +177,7 @@ def opened(folder: Path, issuer: str, clock: Clock, claim: str = "email", passwo
 def front(forger: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Front:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     monkeypatch.setenv("FAIRLEAD_SECRET_TOKYO_BOARD_OIDC", "the board's secret")
-    forger.claims, forger.sign, forger.status, forger.calls_itself = {}, None, 200, ""
+    forger.described, forger.claims, forger.sign, forger.status = {}, {}, None, 200
     forger.asked.clear()
     clock = Clock()
     return Front(forger, opened(tmp_path, forger.issuer, clock), clock)
@@ -360,10 +368,32 @@ async def test_an_answer_is_taken_once(front: Front) -> None:
     assert len(front.provider.asked) == 1
 
 
+async def test_attempts_of_others_do_not_end_one(front: Front) -> None:
+    async with front.client() as client, front.client() as other:
+        answer = front.code(await front.begin(client))
+        for _ in range(1001):
+            await other.get("/sign-in/oidc")
+        assert (await client.get(RETURN, params=answer)).status_code == 303
+
+
+async def test_a_long_address_to_open_afterwards_is_left_out(front: Front) -> None:
+    """Browsers keep cookies of up to 4,096 bytes."""
+    async with front.client() as client:
+        given = await front.begin(client, "/access?" + "é" * 450)
+        assert len(client.cookies["fairlead_oidc"]) < 3900
+        answer = await client.get(RETURN, params=front.code(given))
+        assert answer.headers["location"].startswith("/access")
+        answer = await front.sign_in(client, "/access?" + "é" * 600)
+        assert answer.headers["location"] == "/"
+
+
 async def test_the_answer_of_one_browser_signs_in_no_other(front: Front) -> None:
     async with front.client() as client, front.client() as other:
         answer = front.code(await front.begin(client))
         assert (await other.get(RETURN, params=answer)).status_code == 403  # without a cookie
+        for forged in ("guessed", "gAAAAAB" + "A" * 200, "\x80=é"):
+            cookie = f"fairlead_oidc={forged}".encode()
+            assert (await other.get(RETURN, params=answer, headers={b"cookie": cookie})).status_code == 403
         await front.begin(other)
         assert (await other.get(RETURN, params=answer)).status_code == 403  # with that of its own attempt
     assert front.provider.asked == []  # the code has not left the board
@@ -406,7 +436,7 @@ async def test_what_the_provider_sees_of_the_board(front: Front) -> None:
 
 
 async def test_a_provider_that_calls_itself_something_else_is_not_used(front: Front) -> None:
-    front.provider.calls_itself = "https://evil.example"
+    front.provider.described = {"issuer": "https://evil.example"}
     async with front.client() as client:
         answer = await client.get("/sign-in/oidc")
         assert answer.status_code == 503
