@@ -33,6 +33,14 @@ _RENEWED: Final = 3600.0  # seconds after which the provider's document and keys
 _PATIENCE: Final = 10.0  # seconds for the provider to answer
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a key that only the provider has."""
+_NEEDED: Final = {
+    "issuer": str,
+    "authorization_endpoint": str,
+    "token_endpoint": str,
+    "jwks_uri": str,
+    "id_token_signing_alg_values_supported": list,
+}
+"""Fields of the provider's discovery document that are used, and their types (OpenID Connect Discovery 1.0)."""
 
 
 class SignInRefusedError(FairleadError):
@@ -158,21 +166,30 @@ class OidcSignIn:
         )
         try:
             found = await client.load_server_metadata()
-        except (httpx2.HTTPError, ValueError) as error:
+        except (httpx2.HTTPError, ValueError, TypeError) as error:  # TypeError: the document is no JSON object
             raise self._away(error) from error
-        if found.get("issuer") != settings.issuer:
+        found.setdefault("id_token_signing_alg_values_supported", ["RS256"])
+        unusable = [name for name, kind in _NEEDED.items() if not isinstance(found.get(name), kind)]
+        if unusable:
+            raise self._unavailable(f"cannot be used: its discovery document has no valid {', '.join(unusable)}")
+        if found["issuer"] != settings.issuer:
             raise UnavailableError(
-                f"the sign-in provider calls itself {found.get('issuer')}, and the topology calls it {settings.issuer}",
+                f"the sign-in provider calls itself {found['issuer']}, and the topology calls it {settings.issuer}",
                 hint="write board: {oidc: {issuer: ...}} exactly as the provider's discovery document does",
             )
-        offered = found.get("id_token_signing_alg_values_supported") or ["RS256"]
-        found["id_token_signing_alg_values_supported"] = [each for each in offered if each in _ALGORITHMS]
+        offered = found["id_token_signing_alg_values_supported"]
+        client.server_metadata = {name: found[name] for name in (*_NEEDED, "_loaded_at")} | {
+            "id_token_signing_alg_values_supported": [each for each in offered if each in _ALGORITHMS]
+        }  # nothing else, because Authlib takes fields such as `verify` and `client_id` for options of its HTTP client
         self._client = ((settings, secret), now, client)
         return settings, client
 
     def _away(self, error: Exception) -> UnavailableError:
+        return self._unavailable(f"does not answer ({type(error).__name__})")
+
+    def _unavailable(self, why: str) -> UnavailableError:
         return UnavailableError(
-            f"the sign-in provider {self.provider()} does not answer ({type(error).__name__})",
+            f"the sign-in provider {self.provider()} {why}",
             hint="try again, or sign in with the password of your Kafka user" if self.passwords else "try again",
         )
 

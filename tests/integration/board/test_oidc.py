@@ -443,6 +443,52 @@ async def test_a_provider_that_calls_itself_something_else_is_not_used(front: Fr
         assert "calls itself https://evil.example" in answer.text
 
 
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"authorization_endpoint": None},
+        {"token_endpoint": None},
+        {"jwks_uri": None},
+        {"jwks_uri": 5},
+        {"id_token_signing_alg_values_supported": 5},
+        {"issuer": None},
+        "",
+        "<html>",
+        "[]",
+        "null",
+    ],
+    ids=str,
+)
+async def test_a_provider_whose_discovery_document_is_of_no_use_is_not_used(
+    front: Front, described: dict[str, Any] | str
+) -> None:
+    front.provider.described = described
+    async with front.client() as client:
+        answer = await client.get("/sign-in/oidc")
+        assert answer.status_code == 503
+        assert f"The sign-in provider {urlsplit(front.provider.issuer).netloc}" in answer.text
+        front.provider.described = {}
+        assert (await front.sign_in(client)).status_code == 303
+
+
+async def test_other_fields_of_a_discovery_document_change_nothing(front: Front) -> None:
+    front.provider.described = {"client_id": "another", "verify": False, "timeout": "long", "jwks": {"keys": []}}
+    async with front.client() as client:
+        assert (await front.sign_in(client)).status_code == 303
+
+
+async def test_a_discovery_document_that_is_of_no_use_any_more_is_said_at_the_return(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("board.oidc._RENEWED", 0.0)
+    async with front.client() as client:
+        answer = front.code(await front.begin(client))
+        front.provider.described = {"jwks_uri": None}
+        assert (await client.get(RETURN, params=answer)).status_code == 503
+        front.provider.described = {}
+        assert (await client.get(RETURN, params=answer)).status_code == 303
+
+
 async def test_a_provider_that_fails_is_named(front: Front) -> None:
     async with front.client() as client:
         answer = front.code(await front.begin(client))
