@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+import msgspec
+
 from fairlead.records.booking import Booking
 from fairlead.records.event import Event
 from fairlead.records.reading import Reading
@@ -55,8 +57,7 @@ class Rejected:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class ReadingMessage:
+class ReadingMessage(msgspec.Struct, frozen=True):  # a struct: faster to make than a frozen dataclass
     """A reading of a container. ``log`` is the container's log, whichever site holds it."""
 
     log: str

@@ -234,10 +234,15 @@ class AlertEngine:
             log: Where the reading is being stored. An alert does not wait for its reading's offset, so ``causes`` have
                 offset -1 and identify the reading by device, boot and sequence.
         """
-        box, fresh = self._add_reading(message, log, now_ms, self.ship.at_ms)
+        ship = self.ship
+        box, fresh = self._add_reading(message, log, now_ms, ship.at_ms)
         alerts: list[Alert] = []
         for rule in self._rules if fresh else self._late_rules:
-            finding = self._ask(rule, box, message)
+            try:  # as ``_ask`` does; its call would take as long as most rules
+                finding = rule.judge_reading(box, message, ship)
+            except Exception:
+                self._failed_on(rule, message)
+                continue
             if finding is not None:
                 alerts += self._raise_alert(box, rule, finding, now_ms, known(message.reading.geo_location))
         if self.yard is not None:
@@ -304,8 +309,11 @@ class AlertEngine:
         try:
             return rule.judge_reading(box, message, self.ship)
         except Exception:
-            self._failed(rule, f"reading {message.identity} of {message.number}")
+            self._failed_on(rule, message)
             return None
+
+    def _failed_on(self, rule: AlertRule, message: ReadingMessage) -> None:
+        self._failed(rule, f"reading {message.identity} of {message.number}")
 
     def _failed(self, rule: AlertRule, what: str) -> None:
         self.failures += 1

@@ -156,7 +156,10 @@ class RollCallTracker:
         Args:
             ship_ms: The ship's clock at its receipt; 0 if it is not known.
         """
-        call, since_ms = self._call, self.unheard.get(number)
+        call = self._call
+        if call is None and not self.unheard:
+            return  # no departure is known, as in a yard
+        since_ms = self.unheard.get(number)
         first_ms = call.heard.get(number) if call is not None else None
         if since_ms is None and first_ms is not None and device_ms >= first_ms:
             return  # most readings

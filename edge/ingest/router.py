@@ -10,12 +10,12 @@ from typing import Protocol
 
 from edge.alerts.engine import AlertEngine
 from edge.alerts.roll_call_service import RollCallService
+from edge.holdings import CustodyState
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.limits import DeviceLimits, Limit
 from edge.ingest.references import BookingReferences
 from edge.logwriter import records
-from edge.logwriter.container import ContainerWriter
 from edge.logwriter.writer import Barrier, LogEntry
 from edge.messages import (
     BookingMessage,
@@ -109,18 +109,22 @@ class MessageRouter:
 
     def _take_reading(self, message: ReadingMessage, delivery: Delivery, now: int) -> None:
         writer = self._writers.box(message.log)
-        if self._engine is not None and (self._engine.yard is None or writer.is_given()):
-            self._raise_alerts(self._engine, writer, message, delivery, now)
+        if self._engine is not None:
+            custody = writer.custody()
+            if self._engine.yard is None or custody is not CustodyState.ELSEWHERE:
+                stored_in = message.log if custody is CustodyState.HELD else self._writers.strays.log
+                self._raise_alerts(self._engine, message, stored_in, delivery, now)
         record = records.published(delivery.payload, key=message.number, at_ms=message.device_ms, received_ms=now)
         writer.enqueue(LogEntry(record, message.identity, delivery.redelivered, delivery.ack))
 
     def _raise_alerts(
-        self, engine: AlertEngine, writer: ContainerWriter, message: ReadingMessage, delivery: Delivery, now: int
+        self, engine: AlertEngine, message: ReadingMessage, stored_in: str, delivery: Delivery, now: int
     ) -> None:
         """Enqueue the alerts that a reading causes before the reading. Its PUBACK waits until all are stored."""
         ack, alerts = delivery.ack, self._writers.alerts
-        stored_in = message.log if writer.may_append() else self._writers.strays.log
-        self._writers.alerts.append_alerts(engine.judge_reading(message, stored_in, now), ack)
+        raised = engine.judge_reading(message, stored_in, now)
+        if raised:
+            alerts.append_alerts(raised, ack)
         if ack is not None and delivery.redelivered and alerts.busy:
             # The first delivery may have raised an alert that is not stored yet: wait for it.
             ack.parts += 1

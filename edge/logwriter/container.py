@@ -270,9 +270,9 @@ class ContainerWriter(DedupWriter):
     def may_append(self) -> bool:
         return self._holdings.state(self.log) is CustodyState.HELD
 
-    def is_given(self) -> bool:
-        """Return whether the ledgers give the container to this site, also while its log is not complete here."""
-        return self._holdings.state(self.log) is not CustodyState.ELSEWHERE
+    def custody(self) -> CustodyState:
+        """Return this site's custody of the log. Not ELSEWHERE: the ledgers give the container to this site."""
+        return self._holdings.state(self.log)
 
     def ready(self) -> bool:
         term = self._holdings.term(self.log)

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, Protocol, TypeVar
 
+import msgspec
+
 from edge.logwriter.dedup import DedupResult
 from edge.mqtt.acks import PendingAck
 from fairlead.kafka.protocol.record import NewRecord
@@ -61,8 +63,7 @@ class EntryOutcome(Enum):
     REPEAT = "repeat"
 
 
-@dataclass(slots=True, eq=False)
-class LogEntry(Generic[K]):
+class LogEntry(msgspec.Struct, Generic[K], eq=False):  # a struct, as one is made for each reading
     """One record to append to a log. Repeats have the same ``key``.
 
     ``kept``: the entry is in a strays log too, so a refused append loses nothing and no message waits for it.
@@ -427,7 +428,7 @@ class LogWriter(Generic[K]):
             entry = waiting[0]
             if isinstance(entry, Barrier):
                 break
-            if entry.key in fresh and (entry.redelivered or not self.memory.only_redelivered):
+            if batch and entry.key in fresh and (entry.redelivered or not self.memory.only_redelivered):
                 followers.append(entry)
                 waiting.popleft()
                 continue
@@ -443,7 +444,8 @@ class LogWriter(Generic[K]):
                 break
             waiting.popleft()
             batch.append(entry)
-            fresh.add(entry.key)
+            if waiting:
+                fresh.add(entry.key)
         return batch, followers, None
 
     def went_on(self) -> None:

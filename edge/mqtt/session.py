@@ -18,8 +18,9 @@ import ssl
 import struct
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion, MessageType, MQTTErrorCode
 from paho.mqtt.exception import MalformedPacket
@@ -56,9 +57,11 @@ _LONGEST_SIZE: Final = 4  # bytes that encode a packet's length
 _U16: Final = struct.Struct(">H")
 _PUBACK: Final = b"\x40\x02"
 _DUP, _QOS2 = 0x08, 0x04
+_PUBLISH: Final = int(MessageType.PUBLISH)
+_SUCCESS: Final = MQTTErrorCode.MQTT_ERR_SUCCESS
 
 
-class Delivery(NamedTuple):
+class Delivery(msgspec.Struct, frozen=True):
     """One message from the broker. ``ack`` is None for QoS 0, which needs no acknowledgement."""
 
     topic: str
@@ -312,12 +315,13 @@ class MqttSession:
         """Read packets, at most ``_PACKETS_PER_WAKE``; leave the rest to a later turn of the event loop."""
         # The SUBACK follows messages that the broker sent before, so these must be read first.
         limited = self._suback.done() and not self._discarding
+        order, most = self._order, EXCESS * self._window
         for _ in range(_PACKETS_PER_WAKE):
-            if limited and self.outstanding >= EXCESS * self._window:
+            if limited and len(order) >= most:
                 self._stop_reading(client)
                 return
             try:
-                if client is not self._client or client.loop_read() != MQTTErrorCode.MQTT_ERR_SUCCESS:
+                if client is not self._client or client.loop_read() != _SUCCESS:
                     return
             except Exception as error:  # a bug in paho; a malformed packet only ends the connection
                 self._fail(error)
@@ -558,9 +562,9 @@ class BulkClient(paho.Client):
             return None
         self._at = end
         command = data[start]
-        if command & 0xF0 == MessageType.PUBLISH and not command & _QOS2:
+        if command & 0xF0 == _PUBLISH and not command & _QOS2:
             self._publish(command, data, at, end)
-            return MQTTErrorCode.MQTT_ERR_SUCCESS
+            return _SUCCESS
         self._in_packet = {
             "command": command,
             "have_remaining": 1,
@@ -592,6 +596,8 @@ class BulkClient(paho.Client):
     @staticmethod
     def _skip_properties(data: bytes, at: int, end: int) -> int:
         """Return where the payload begins. The bridge uses no property of a message."""
+        if at < end and data[at] == 0:  # most messages have none
+            return at + 1
         size = shift = 0
         while True:
             if at >= end or shift > 7 * (_LONGEST_SIZE - 1):

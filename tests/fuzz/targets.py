@@ -20,7 +20,7 @@ from edge.alerts.thresholds import DEFAULTS, parse_thresholds
 from fairlead.errors import ConfigurationError
 from fairlead.kafka import columnar
 from fairlead.kafka.columnar import Stretch
-from fairlead.kafka.protocol.batch import seal, split, verify_crc
+from fairlead.kafka.protocol.batch import split, verify_crc
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, decode_batch, encode_batch
@@ -35,6 +35,7 @@ from fairlead.records.reading import Reading
 from fairlead.records.ship import Environment, Position
 from simulators.fleet.scenario_file import parse as parse_scenario
 from tests.fuzz.wayin import WayIn, sample_messages
+from tests.support.batches import seal
 from tests.unit.edge.samples import IMO, NOW, NOW_MS
 
 _SCENARIOS = Path(__file__).parents[2] / "simulators" / "scenarios"

@@ -41,16 +41,16 @@ class _Writer:
 
     busy = False
 
-    def __init__(self, log: str, puts: list[Put], *, held: bool = True) -> None:
+    def __init__(self, log: str, puts: list[Put], *, custody: CustodyState = CustodyState.HELD) -> None:
         self.log = log
-        self._held = held
+        self._custody = custody
         self._puts = puts
 
     def enqueue(self, item: LogEntry[Any] | Barrier) -> None:
         self._puts.append((self.log, item))
 
-    def may_append(self) -> bool:
-        return self._held
+    def custody(self) -> CustodyState:
+        return self._custody
 
 
 class _Alerts(RaisedAlerts):
@@ -77,7 +77,7 @@ class _Writers:
         self.ship = {log: _Writer(log, puts) for log in (f"ships.{IMO}.location", f"ships.{IMO}.environment")}
 
     def box(self, topic: str) -> _Writer:
-        return _Writer(topic, self._puts, held=self._holdings.state(topic) is CustodyState.HELD)
+        return _Writer(topic, self._puts, custody=self._holdings.state(topic))
 
 
 class WayIn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Final
 
 from edge.alerts.box import ContainerState, unique
@@ -14,6 +15,8 @@ from fairlead.records.alert import SEVERITIES, Alert, AlertKind, AlertState, Cau
 from fairlead.records.reading import GeoLocation
 
 GOOD: Final = Good()
+good_with: Final = cache(Good)
+"""Return ``Good(recovery_ms)``, the same object for the same time: nearly every reading needs some."""
 _UNKNOWN: Final = -1
 
 

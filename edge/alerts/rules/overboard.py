@@ -99,7 +99,8 @@ class OverboardRule(AlertRule):
             elif box.interval_ms and ship.at_ms >= silence.due_ms(box) and box.newest is not None:
                 fresh = [sign for sign in story.signs.values() if box.at_ms - sign.at_ms <= box.limits.overboard.window]
                 if fresh:
-                    extra = [_evidence(box, "silence", "nothing heard of it since"), *_neighbours(box, ship, box.at_ms)]
+                    silent = _sign(box.limits.overboard, "silence", "nothing heard of it since")
+                    extra = [silent, *_neighbours(box, ship, box.at_ms)]
                     found = _judge(box, story, ship, box.at_ms, extra)
             if found is not None:
                 findings.append((box, found))
@@ -110,21 +111,17 @@ def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState)
     """Return the signs in one reading."""
     found: list[Evidence] = []
     reading = message.reading
-
-    def sign(name: str, detail: str) -> None:
-        found.append(Evidence(name=name, weight=limits.weights[name], detail=detail))
-
     motion = reading.motion
     if motion is not None:
         if motion.free_fall_seconds >= limits.free_fall:
-            sign("free-fall", f"weightless for {motion.free_fall_seconds:.1f} s")
+            found.append(_sign(limits, "free-fall", f"weightless for {motion.free_fall_seconds:.1f} s"))
         if motion.peak_g >= limits.impact:
-            sign("impact", f"{motion.peak_g:.1f} g")
+            found.append(_sign(limits, "impact", f"{motion.peak_g:.1f} g"))
         if motion.tilt_degrees > limits.tilt:
-            sign("tilt", f"tilted by {motion.tilt_degrees:.0f} degrees")
+            found.append(_sign(limits, "tilt", f"tilted by {motion.tilt_degrees:.0f} degrees"))
         if motion.immersed:
-            sign("immersion", "in water")
-    if reading.geo_location is not None and ship.place is not None:
+            found.append(_sign(limits, "immersion", "in water"))
+    if ship.place is not None and reading.geo_location is not None:
         place = known(reading.geo_location)
         reach = ship.reach_m(message.device_ms)
         if place is not None and reach is not None:
@@ -132,7 +129,7 @@ def _felt(limits: OverboardThresholds, message: ReadingMessage, ship: ShipState)
             if not _surely_near(place, reach[0], bound):
                 away = distance_m(place, reach[0])
                 if away > bound:
-                    sign("away", f"{away:,.0f} m from the ship")
+                    found.append(_sign(limits, "away", f"{away:,.0f} m from the ship"))
     return found
 
 
@@ -141,8 +138,8 @@ def _surely_near(a: GeoLocation, b: GeoLocation, bound_m: float) -> bool:
     return (abs(a.latitude - b.latitude) + abs(a.longitude - b.longitude)) * 111_700 <= bound_m
 
 
-def _evidence(box: ContainerState, name: str, detail: str) -> Evidence:
-    return Evidence(name=name, weight=box.limits.overboard.weights[name], detail=detail)
+def _sign(limits: OverboardThresholds, name: str, detail: str) -> Evidence:
+    return Evidence(name=name, weight=limits.weights[name], detail=detail)
 
 
 def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]:
@@ -160,7 +157,7 @@ def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]
     ]
     if len(gone) < limits.neighbours:
         return []
-    return [_evidence(box, "neighbours", f"silent or overboard in bay {bay}: {', '.join(sorted(gone)[:5])}")]
+    return [_sign(limits, "neighbours", f"silent or overboard in bay {bay}: {', '.join(sorted(gone)[:5])}")]
 
 
 def _judge(

@@ -21,9 +21,10 @@ repair in the yard may have failed it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from edge.alerts.box import ContainerState, unique
-from edge.alerts.rules.base import GOOD, AlertRule, DwellRule, RuleFinding, rank
+from edge.alerts.rules.base import GOOD, AlertRule, DwellRule, RuleFinding, good_with, rank
 from edge.alerts.ship import ShipState
 from edge.alerts.thresholds import BandThresholds
 from edge.messages import ReadingMessage
@@ -54,7 +55,7 @@ class TemperatureRule(DwellRule):
         low, high = limits.minimum, limits.maximum
         if (low is not None and air < low) or (high is not None and air > high):
             return Deviation("CRITICAL", apart, limits.dwell)
-        return Good(limits.recovery) if apart <= limits.tolerance else Deviation("ALARM", apart, limits.dwell)
+        return good_with(limits.recovery) if apart <= limits.tolerance else Deviation("ALARM", apart, limits.dwell)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
         reading, limits = message.reading, box.limits.temperature
@@ -117,35 +118,37 @@ class WrongSetpointRule(DwellRule):
 
 
 class _InRange(DwellRule):
+    """``quantity``: its name among a reading's measurements and set points, both in per cent."""
+
+    quantity: ClassVar[str]
     word = ""
     severity: Severity = "WARNING"
-
-    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
-        """Return the measured value and the set point, in per cent."""
-        raise NotImplementedError
 
     def limits(self, box: ContainerState) -> BandThresholds:
         raise NotImplementedError
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
-        value, setpoint = self.measured(message)
+        reading = message.reading
+        value: float | None = getattr(reading.measurements, self.quantity)
         if value is None:
             return None
+        setpoint: float | None = getattr(reading.setpoints, self.quantity)
         limits = self.limits(box)
         low, high = limits.minimum, limits.maximum
         if setpoint is None and low is None and high is None:
             return None
-        if box.disturbed or message.reading.is_powered is False:
+        if box.disturbed or reading.is_powered is False:
             return None
         beyond = max(
             abs(value - setpoint) - limits.tolerance if setpoint is not None else 0.0,
             low - value if low is not None else 0.0,
             value - high if high is not None else 0.0,
         )
-        return Good(limits.recovery) if beyond <= 0 else Deviation(self.severity, beyond, limits.dwell)
+        return good_with(limits.recovery) if beyond <= 0 else Deviation(self.severity, beyond, limits.dwell)
 
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
-        value, setpoint = self.measured(message)
+        value: float | None = getattr(message.reading.measurements, self.quantity)
+        setpoint: float | None = getattr(message.reading.setpoints, self.quantity)
         limits = self.limits(box)
         wanted = (("set to", setpoint), ("at least", limits.minimum), ("at most", limits.maximum))
         named = ", ".join(f"{word} {bound:.1f} %" for word, bound in wanted if bound is not None)
@@ -154,10 +157,8 @@ class _InRange(DwellRule):
 
 class HumidityRule(_InRange):
     kind = "HUMIDITY"
+    quantity = "relative_humidity"
     word = "relative humidity"
-
-    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
-        return message.reading.measurements.relative_humidity, message.reading.setpoints.relative_humidity
 
     def limits(self, box: ContainerState) -> BandThresholds:
         return box.limits.humidity
@@ -165,11 +166,9 @@ class HumidityRule(_InRange):
 
 class OxygenRule(_InRange):
     kind = "O2"
+    quantity = "o2"
     word = "oxygen"
     severity: Severity = "ALARM"
-
-    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
-        return message.reading.measurements.o2, message.reading.setpoints.o2
 
     def limits(self, box: ContainerState) -> BandThresholds:
         return box.limits.o2
@@ -177,11 +176,9 @@ class OxygenRule(_InRange):
 
 class CarbonDioxideRule(_InRange):
     kind = "CO2"
+    quantity = "co2"
     word = "carbon dioxide"
     severity: Severity = "ALARM"
-
-    def measured(self, message: ReadingMessage) -> tuple[float | None, float | None]:
-        return message.reading.measurements.co2, message.reading.setpoints.co2
 
     def limits(self, box: ContainerState) -> BandThresholds:
         return box.limits.co2

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from fairlead.kafka.client.guard import UNKNOWN_TERM
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.batch import BatchHeader
@@ -33,8 +35,8 @@ from fairlead.kafka.protocol.types import TP, Appended, LogPosition, ProduceResu
 CRC: Final = slice(17, 21)
 
 
-@dataclass(slots=True, eq=False)
-class PendingAppend:
+# Structs, because each reading needs one of each, and a dataclass takes several times as long to make.
+class PendingAppend(msgspec.Struct, eq=False):
     """One call of the appender: records to append in order, or one marker."""
 
     records: Sequence[NewRecord]
@@ -47,8 +49,7 @@ class PendingAppend:
     base: int = -1
 
 
-@dataclass(slots=True, eq=False)
-class OpenBatch:
+class OpenBatch(msgspec.Struct, eq=False):
     """One encoded batch. ``offset`` is where it must be stored; ``marker`` is where its term began."""
 
     data: bytes
@@ -112,6 +113,10 @@ class LogQueue:
     stopped: WireError | None = None  # why the log takes no appends until it is adopted or a term is opened
     alone: int = 0  # number of entries to send one by one, after the broker refused their common batch
     attempts: int = 0
+
+    def is_known(self, over: tuple[int, int]) -> bool:
+        """Whether ``position`` was read over this connection (leader, incarnation), which is up, and still holds."""
+        return self.known and over[1] != 0 and self.read_over == over
 
     # --- building
 

@@ -157,13 +157,15 @@ class AppendSender:
                 self._give_up(queue, broker_error(code, queue.log))
 
     async def _send(self, node: int, queues: list[LogQueue]) -> None:
-        unsure = [queue for queue in queues if queue.read_over[0] != node or not self.is_current(queue)]
+        over = self._connection(node)
+        unsure = [queue for queue in queues if not queue.is_known(over)]
         if unsure:
             await self._prepare(unsure, queues)
+            over = self._connection(node)
         batches: dict[TP, bytes] = {}
         waiting: dict[TP, LogQueue] = {}
         for queue in still_owned(queues):
-            if queue.read_over[0] != node or not self.is_current(queue):
+            if not queue.is_known(over):
                 self._release(queue)  # the leader moved, or the connection was lost meanwhile: try again
                 continue
             batch = queue.build(self._max_batch_bytes, self._codec)
@@ -176,7 +178,7 @@ class AppendSender:
                 waiting[queue.log] = queue
         if not batches:
             return
-        incarnation = self._cluster.pool.incarnation(PRODUCE, node)
+        incarnation = over[1]  # of the connection for which the positions hold; a later one gets nothing
         parts = by_bytes(batches, REQUEST_BYTES)
         began = self._loop.time()
         answers = await asyncio.gather(
@@ -237,8 +239,11 @@ class AppendSender:
 
     def is_current(self, queue: LogQueue) -> bool:
         """Whether the connection over which the queue's position was read is still up."""
-        node, incarnation = queue.read_over
-        return queue.known and incarnation != 0 and self._cluster.pool.incarnation(PRODUCE, node) == incarnation
+        return queue.is_known(self._connection(queue.read_over[0]))
+
+    def _connection(self, node: int) -> tuple[int, int]:
+        """Return the leader and the incarnation of its connection, as ``LogQueue.read_over`` has them."""
+        return node, self._cluster.pool.incarnation(PRODUCE, node)
 
     async def look_at(self, queues: Sequence[LogQueue], owner: object | None = None) -> dict[TP, Found]:
         """Read the positions of logs, and keep them in the queues where that is safe.
@@ -257,8 +262,7 @@ class AppendSender:
         for node, logs in groups.items():
             if node != NO_LEADER:
                 await self._cluster.pool.get(PRODUCE, node)
-                connection = node, self._cluster.pool.incarnation(PRODUCE, node)
-                connections.update(dict.fromkeys(logs, connection))
+                connections.update(dict.fromkeys(logs, self._connection(node)))
         found = await read_positions(self._cluster, [queue.log for queue in queues])
         for queue in queues:
             position = found[queue.log]

@@ -103,7 +103,7 @@ class Appender:
         entry.is_marker = True
         entry.hold = hold
         entry.expected_end = expected_end
-        return await self._submit(log, entry)
+        return await self._submit(self._queue(log), entry)
 
     async def ensure_open(self, log: TP, marker: NewRecord) -> LogPosition:
         """Return the log's position; open term 1 with ``marker`` first if the log is empty."""
@@ -144,10 +144,10 @@ class Appender:
         """
         if not records:
             raise FairleadError(f"an append to {log} needs at least one record")
-        queue = self._queues.get(log)
-        if queue is not None and queue.stopped is not None and not queue.entries:
+        queue = self._queue(log)
+        if queue.stopped is not None and not queue.entries:
             raise again(queue.stopped)
-        return self._submit(log, self._entry(records, term))
+        return self._submit(queue, self._entry(records, term))
 
     async def adopt(self, log: TP, *, term: int) -> LogPosition:
         """Take over a log: verify that its last record is the marker of ``term``. Appends then go on in that term.
@@ -242,10 +242,9 @@ class Appender:
                 )
         return PendingAppend(records, self._loop.create_future(), term)
 
-    def _submit(self, log: TP, entry: PendingAppend) -> asyncio.Future[Appended]:
+    def _submit(self, queue: LogQueue, entry: PendingAppend) -> asyncio.Future[Appended]:
         if self._sender.closed:
             raise self._closed_error()
-        queue = self._queue(log)
         queue.entries.append(entry)
         self._sender.wake(queue, self._linger)
         return entry.future

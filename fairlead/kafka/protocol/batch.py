@@ -19,6 +19,8 @@ from fairlead.kafka.protocol.errors import CorruptBatch, UnreadableRecords
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
+CHECKED: Final = struct.Struct(">hiqqqhii")  # the fields that the CRC covers, from the attributes on
+UNCHECKED: Final = struct.Struct(">qiibI")  # the fields before them
 LENGTH_FROM: Final = 12  # batchLength counts the bytes after itself
 CRC_AT: Final = 17
 CRC_FROM: Final = 21
@@ -142,8 +144,7 @@ def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
 
 def crc_of(batch: Buffer) -> int:
     """Compute the CRC-32C that belongs in the header of this one batch."""
-    with memoryview(batch) as view, view[CRC_FROM:] as body:
-        return crc32c(body)
+    return crc32c(memoryview(batch)[CRC_FROM:])
 
 
 def verify_crc(buffer: Buffer, start: int = 0, stop: int | None = None) -> bool:
@@ -155,9 +156,3 @@ def verify_crc(buffer: Buffer, start: int = 0, stop: int | None = None) -> bool:
 def zero_base_offset(buffer: bytearray | memoryview, start: int = 0) -> None:
     """Set the base offset to 0 in place, as a broker requires in a produced batch; the CRC does not cover it."""
     buffer[start : start + 8] = _ZERO_OFFSET
-
-
-def seal(batch: bytearray) -> None:
-    """Write length and CRC of a finished batch into its header, in place."""
-    struct.pack_into(">i", batch, 8, len(batch) - LENGTH_FROM)
-    _U32.pack_into(batch, CRC_AT, crc_of(batch))

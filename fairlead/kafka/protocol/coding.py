@@ -16,8 +16,10 @@ _LARGEST_SHIFT: Final = 63
 
 def encode_unsigned(value: int) -> bytes:
     """Encode ``value`` (0 or more) in 7-bit groups, lowest first."""
-    if value < 0x80:
-        return _SMALL[value]
+    return _ENCODED[value] if value < _FEW else _encode(value)
+
+
+def _encode(value: int) -> bytes:
     out = bytearray()
     while value > 0x7F:
         out.append((value & 0x7F) | 0x80)
@@ -26,9 +28,14 @@ def encode_unsigned(value: int) -> bytes:
     return bytes(out)
 
 
+_FEW: Final = 0x800
+_ENCODED: Final = [_encode(value) for value in range(_FEW)]  # such as all sizes within a usual reading
+
+
 def encode_signed(value: int) -> bytes:
     """Encode ``value`` (64 bits, signed) zig-zag coded, so that small negative numbers stay short."""
-    return encode_unsigned((value << 1) ^ (value >> 63))
+    coded = (value << 1) ^ (value >> 63)
+    return _ENCODED[coded] if coded < _FEW else _encode(coded)
 
 
 def decode_unsigned(buffer: bytes | bytearray | memoryview, position: int) -> tuple[int, int]:
@@ -71,9 +78,6 @@ def skip_tags(buffer: bytes | bytearray | memoryview, position: int) -> int:
         size, position = decode_unsigned(buffer, position)
         position += size
     return position
-
-
-_SMALL: Final = [bytes((value,)) for value in range(0x80)]
 
 
 T = TypeVar("T")

@@ -21,6 +21,7 @@ ACKS_ALL: Final = -1
 _HEAD: Final = struct.Struct(">hi")
 _I32: Final = struct.Struct(">i")
 _ANSWER: Final = struct.Struct(">ihqqq")
+_NOTHING_ELSE: Final = b"\1\0\0"  # no errors of single records, no message, no tags
 _JOIN_BELOW: Final = 8192  # smaller batches are copied into the running buffer: fewer buffers are cheaper than no copy
 
 
@@ -74,6 +75,10 @@ def decode_response(frame: bytearray, position: int) -> tuple[dict[TP, ProduceRe
         for _ in range(partitions - 1):
             partition, code, base, time, start = _ANSWER.unpack_from(frame, position)
             position += _ANSWER.size
+            if frame[position : position + 3] == _NOTHING_ELSE:  # nearly always
+                position += 3
+                results[TP(name, partition)] = ProduceResult(code, base, time, start)
+                continue
             errors, position = decode_unsigned(frame, position)
             detail: str | None = None
             for _ in range(errors - 1):

@@ -7,10 +7,10 @@ import pytest
 from edge.logwriter import records
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import term_batch
-from fairlead.kafka.protocol.batch import seal
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP
 from tests.integration.edge.fleet import EVENTS, Fleet, handled, now, until
+from tests.support.batches import seal
 from tests.unit.edge.samples import reading
 
 pytestmark = pytest.mark.integration

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from edge.bridge import SEARCHES, search_less_often
+from edge.bridge import NEW_OBJECTS, search_less_often
 
 
 @pytest.fixture(autouse=True)
@@ -18,15 +18,15 @@ def _threshold() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ((700, 10, 10), (700, SEARCHES, 10)),
-        ((700, 2 * SEARCHES, 10), (700, 2 * SEARCHES, 10)),
+        ((700, 10, 10), (NEW_OBJECTS, 10, 10)),
+        ((2 * NEW_OBJECTS, 10, 10), (2 * NEW_OBJECTS, 10, 10)),
         ((0, 10, 10), (0, 10, 10)),
     ],
 )
-def test_what_is_kept_is_searched_seldom_and_a_setting_of_somebody_else_stays(
+def test_new_objects_are_searched_seldom_and_a_setting_of_somebody_else_stays(
     before: tuple[int, int, int], after: tuple[int, int, int]
 ) -> None:
-    """Python's garbage collector examines old objects less often; thresholds that somebody else has raised or switched
+    """Python's garbage collector examines objects less often; thresholds that somebody else has raised or switched
     off stay.
     """
     gc.set_threshold(*before)

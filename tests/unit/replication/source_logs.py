@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from fairlead.kafka.convention import PRODUCER_ID
-from fairlead.kafka.protocol.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL, seal
+from fairlead.kafka.protocol.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from fairlead.kafka.protocol.codecs import Codec, compress
 from fairlead.kafka.protocol.coding import encode_signed
+from tests.support.batches import seal
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 NOW = 1_790_000_000_000

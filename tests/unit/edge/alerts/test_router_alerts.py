@@ -9,6 +9,7 @@ from unittest.mock import MagicMock
 import msgspec
 
 from edge.alerts.engine import AlertEngine
+from edge.holdings import CustodyState
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.router import MessageRouter
@@ -32,7 +33,7 @@ def parts(*, ashore: bool = False) -> tuple[MessageRouter, Any]:
     writers.alerts = RaisedAlerts()
     writers.strays.log = "strays.star"
     writers.ship = {LOCATION: MagicMock()}
-    writers.box.return_value.may_append.return_value = True
+    writers.box.return_value.custody.return_value = CustodyState.HELD
     writers.metrics = Metrics()
     engine = AlertEngine("star", ashore=ashore)
     router = MessageRouter(
@@ -101,7 +102,7 @@ def test_a_yard_watches_only_boxes_in_its_care() -> None:
     router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
     assert [alert.kind for alert in alerts(writers)] == ["OVERBOARD"]
     router, writers = parts(ashore=True)
-    writers.box.return_value.is_given.return_value = False
+    writers.box.return_value.custody.return_value = CustodyState.ELSEWHERE
     router.route_message(Delivery(readings_topic(), reading(0, **IN_WATER), False, None))
     assert alerts(writers) == []
     writers.box.return_value.enqueue.assert_called_once()

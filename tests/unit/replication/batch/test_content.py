@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, is_filler
-from fairlead.kafka.protocol.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header, seal, verify_crc
+from fairlead.kafka.protocol.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header, verify_crc
 from fairlead.kafka.protocol.codecs import Codec, compress
 from fairlead.kafka.protocol.coding import encode_signed
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch, encode_batch
@@ -20,6 +20,7 @@ from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import POSITION_KEY, Gap, Prepared, PreparedBatch, RejectedBatch
 from replication.batch.rebuild import MAX_FILLER, fillers
+from tests.support.batches import seal
 
 
 def batch(

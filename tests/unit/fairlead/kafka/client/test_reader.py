@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import Tail, decode_fetched, read_log
-from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL, seal
+from fairlead.kafka.protocol.batch import CONTROL, TRANSACTIONAL
 from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, encode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition
+from tests.support.batches import seal
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 from tests.unit.fairlead.kafka.fake_log import A, B, batch
 

@@ -10,11 +10,12 @@ from hypothesis import given
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 
 from fairlead.errors import FairleadError
-from fairlead.kafka.protocol.batch import HEADER_BYTES, seal
+from fairlead.kafka.protocol.batch import HEADER_BYTES
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.coding import encode_signed
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, decode_batch, encode_batch
+from tests.support.batches import seal
 from tests.unit.fairlead.kafka.oracle import independent
 from tests.unit.fairlead.kafka.strategies import codecs, offsets, record_lists
 
