@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -45,6 +46,13 @@ Half a million rows of ``readings`` joined with the spans of a batch take 0.8 in
 """
 
 
+SMALL_BYTES: Final = 1 << 20
+"""The most that the files of tables together have where ``Lake.of_small_tables`` pays: some 30,000 readings.
+
+Beyond, generated code pays: 190,000 readings take 26 instead of 83 CPU-s (Spark 4.2.0).
+"""
+
+
 def _configure(session: SparkSession, settings: Mapping[str, str]) -> None:
     for name, value in settings.items():
         session.conf.set(name, value)
@@ -62,22 +70,35 @@ def computed(rows: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The locations of tables, and the session that reads and writes them."""
+    """The locations of tables, and the session that reads and writes them.
+
+    Args:
+        small: Set by ``of_small_tables``.
+    """
 
     spark: SparkSession
     paths: TablePaths
+    small: SmallTables | None = None
 
     def in_batch(self, batch: DataFrame) -> Lake:
         """Return the same tables in the session of a ``foreachBatch`` batch, with ``AS_THEY_STAND`` set."""
         return self._as_they_stand(batch.sparkSession)
 
     def in_own_session(self) -> Lake:
-        """Return the same tables in a new session with ``AS_THEY_STAND`` set."""
-        return self._as_they_stand(self.spark.newSession())
+        """Return the same tables in a session of their own with ``AS_THEY_STAND`` set. It has what is registered in
+        this one, such as data sources, which a new session would not."""
+        copied = self.spark._jsparkSession.cloneSession()  # noqa: SLF001  # PySpark has no way of its own
+        return self._as_they_stand(SparkSession(self.spark.sparkContext, copied))
+
+    def of_small_tables(self) -> Lake:
+        """Return the same tables in a new session with ``AS_THEY_STAND`` set, which reads small tables cheaply
+        (``SmallTables``)."""
+        lake = self.in_own_session()
+        return replace(lake, small=SmallTables(lake.spark, lake.paths))
 
     def _as_they_stand(self, session: SparkSession) -> Lake:
         _configure(session, AS_THEY_STAND)
-        return replace(self, spark=session)
+        return replace(self, spark=session, small=None)
 
     def generate_code(self) -> None:
         """Let Spark generate code in this session, of a batch or the caller's own, from now on."""
@@ -85,6 +106,8 @@ class Lake:
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """Return a table's rows in its newest version, or in ``version``."""
+        if self.small is not None:
+            return self.small.read(table, version)
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -127,12 +150,16 @@ class Lake:
 
         return not Reader(self.paths.table(table)).file_uris()
 
-    def bytes_of(self, table: str) -> int:
-        """Return the size of the files of a table's newest version."""
+    def bytes_of(self, table: str, version: int | None = None) -> int:
+        """Return the size of the files of a table in its newest version, or in ``version``."""
         from deltalake import DeltaTable as Reader  # as in ``is_empty``
 
-        sizes = Reader(self.paths.table(table)).get_add_actions(flatten=True)
+        sizes = Reader(self.paths.table(table), version=version).get_add_actions(flatten=True)
         return sum(pa.table(sizes)["size_bytes"].to_pylist())
+
+    def are_small(self, versions: Mapping[str, int]) -> bool:
+        """Return whether the files of these tables' versions have at most ``SMALL_BYTES`` together."""
+        return sum(self.bytes_of(*each) for each in versions.items()) <= SMALL_BYTES
 
     def append(self, table: str, rows: DataFrame) -> None:
         """Append rows in one commit."""
@@ -161,3 +188,37 @@ class Lake:
             .whenNotMatchedInsert(condition=F.col("s.what") != EXTRA, values=values)
             .execute()
         )
+
+
+class SmallTables:
+    """Reads tables whose rows fit into a plan: by delta-rs, each version once, and gives Spark the rows.
+
+    For each query that reads a Delta table, Spark runs two or three more, which read the table's log. The verification
+    of a voyage of ten boxes runs 126 queries this way instead of 296, with 44 instead of 108 CPU-s (Spark 4.2.0, Delta
+    4.4.0). Threads may share the object.
+    """
+
+    def __init__(self, spark: SparkSession, paths: TablePaths) -> None:
+        self._spark, self._paths = spark, paths
+        self._read = dict[tuple[str, int], DataFrame]()
+        self._reading = threading.Lock()
+
+    def read(self, table: str, version: int | None = None) -> DataFrame:
+        """Return a table's rows in its newest version, or in ``version``."""
+        from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
+
+        there = Reader(self._paths.table(table), version=version)
+        key = table, there.version()
+        with self._reading:
+            if key not in self._read:
+                self._read[key] = self._frame(there.to_pyarrow_table())
+            return self._read[key]
+
+    def _frame(self, rows: pa.Table) -> DataFrame:
+        whole = rows.combine_chunks() if rows.num_rows else _without_rows(rows.schema)
+        return self._spark.createDataFrame(whole)
+
+
+def _without_rows(schema: pa.Schema) -> pa.Table:
+    """Return an empty table of one batch; PySpark cannot take one of none."""
+    return pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=schema)])

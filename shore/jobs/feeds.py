@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,6 +24,7 @@ from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxe
 from shore.feeds.periods import periods
 from shore.feeds.readers import SHORE_LOG, FeedReader, logs_here
 from shore.jobs.checkpoint import has_begun
+from shore.jobs.first_fill import without_batch
 from shore.jobs.model import JobContext
 from shore.jobs.move import note_feeds_taken_over
 from shore.jobs.reference import stored
@@ -33,10 +35,12 @@ from shore.site import read_site
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.reference import OWNERS, SITES
 
+INPUTS: Final = ("readings", "alerts", "bookings", "custody_entries", "events", "alerts_ashore", "digests")
+
 
 def query(context: JobContext) -> DataStreamWriter:
     """Build the query. Before it starts, create the feeds' logs and tables, take the feeds over where shore has moved,
-    and fill the feeds of new customers."""
+    fill the feeds of new customers, and deliver what small tables have when the job is new."""
     lake, paths, endpoint = context.lake, context.paths, context.endpoint
     readers = logs_here(context.topology)
     create_feeds(endpoint, [reader.customer for reader in readers])
@@ -47,6 +51,7 @@ def query(context: JobContext) -> DataStreamWriter:
     create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
     welcome(lake, feeds, begun=has_begun(paths, "feeds"))
+    without_batch(context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers))
 
     def update(batch: DataFrame, _: int) -> None:
         feeds.deliver(lake.in_batch(batch), batch)

@@ -188,7 +188,7 @@ JOBS: dict[str, Job] = {
             "10 seconds",
             feeds.query,
             lambda topology: bool(logs_here(topology)),
-            inputs=("readings", "alerts", "bookings", "custody_entries", "events", "alerts_ashore", "digests"),
+            inputs=feeds.INPUTS,
         ),
         Job("quality", ("quality",), "60 seconds", quality.query, inputs=quality.INPUTS),
         Job(

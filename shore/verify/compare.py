@@ -17,7 +17,6 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from shore.delta.diff import TOLERANCE, differences
-from shore.delta.lake import computed
 
 What = Literal["missing", "extra", "doubled", "changed"]
 DOUBLED: Final = "doubled"
@@ -136,11 +135,11 @@ def odd_rows(
 
 def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, tolerance: float = TOLERANCE) -> Compared:
     """Compare stored with expected rows as ``shore.delta.diff.differences`` does."""
-    rows, wanted = Observation(), Observation()
+    rows, wanted, differing = Observation(), Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
-    odd = computed(odd)
-    return Compared(_observed(rows), _observed(wanted), odd.count(), tuple(first_rows(odd)))
+    first = tuple(first_rows(odd.observe(differing, count)))
+    return Compared(_observed(rows), _observed(wanted), _observed(differing), first)
 
 
 def _observed(observation: Observation) -> int:

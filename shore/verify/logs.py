@@ -168,11 +168,14 @@ def scope_of(
     return LogScope(limits, behind, tuple(notes))
 
 
-def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaEndpoint) -> TableCheck:
+def check_logs(
+    entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaEndpoint, *, small: Lake | None = None
+) -> TableCheck:
     """Compare the tables of one entry of the catalogue with the logs.
 
     Args:
         endpoint: Kafka of the site where shore runs, for which the source is registered.
+        small: The result of ``Lake.of_small_tables``, for tables that are small.
 
     Raises:
         CheckpointDamagedError: it is not known how far the job has read.
@@ -187,6 +190,8 @@ def check_logs(entry: FromLogs, lake: Lake, topology: Topology, endpoint: KafkaE
     if checkpoint is None and (count := sum(lake.read(*each).count() for each in versions.items())):
         note = f"job {entry.job} has lost its checkpoint"
         return TableCheck(table=entry.name, kind="logs", same=None, rows=count, notes=(note,))
+    if small is not None and lake.are_small(versions):
+        lake = small
     checkpoint = checkpoint or Checkpoint(entry.job, "", None, None, (), ())  # nothing was read, the tables are empty
     if (later := read_checkpoint(lake.paths, entry.job)) is not None:  # read after them: they hold at most as much
         checkpoint = replace(checkpoint, begun=later.begun, ahead=later.ahead)

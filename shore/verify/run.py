@@ -95,6 +95,7 @@ class _Verifier:
         self, lake: Lake, topology: Topology, endpoint: KafkaEndpoint, tell: Tell, pool: ThreadPoolExecutor
     ) -> None:
         self._lake, self._topology, self._endpoint, self._tell = lake, topology, endpoint, tell
+        self._small = lake.of_small_tables()
         self._paths = lake.paths
         self._pool = pool
         self._started: dict[str, Future[TableCheck]] = {}
@@ -121,18 +122,18 @@ class _Verifier:
                 yield _read(self._paths, name, "logs", (), (), feed, rebuild_hint(self._paths, name))
 
     def _of_logs(self, entry: FromLogs) -> Future[TableCheck]:
-        check = partial(check_logs, entry, self._lake, self._topology, self._endpoint)
+        check = partial(check_logs, entry, self._lake, self._topology, self._endpoint, small=self._small)
         return self._start(
             entry.name, "the logs", partial(_read, self._paths, entry.name, "logs", entry.tables, (), check)
         )
 
     def _reference(self, table: str) -> Future[TableCheck]:
-        check = partial(check_reference, table, self._lake, self._topology)
+        check = partial(check_reference, table, self._small, self._topology)
         return self._start(table, "the topology", partial(_read, self._paths, table, "derived", (table,), (), check))
 
     def _derived(self, derived: Derived) -> Future[TableCheck]:
         name, inputs = derived.table.name, derived.inputs
-        check = partial(check_derived, derived, self._lake, self._topology)
+        check = partial(check_derived, derived, self._lake, self._topology, small=self._small)
         what = f"what {' and '.join(inputs)} give"
         return self._start(name, what, partial(_read, self._paths, name, "derived", (name,), inputs, check))
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
+from fairlead.kafka.convention import is_data
 from shore.errors import JobFailedError
 from shore.jobs import first_fill
 from shore.jobs.checkpoint import read_checkpoint
@@ -17,11 +18,12 @@ from tests.integration.shore.conftest import Shore
 from tests.integration.shore.readings import write
 from tests.integration.shore.world import T0, World, alert, booking, reading
 from tests.support.crashes import Plan, planted
+from tests.support.feeds import origins
 from tests.unit.shore.hours import check as check_derived
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
-JOBS = ("readings", "operations", "histories", "conditions", "alerts_now")
+JOBS = ("readings", "operations", "histories", "conditions", "alerts_now", "feeds")
 
 
 def fill(world: World) -> None:
@@ -35,11 +37,17 @@ def fill(world: World) -> None:
     )
 
 
+def delivered(world: World) -> list[int]:
+    """Return the offsets of the first container's readings that the customer's feed has, in its order."""
+    found = origins(record for record in world.read(f"feeds.{world.customer}") if is_data(record))
+    return [offset for log, offset in found if log == world.log(world.box(0))]
+
+
 def test_small_inputs_need_no_batch_and_later_batches_follow_also_after_a_crash(shore_of: Shore, world: World) -> None:
     paths = TablePaths.of(shore_of.folder)
     fill(world)
     done = shore_of.run(*JOBS)
-    assert [done[job].batches for job in JOBS] == [1, 1, 0, 0, 0]
+    assert [done[job].batches for job in JOBS] == [1, 1, 0, 0, 0, 0]
     check_derived(paths)
     own = f"equipment_reference = '{world.box(0)}'"  # other tests have logs at the same site
     assert (shore_of.count(f"bookings where {own}"), shore_of.count(f"alerts_now where {own}")) == (1, 1)
@@ -55,8 +63,15 @@ def test_small_inputs_need_no_batch_and_later_batches_follow_also_after_a_crash(
     checkpoint = read_checkpoint(paths, "conditions")
     assert checkpoint is not None
     assert checkpoint.under_way
-    assert shore_of.run(*JOBS)["conditions"].rows == 1
+    before = delivered(world)
+    assert len(before) == 24
+    assert before == sorted(before)
+    world.append({world.log(world.box(0)): [reading(world.box(0), 901, T0 + dt.timedelta(minutes=7), 9.0)]})
+    done = shore_of.run(*JOBS)
+    assert done["conditions"].rows == 2
+    assert done["feeds"].batches == 1
     check_derived(paths)
+    assert delivered(world) == [*before, before[-1] + 1]
 
 
 @pytest.mark.parametrize("reason", ["large", "failing"])

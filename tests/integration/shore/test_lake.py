@@ -1,0 +1,67 @@
+"""Tables in a Spark session: those that are small are read without Spark's reader, and give the same rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+from shore.delta import lake as of_tables
+from shore.delta.lake import Lake
+from shore.paths import TablePaths
+from shore.tables import TABLES
+from tests.support.tables import fill
+
+pytestmark = [pytest.mark.integration, pytest.mark.spark]
+
+AT = dt.datetime(2026, 9, 1, 6, 30, 0, 123456, dt.UTC)
+
+
+def value(kind: pa.DataType) -> Any:
+    """Return a value of an Arrow type."""
+    if pa.types.is_struct(kind):
+        return {field.name: value(field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [value(kind.value_type), None]
+    of = {"string": "Ä", "binary": b"\xff", "bool": True, "double": 0.1, "float": 0.5, "date32[day]": AT.date()}
+    return of.get(str(kind), AT if pa.types.is_timestamp(kind) else 7)
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """Every table, with a row that has a value in each column and one that has none but its key."""
+    whole = {name: {each.name: value(each.type) for each in TABLES[name].plain_schema} for name in TABLES}
+    bare = {name: {column: whole[name][column] for column in TABLES[name].key} for name in TABLES}
+    fill(tmp_path, {name: [whole[name], bare[name]] for name in TABLES})
+    return Lake(spark, TablePaths.of(tmp_path))
+
+
+def test_small_tables_have_the_rows_and_types_that_spark_reads(lake: Lake) -> None:
+    small = lake.of_small_tables()
+    for name in TABLES:
+        read, wanted = small.read(name), lake.read(name)
+        types = [[(field.name, field.dataType) for field in each.schema.fields] for each in (read, wanted)]
+        assert types[0] == types[1], name
+        rows = [sorted(each.toArrow().to_pylist(), key=str) for each in (read, wanted)]
+        assert rows[0] == rows[1], name
+        assert len(rows[0]) == 2
+        assert small.read(name, 0).collect() == [], name
+
+
+def test_a_version_is_read_once_and_a_newer_one_anew(lake: Lake, tmp_path: Path) -> None:
+    small = lake.of_small_tables()
+    before = small.read("sites")
+    assert small.read("sites") is before
+    fill(tmp_path, {"sites": [{"site": "alpha"}]})
+    assert (before.count(), small.read("sites").count(), small.read("sites", 1) is before) == (2, 3, True)
+
+
+def test_tables_are_small_together(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = lake.bytes_of("sites", 1), lake.bytes_of("owners")
+    monkeypatch.setattr(of_tables, "SMALL_BYTES", one + other - 1)
+    assert not lake.are_small({"sites": 1, "owners": 1})
+    assert lake.are_small({"sites": 1, "owners": 0}), "that version has no files"
