@@ -164,6 +164,7 @@ def settings(
             "spark.driver.extraJavaOptions": _java_options(
                 scratch,
                 "-XX:+UseSerialGC",
+                "-XX:NewSize=340m",
                 "-XX:TieredStopAtLevel=1",
                 # The default of 48 MB for that compiler is full after some minutes: the JVM then interprets, or fails.
                 "-XX:ReservedCodeCacheSize=256m",

@@ -12,7 +12,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -39,6 +39,7 @@ from topologies.users import ADMIN
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from shore.jobs.status import JobStatus
     from shore.verify import Verification
 
 READY_TIMEOUT = 120.0  # seconds to wait for bridges and replicators that others start
@@ -275,7 +276,10 @@ class ShoreJobs:
         self._starter = stack.enter_context(ThreadPoolExecutor(1, "spark", os.nice, (NICE,)))
         self._session: Future[SparkSession] | None = None
         self._ended = threading.Event()
+        self._reading = threading.Event()  # the jobs that ``begin`` runs have begun
+        self._not_early = threading.Event()  # they need not begin
         stack.callback(self._ended.set)
+        stack.callback(self._not_early.set)
 
     def begin(self) -> None:
         """Start Spark in a thread, and read the logs as far as they go now."""
@@ -291,7 +295,9 @@ class ShoreJobs:
         Raises:
             FairleadError: Spark does not start, or a job failed.
         """
-        self._run(self._spark())
+        if not self._reading.is_set():  # on a short voyage, which then reads each log once
+            self._not_early.set()
+        self._run(self._spark(), stop=self._ended)
 
     def verify(self) -> Verification:
         """Compare the tables with the logs and with each other.
@@ -318,7 +324,7 @@ class ShoreJobs:
         with ExitStack() as attempt:
             session = self._open_session(attempt)
             try:
-                self._run(session, readers)
+                self._run(session, readers, stop=self._not_early)
             except FairleadError as error:
                 if not error.retriable:
                     raise
@@ -333,10 +339,16 @@ class ShoreJobs:
 
         return stack.enter_context(own_session(self._context.folder, self._where, self._settings))
 
-    def _run(self, session: SparkSession, jobs: Sequence[str] | None = None) -> None:
+    def _run(self, session: SparkSession, jobs: Sequence[str] | None = None, *, stop: threading.Event) -> None:
         import shore
+
+        def progressed(status: Mapping[str, JobStatus]) -> None:
+            if any(each.state != "waiting" for each in status.values()):
+                self._reading.set()
 
         endpoint = self._context.resolver.kafka(self._site, "shore")
         topology, folder = self._context.topology, self._context.folder
         moves = self._site != self._where.at
-        shore.run(topology, endpoint, folder, jobs, once=True, session=session, stop=self._ended, move=moves)
+        shore.run(
+            topology, endpoint, folder, jobs, once=True, session=session, stop=stop, move=moves, on_progress=progressed
+        )
