@@ -46,6 +46,9 @@ Half a million rows of ``readings`` joined with the spans of a batch take 0.8 in
 """
 
 
+_ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.leafNodeDefaultParallelism": "1"}
+"""Settings for tables whose rows are too few to be shared among tasks."""
+
 SMALL_BYTES: Final = 1 << 20
 """The most that the files of tables together have where ``Lake.of_small_tables`` pays: some 30,000 readings.
 
@@ -94,6 +97,7 @@ class Lake:
         """Return the same tables in a new session with ``AS_THEY_STAND`` set, which reads small tables cheaply
         (``SmallTables``)."""
         lake = self.in_own_session()
+        _configure(lake.spark, _ONE_TASK)
         return replace(lake, small=SmallTables(lake.spark, lake.paths))
 
     def _as_they_stand(self, session: SparkSession) -> Lake:
