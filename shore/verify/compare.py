@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from shore.delta.diff import TOLERANCE, differences
+from shore.delta.lake import computed
 
 What = Literal["missing", "extra", "doubled", "changed"]
 DOUBLED: Final = "doubled"
@@ -138,8 +139,9 @@ def compare(stored: DataFrame, expected: DataFrame, key: Sequence[str], *, toler
     rows, wanted, differing = Observation(), Observation(), Observation()
     count = F.count(F.lit(1)).alias("rows")
     odd = odd_rows(stored.observe(rows, count), expected.observe(wanted, count), key, tolerance=tolerance, twice=stored)
-    first = tuple(first_rows(odd.observe(differing, count)))
-    return Compared(_observed(rows), _observed(wanted), _observed(differing), first)
+    odd = computed(odd.observe(differing, count))  # a sort may run tasks twice, which would count twice
+    found = _observed(differing)
+    return Compared(_observed(rows), _observed(wanted), found, tuple(first_rows(odd)) if found else ())
 
 
 def _observed(observation: Observation) -> int:

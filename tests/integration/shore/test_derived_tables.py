@@ -118,6 +118,7 @@ def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: La
         extra = changed(wrong.slice(2, 1), TABLES[name].key[0], 0, "stranger")
         put(lake, name, pa.concat_tables([wrong, wrong.slice(1, 1), extra]))
         check = check_derived(derived, lake, topology)
+        assert check == check_derived(derived, lake, topology, small=lake.of_small_tables())
         assert (check.same, check.rows, check.expected) == (False, right.num_rows + 1, right.num_rows)
         assert sorted(told(check)) == [("changed", (column,)), ("doubled", ()), ("extra", ()), ("missing", ())]
         (odd,) = [each for each in check.differences if each.what == "changed"]
