@@ -16,7 +16,7 @@ from typing import Final
 from fairlead.local.kafka import CONTROLLER
 from fairlead.local.passwords import MQTT_BRIDGE, mqtt_secret
 from topologies.model import PLACEHOLDER, Board, Site, SiteKind, Topology, Webhook
-from topologies.users import ADMIN, SESSION, SPARK, mqtt_users, route_secret, service_users, upstream_user
+from topologies.users import ADMIN, OIDC_SECRET, SESSION, SPARK, mqtt_users, route_secret, service_users, upstream_user
 
 KAFKA_PORT: Final = 9092
 CONTROLLER_PORT: Final = 9093
@@ -113,8 +113,15 @@ def secrets_of_replicator(fleet: Fleet, site: Deployed) -> list[str]:
 
 
 def secrets_of_board(board: Board) -> list[str]:
-    """Return the names of the board's secrets: its passwords at the sites where it gives orders."""
-    return [f"{site}.board" for site in board.at]
+    """Return the names of the board's secrets: its passwords at the sites where it gives orders, and its secret at the
+    provider where people sign in."""
+    return [*(f"{site}.board" for site in board.at), *secrets_of_provider(board)]
+
+
+def secrets_of_provider(board: Board | None) -> list[str]:
+    """Return the name of the board's secret at the provider where people sign in. The provider makes it up; an empty
+    one is none, as for a public client."""
+    return [f"{board.at[0]}.{OIDC_SECRET}"] if board is not None and board.oidc is not None else []
 
 
 def secrets_of_routes(fleet: Fleet) -> dict[str, bool]:

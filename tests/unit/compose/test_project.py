@@ -156,6 +156,21 @@ def test_the_board_has_the_tables_and_nobody_elses_password(manned: Path) -> Non
     assert "board" not in services(plan(load("minimal", env={})))
 
 
+def test_the_board_has_its_secret_at_the_provider_and_nobody_else(manned: Path, tmp_path: Path) -> None:
+    oidc = "{issuer: 'https://id.example', client_id: fairlead, claim: email, names: {someone@id.example: ducks}}"
+    manned.write_text(manned.read_text().replace("{at: [tokyo]}", f"{{at: [tokyo], oidc: {oidc}}}"))
+    fleet, folder = plan(load(manned, env={})), tmp_path / "project"
+    file = folder / "secrets" / "tokyo.board-oidc"
+    assert render(fleet, manned, folder) == ["tokyo.notify-office"]  # the board starts without its secret
+    assert file.read_text() == ""
+    file.write_text("of the provider")
+    render(fleet, manned, folder)
+    assert file.read_text() == "of the provider"
+    assert project(fleet)["secrets"]["tokyo.board-oidc"] == {"file": "./secrets/tokyo.board-oidc"}
+    having = {name for name, each in services(fleet).items() if "tokyo.board-oidc" in each.get("secrets", ())}
+    assert having == {"board"}
+
+
 def test_the_board_has_a_certificate_also_without_tls_at_the_brokers(manned: Path, tmp_path: Path) -> None:
     for tls in (True, False):
         folder = tmp_path / str(tls)
