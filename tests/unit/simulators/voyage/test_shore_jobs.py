@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 import shore
 from fairlead.errors import ConfigurationError, UnavailableError
 from shore.jobs import runner
+from shore.jobs.status import JobStatus
 from simulators.voyage.services import shore_jobs
 from topologies.context import Context, open_topology
 
@@ -25,6 +26,7 @@ class Spark:
         self.first_run = threading.Event()
         self.failure: Exception | None = None
         self.endless = False
+        self.begins = True
 
     @contextmanager
     def session(self, *_: Any, **__: Any) -> Iterator[str]:
@@ -34,11 +36,16 @@ class Spark:
         finally:
             self.said.append("session ends")
 
-    def run(self, *given: Any, once: bool, session: Any, stop: threading.Event, move: bool) -> None:
+    def run(
+        self, *given: Any, once: bool, session: Any, stop: threading.Event, move: bool, on_progress: Callable[..., None]
+    ) -> None:
         *_, jobs = given
         self.said.append(f"{','.join(jobs or ['all'])} with {session} in {threading.current_thread().name}")
         assert once
+        on_progress({"readings": JobStatus("readings", "waiting")})
         if jobs is not None:
+            if self.begins:
+                on_progress({"readings": JobStatus("readings", "running")})
             self.first_run.set()
             if self.failure is not None:
                 raise self.failure
@@ -70,6 +77,14 @@ def test_spark_reads_the_logs_while_a_voyage_sails_and_fills_all_tables_afterwar
     with shore_jobs(minimal(), early=True) as jobs:
         assert jobs is not None and spark.first_run.wait(30)  # the voyage sails
         jobs.fill()
+    assert spark.said == [OPENS, LOGS, ALL, ENDS]
+
+
+def test_a_voyage_that_is_over_before_the_logs_are_read_reads_them_once(spark: Spark) -> None:
+    spark.endless, spark.begins = True, False
+    with shore_jobs(minimal(), early=True) as jobs:
+        assert jobs is not None and spark.first_run.wait(30)
+        jobs.fill()  # stops the first run, which creates tables
     assert spark.said == [OPENS, LOGS, ALL, ENDS]
 
 
