@@ -43,6 +43,7 @@ from board.service import READERS, Board, Page
 from board.viewer import Access
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.versions import fairlead_version
+from fairlead.waiting import in_background
 from topologies.values import LOOPBACK
 
 log = logging.getLogger(__name__)
@@ -85,7 +86,11 @@ def create_app(
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        async with service.live.running(), service.watching_passwords(), board.pages.live.watching(service):
+        async with (
+            service.live.running(),
+            in_background(service.watch_passwords()),
+            in_background(board.pages.live.watch(service)),
+        ):
             yield
 
     handlers: dict[Any, Callable[[Request, Exception], Coroutine[Any, Any, Response]]] = {

@@ -27,6 +27,7 @@ from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.event import Event
 from fairlead.records.ship import Position
+from fairlead.waiting import in_background
 from topologies.model import SHORE_ALERTS, Topology
 
 log = logging.getLogger(__name__)
@@ -200,12 +201,10 @@ class LiveLogs:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Follow the logs inside the context."""
-        task = asyncio.create_task(self._run())
         try:
-            yield
+            async with in_background(self._run()):
+                yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             for subscription in tuple(self._subscriptions):
                 subscription.end()
 
@@ -223,12 +222,8 @@ class LiveLogs:
                     await follower.catch_up()
                     self._known = known
                     self.tell(Changed("alerts"))
-                    following = asyncio.create_task(follower.follow())
-                    try:
+                    async with in_background(follower.follow()) as following:
                         await self._watch(cluster, following)
-                    finally:
-                        following.cancel()
-                        await asyncio.gather(following, return_exceptions=True)
             except FairleadError as error:
                 self._silent(error)
             await asyncio.sleep(_PAUSE)

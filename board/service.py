@@ -7,11 +7,10 @@ each, before the function runs.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
@@ -240,17 +239,8 @@ class Board:
             raise HTTPException(404)
         return viewer
 
-    @contextlib.asynccontextmanager
-    async def watching_passwords(self) -> AsyncIterator[None]:
-        """While the context is open, end the sessions of names whose Kafka password is changed or removed."""
-        task = asyncio.create_task(self._watch_passwords())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-    async def _watch_passwords(self) -> None:
+    async def watch_passwords(self) -> None:
+        """End the sessions of names whose Kafka password is changed or removed, until cancelled."""
         limit = asyncio.Semaphore(_PASSWORDS_AT_ONCE)
         while True:
             await asyncio.sleep(_PASSWORDS_EVERY)

@@ -1,9 +1,25 @@
-"""Wait for an event or a time, whichever comes first, in a task that others cancel."""
+"""Wait for an event or a time, whichever comes first, in a task that others cancel; run work beside other work."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@contextlib.asynccontextmanager
+async def in_background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """Run work in a task while the context is open; then cancel it and wait until it has ended. An error of the work
+    does not end the context: who wants to know it asks the task."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def wait_set(event: asyncio.Event, seconds: float | None) -> None:

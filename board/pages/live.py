@@ -120,18 +120,9 @@ def _wanted(board: Board, request: Request) -> Wanted:
     return lambda _: True
 
 
-@contextlib.asynccontextmanager
-async def watching(board: Board) -> AsyncIterator[None]:
-    """Tell open pages when tables have changed, and every few seconds that sites may have a new state."""
-    task = asyncio.create_task(_watch(board))
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _watch(board: Board) -> None:
+async def watch(board: Board) -> None:
+    """Tell open pages when tables have changed, and every few seconds that sites may have a new state, until
+    cancelled."""
     known: dict[str, int] = {}
     while True:
         await asyncio.sleep(_LOOK)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 from fairlead.kafka.endpoint import Address
+from fairlead.waiting import in_background
 
 SEGMENT: Final = 1448  # bytes of data in an Ethernet frame with TCP's timestamps
 LEAST_RETRANSMISSION: Final = 0.2  # seconds: Linux's TCP_RTO_MIN
@@ -312,9 +313,5 @@ async def _pump(source: socket.socket, sink: socket.socket, way: ProxyDirection)
             await loop.sock_sendall(sink, data)
             way.bytes += len(data)
 
-    reading = asyncio.ensure_future(read())
-    try:
+    async with in_background(read()):
         await deliver()
-    finally:
-        reading.cancel()
-        await asyncio.gather(reading, return_exceptions=True)

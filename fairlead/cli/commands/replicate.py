@@ -26,6 +26,7 @@ from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched
+from fairlead.waiting import in_background
 from replication.operations.links.access import member_status_file, status_file
 from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
@@ -191,14 +192,9 @@ async def _replicate(replicators: Sequence[Replicator]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    shown = asyncio.ensure_future(_show(replicators))
-    try:
-        async with asyncio.TaskGroup() as group:
-            for each in replicators:
-                group.create_task(each.run(stop))
-    finally:
-        shown.cancel()
-        await asyncio.gather(shown, return_exceptions=True)
+    async with in_background(_show(replicators)), asyncio.TaskGroup() as group:
+        for each in replicators:
+            group.create_task(each.run(stop))
     errors.print("stopped")
 
 

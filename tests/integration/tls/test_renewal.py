@@ -15,6 +15,7 @@ from fairlead.certs.trust import served
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.admin import require_answer
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
+from fairlead.waiting import in_background
 from simulators.voyage.sender import Sender
 from tests.integration.edge.fleet import EVENTS, Fleet, make_fleet, now, until
 from tests.integration.tls.conftest import SITE, Secure
@@ -48,12 +49,8 @@ class Device:
 
     @asynccontextmanager
     async def publishing(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.publish())
-        try:
+        async with in_background(self.publish()):
             yield
-        finally:
-            task.cancel()
-            await asyncio.wait([task])
         await self._sender.flush()
 
     async def more(self) -> None:

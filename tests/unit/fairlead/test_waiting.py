@@ -1,4 +1,5 @@
-"""Waiting for an event or a time ends with the event, with the time, and whenever the task is cancelled."""
+"""Waiting for an event or a time ends with the event, with the time, and whenever the task is cancelled; work in the
+background ends with its context."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import asyncio
 
 import pytest
 
-from fairlead.waiting import wait_set
+from fairlead.waiting import in_background, wait_set
 
 
 async def test_it_ends_with_the_event() -> None:
@@ -33,3 +34,30 @@ async def test_a_cancellation_counts_although_the_event_is_set_in_the_same_momen
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_work_in_the_background_has_ended_when_its_context_has() -> None:
+    said: list[str] = []
+
+    async def work() -> None:
+        said.append("begins")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            said.append("ends")
+
+    with pytest.raises(ValueError, match="of the body"):
+        async with in_background(work()):
+            await asyncio.sleep(0)
+            assert said == ["begins"]
+            raise ValueError("of the body")
+    assert said == ["begins", "ends"]
+
+
+async def test_an_error_of_work_in_the_background_is_the_tasks() -> None:
+    async def work() -> None:
+        raise ValueError("of the work")
+
+    async with in_background(work()) as task:
+        await asyncio.wait({task})
+    assert str(task.exception()) == "of the work"
