@@ -137,6 +137,12 @@ def secrets_of_routes(fleet: Fleet) -> dict[str, bool]:
     }
 
 
+def secrets_from_outside(fleet: Fleet) -> dict[str, bool]:
+    """Return the names of the secrets that somebody outside the fleet gives or gets to know, and whether we make them
+    up."""
+    return secrets_of_routes(fleet) | dict.fromkeys(secrets_of_provider(fleet.topology.board), False)
+
+
 def secrets_of_spark(fleet: Fleet) -> list[str]:
     """Return the name of the secret that Spark's master, workers and drivers share."""
     return [f"{fleet.topology.shore.at}.{SPARK}"] if fleet.topology.shore else []

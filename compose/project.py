@@ -19,11 +19,11 @@ from compose.fleet import (
     Deployed,
     Fleet,
     all_secrets,
+    secrets_from_outside,
     secrets_of_board,
     secrets_of_bridge,
     secrets_of_broker,
     secrets_of_mqtt,
-    secrets_of_provider,
     secrets_of_replicator,
     secrets_of_routes,
     secrets_of_spark,
@@ -382,8 +382,7 @@ def project(fleet: Fleet) -> dict[str, Any]:
         if has_state(fleet, site):
             volumes.append(state_of(site.name))
     spark_networks = [SPARK_NETWORK] if fleet.topology.shore else []
-    from_outside = [*secrets_of_routes(fleet), *secrets_of_provider(fleet.topology.board)]
-    secrets = [*all_secrets(fleet), *from_outside, *secrets_of_spark(fleet)]
+    secrets = [*all_secrets(fleet), *secrets_from_outside(fleet), *secrets_of_spark(fleet)]
     found["setup"] = setup(fleet)
     found["cli"] = command_line(fleet)
     found |= board(fleet) | notify(fleet) | links(fleet) | spark(fleet) | monitoring(fleet)

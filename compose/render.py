@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from compose.certificates import write_certificates
-from compose.fleet import Fleet, all_secrets, secrets_of_provider, secrets_of_routes, secrets_of_spark
+from compose.fleet import Fleet, all_secrets, secrets_from_outside, secrets_of_routes, secrets_of_spark
 from compose.project import text
 from compose.settings import address_overrides, overlay, prometheus, properties
 from fairlead.local.files import write_file
@@ -43,8 +43,7 @@ def render(fleet: Fleet, topology: Path, folder: Path) -> list[str]:
     for shown in ("brokers", "topology"):
         (folder / shown).chmod(0o755)
     _secrets(folder / "secrets", [*all_secrets(fleet), *secrets_of_spark(fleet), "grafana.admin"])
-    from_outside = secrets_of_routes(fleet) | dict.fromkeys(secrets_of_provider(fleet.topology.board), False)
-    for secret, ours in from_outside.items():
+    for secret, ours in secrets_from_outside(fleet).items():
         if not (folder / "secrets" / secret).exists():
             made = base64.b64encode(random.token_bytes(32)).decode() if ours else ""
             write_file(folder / "secrets" / secret, made, mode=0o444)

@@ -444,7 +444,7 @@ class LogWriter(Generic[K]):
                 break
             waiting.popleft()
             batch.append(entry)
-            if waiting:
+            if waiting:  # most batches have one entry, whose key need not be hashed
                 fresh.add(entry.key)
         return batch, followers, None
 

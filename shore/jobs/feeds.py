@@ -50,8 +50,10 @@ def query(context: JobContext) -> DataStreamWriter:
         note_feeds_taken_over(paths)
     create_tables(context.spark, {paths.customer(each.customer): CUSTOMER_FEED for each in readers if each.table})
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
-    welcome(lake, feeds, begun=has_begun(paths, "feeds"))
-    without_batch(context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers))
+    begun = has_begun(paths, "feeds")
+    welcome(lake, feeds, begun=begun)
+    if not begun:
+        without_batch(context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers))
 
     def update(batch: DataFrame, _: int) -> None:
         feeds.deliver(lake.in_batch(batch), batch)

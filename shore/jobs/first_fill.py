@@ -55,7 +55,7 @@ def without_batch(
             starts from the beginning.
     """
     size = sum(map(context.lake.bytes_of, inputs))
-    if has_begun(context.paths, job) or not 0 < size <= MOST_BYTES:
+    if not 0 < size <= MOST_BYTES:
         return
     ends = {name: table_end(context.paths, name) for name in inputs}
     if size <= SMALL_BYTES:

@@ -17,10 +17,10 @@ from crc32c import crc32c
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import CorruptBatch, UnreadableRecords
 
-HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-HEADER_BYTES: Final = HEADER.size
+UNCHECKED: Final = struct.Struct(">qiibI")  # the fields of the header up to the CRC
 CHECKED: Final = struct.Struct(">hiqqqhii")  # the fields that the CRC covers, from the attributes on
-UNCHECKED: Final = struct.Struct(">qiibI")  # the fields before them
+HEADER: Final = struct.Struct(UNCHECKED.format + CHECKED.format.removeprefix(">"))
+HEADER_BYTES: Final = HEADER.size
 LENGTH_FROM: Final = 12  # batchLength counts the bytes after itself
 CRC_AT: Final = 17
 CRC_FROM: Final = 21
