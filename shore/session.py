@@ -15,6 +15,7 @@ themselves; a standalone cluster's master and workers must have the secret that 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -38,7 +39,7 @@ from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.home import private_folder
 from fairlead.jars import ensure_jars, ensure_packages, find_java
 from shore.paths import TablePaths
-from shore.quickstart import archive_option
+from shore.quickstart import archive_option, unzipped
 from shore.storage import Storage
 
 PATIENCE = 120.0  # seconds; a working cluster gives an executor after 5 to 20
@@ -218,7 +219,8 @@ def spark(
     log = folder / "spark" / "spark.log"
     try:
         if SparkContext._active_spark_context is None:  # noqa: SLF001  # there is no public way to ask
-            with log.open("w", encoding="utf-8") as output:
+            home = unzipped() if master.startswith("local") else contextlib.nullcontext()
+            with log.open("w", encoding="utf-8") as output, home:
                 gateway = launch_gateway(on_the_command_line, {"stdout": output, "stderr": output})  # type: ignore[no-untyped-call]
             ctrl_c = signal.getsignal(signal.SIGINT)
             SparkContext(gateway=gateway, conf=conf)

@@ -1,18 +1,21 @@
-"""The archive of Spark's classes is made once for a Java and its jars; Spark starts without it as well."""
+"""The archive of Spark's classes is made once for a Java and its jars; Spark starts without it as well. A local Spark's
+Python processes import the installed PySpark, not its zip."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from filelock import FileLock
 
 from fairlead import home
 from fairlead.jars import java
-from shore.quickstart import DUMP, archive_option
+from shore.quickstart import DUMP, archive_option, unzipped
 
 JAVA = Path("java")
 
@@ -87,3 +90,32 @@ def test_the_session_that_makes_it_writes_it_when_it_ends(jar: Path, monkeypatch
     monkeypatch.setenv(DUMP, "new.jsa")
     assert archive_option(JAVA, [jar]) == "-XX:ArchiveClassesAtExit=new.jsa"
     assert not asked
+
+
+def test_sparks_home_has_its_programs_and_jars_and_no_zip_of_pyspark(
+    jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    package = Path(pyspark.__file__).parent
+    for _ in range(2):  # it is made once
+        with unzipped():
+            links = Path(os.environ["SPARK_HOME"])
+            assert (links / "bin" / "spark-submit").samefile(package / "bin" / "spark-submit")
+            assert (links / "jars").samefile(package / "jars")
+            assert not (links / "python").exists()
+    assert "SPARK_HOME" not in os.environ
+
+
+def test_a_home_of_spark_that_somebody_has_set_stays(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_HOME", "theirs")
+    with unzipped():
+        assert os.environ["SPARK_HOME"] == "theirs"
+
+
+def test_where_the_cache_cannot_be_written_pysparks_package_is_the_home(
+    jar: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setenv("FAIRLEAD_CACHE", str(jar / "below a file"))
+    with unzipped():
+        assert Path(os.environ["SPARK_HOME"]).samefile(Path(pyspark.__file__).parent)
