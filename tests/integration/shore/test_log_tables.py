@@ -15,6 +15,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from shore.delta.commit import create_tables
+from shore.delta.lake import Lake
 from shore.jobs import operations, readings
 from shore.paths import TablePaths
 from shore.source.operations import rows_of
@@ -143,13 +144,13 @@ def test_a_batch_that_an_older_version_began_is_not_repeated(of_a_query: SparkSe
 
 def test_each_operations_table_gets_what_is_its_own(of_a_query: SparkSession, paths: TablePaths) -> None:
     records = raw(*RECORDS, ("bookings.hq", b"{"), ("ships.9074729.engine", b"{}"), ("xbookings.hq", b"{}"))
-    operations.write(of_a_query.createDataFrame(records), 0, paths)
+    operations.write(of_a_query.createDataFrame(records), 0, Lake(of_a_query, paths))
     for operation in OPERATIONS:
         expected = rows_of(operation, records).sort_by([("log", "ascending"), ("log_offset", "ascending")])
         assert stored(paths, operation.table.name) == expected.to_pylist()
         assert expected.num_rows == (2 if operation.table.name == "booking_changes" else 1)
         assert commits(paths, operation.table.name) == 1
-    operations.write(of_a_query.createDataFrame(raw(RECORDS[0])), 1, paths)
+    operations.write(of_a_query.createDataFrame(raw(RECORDS[0])), 1, Lake(of_a_query, paths))
     assert [commits(paths, operation.table.name) for operation in OPERATIONS] == [2, 1, 1, 1, 1, 1, 1]
 
 
@@ -165,7 +166,7 @@ def test_a_crash_at_every_append_of_operations(of_a_query: SparkSession, paths: 
         rows = records.set_column(records.schema.names.index("offset"), "offset", offsets)
         sent += rows.num_rows
         frame = of_a_query.createDataFrame(rows)
-        return lambda: operations.write(frame, number, paths)
+        return lambda: operations.write(frame, number, Lake(of_a_query, paths))
 
     def check() -> None:
         keys = [(row["log"], row["log_offset"]) for table in tables for row in stored(paths, table.name)]
