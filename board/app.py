@@ -56,8 +56,8 @@ PAGES: Final[tuple[Page, ...]] = (
     *board.pages.container.PAGES,
     *board.pages.alerts.PAGES,
     *board.pages.access.PAGES,
+    *board.pages.live.PAGES,  # /mine/live, before what takes it for a container's number
     *board.pages.portal.PAGES,
-    *board.pages.live.PAGES,
 )
 """All pages, and the answers to their scripts."""
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -40,7 +40,8 @@ _CLEARED: Final = 1000  # cleared alerts that are kept in memory; open ones all 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Something that pages read again. ``what`` is ``alerts``, ``tables``, ``status`` or ``voyages``."""
+    """Something that pages read again. ``what`` is ``alerts``, ``tables``, ``status`` or ``voyages``; on a customer's
+    pages it is ``feed``."""
 
     what: str
 
@@ -49,9 +50,15 @@ News = Alert | Position | Changed
 
 
 class Subscription:
-    """The news for one open page, in order. Ends when the page does not keep up, or when the board ends."""
+    """The news for one open page, in order. Ends when the page does not keep up, or when the board ends.
 
-    def __init__(self) -> None:
+    Args:
+        customer: Whose portal the page belongs to; None for a page of staff. A portal hears of its own feed alone.
+        version: The version of the customer's table that the page shows.
+    """
+
+    def __init__(self, customer: str | None = None, version: int | None = None) -> None:
+        self.customer, self.version = customer, version
         self._queue: asyncio.Queue[News | None] = asyncio.Queue()
         self.ended = False
 
@@ -179,10 +186,15 @@ class LiveLogs:
         """How many pages are open."""
         return len(self._subscriptions)
 
+    @property
+    def customers(self) -> frozenset[str]:
+        """The customers whose portals are open."""
+        return frozenset(each.customer for each in self._subscriptions if each.customer is not None)
+
     @contextlib.contextmanager
-    def subscribe(self) -> Iterator[Subscription]:
-        """Pass all news to a page while it is open."""
-        subscription = Subscription()
+    def subscribe(self, customer: str | None = None, version: int | None = None) -> Iterator[Subscription]:
+        """Pass the news to a page while it is open (``Subscription``)."""
+        subscription = Subscription(customer, version)
         self._subscriptions.add(subscription)
         try:
             yield subscription
@@ -190,9 +202,24 @@ class LiveLogs:
             self._subscriptions.discard(subscription)
 
     def tell(self, news: News) -> None:
-        """Pass news to every open page."""
+        """Pass news to every open page of staff."""
         for subscription in tuple(self._subscriptions):
-            subscription.put(news)
+            if subscription.customer is None:
+                subscription.put(news)
+
+    def tell_customers(self, versions: Mapping[str, int | None], *, all_of_them: bool = False) -> None:
+        """Let portals read their customer's table again.
+
+        Args:
+            versions: The newest version of each customer's table. A portal that shows it is left alone.
+            all_of_them: Tell those too, because what they show depends on the time of day.
+        """
+        for subscription in tuple(self._subscriptions):
+            if subscription.customer is not None and subscription.customer in versions:
+                newest = versions[subscription.customer]
+                if all_of_them or newest != subscription.version:
+                    subscription.version = newest
+                    subscription.put(Changed("feed"))
 
     async def read(self) -> None:
         """Wait until everything that is in the logs has been read once, and Kafka answers."""

@@ -98,6 +98,20 @@ def open_own_feed(paths: TablePaths, topology: Topology, customer: str) -> OwnFe
         return OwnFeed(customer, delta.to_pyarrow_dataset(schema=CUSTOMER_FEED.plain_schema), delta.version(), written)
 
 
+def version_of_own_feed(paths: TablePaths, topology: Topology, customer: str) -> int | None:
+    """Return the newest version of the table that ``open_own_feed`` opens; None where it returns None.
+
+    Raises:
+        UnavailableError: as there.
+    """
+    name = CUSTOMERS + customer
+    if name not in customers_tables(topology):
+        return None
+    with _in_customers_words():
+        delta = open_table(paths, name)
+        return None if delta is None else delta.version()
+
+
 _COMMITS: Final = 20  # of the table's newest, among which the last that added records is looked for
 _ADDING: Final = ("WRITE", "STREAMING UPDATE")  # and not, for example, a compaction
 

@@ -1,11 +1,12 @@
-"""``/live``: server-sent events for the open pages of staff, as fragments of those pages."""
+"""Server-sent events: ``/live`` for open pages of staff, as fragments of those pages; ``/mine/live`` for portals."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -14,12 +15,14 @@ from starlette.responses import Response, StreamingResponse
 from board.drawing import place_in_record, ship_at
 from board.live import Changed, News, Subscription
 from board.openapi import Field
+from board.own_feed import version_of_own_feed
 from board.pages.alerts import Wanted, alert_panel, row_of
 from board.pages.port import concerns_port
 from board.pages.voyage import of_ship
 from board.security import COOKIE
 from board.service import Board, Page
 from board.viewer import Access
+from fairlead.errors import UnavailableError
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 from shore.delta.table_errors import open_table
@@ -27,6 +30,7 @@ from shore.delta.table_errors import open_table
 _KEEP_ALIVE: Final = 5.0
 """Seconds between two signs of life. ``board.js`` says that the connection is lost after three of them."""
 _LOOK: Final = 5.0  # seconds between two looks at tables and status files, while any page is open
+_AGAIN: Final = 60.0  # seconds after which a portal is read again without news: it says how long ago a box was heard
 _ALL: Final = "all"  # voyages
 _WATCHED: Final = (
     "containers_now",
@@ -45,9 +49,20 @@ _WATCHED: Final = (
 async def live(board: Board, request: Request) -> Response:
     """The events: alerts of the page's port, container or ship (``?port=``, ``?container=``, ``?voyage=``), or all;
     positions; what to read again. The stream ends with the session."""
-    wanted = _wanted(board, request)
+    return _stream(_events(board, request, _wanted(board, request)))
+
+
+async def mine(board: Board, request: Request) -> Response:
+    """The events of a customer's portal: its own table has changed since ``?version=``. The stream ends with the
+    session."""
+    shown = request.query_params.get("version", "")
+    version = int(shown) if shown.isascii() and shown.isdecimal() else None
+    return _stream(_events_of_feed(board, request, board.signed_in(request).name, version))
+
+
+def _stream(events: AsyncIterator[str]) -> Response:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(_events(board, request, wanted), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def alerts(board: Board, request: Request) -> Response:
@@ -57,22 +72,31 @@ async def alerts(board: Board, request: Request) -> Response:
 
 
 async def _events(board: Board, request: Request, wanted: Wanted) -> AsyncIterator[str]:
-    token = request.cookies[COOKIE]
     with board.live.subscribe() as subscription:
         yield ": welcome\n\n"
-        async for news in _until_end(subscription):
-            if not board.sessions.is_open(token):
-                return
+        async for news in _until_end(board, request, subscription):
             if news is None:
                 yield ": still here\n\n"
             elif not isinstance(news, Alert) or wanted(news):
                 yield _event(board, request, news)
 
 
-async def _until_end(subscription: Subscription) -> AsyncIterator[News | None]:
+async def _events_of_feed(board: Board, request: Request, customer: str, version: int | None) -> AsyncIterator[str]:
+    with board.live.subscribe(customer, version) as subscription:
+        yield ": welcome\n\n"
+        async for news in _until_end(board, request, subscription):
+            yield ": still here\n\n" if news is None else _event(board, request, news)
+
+
+async def _until_end(board: Board, request: Request, subscription: Subscription) -> AsyncIterator[News | None]:
+    """Yield a page's news, and None where there was none for a while, until the subscription or the session ends."""
+    token = request.cookies[COOKIE]
     with contextlib.suppress(StopAsyncIteration):
         while True:
-            yield await subscription.next(_KEEP_ALIVE)
+            news = await subscription.next(_KEEP_ALIVE)
+            if not board.sessions.is_open(token):
+                return
+            yield news
 
 
 def _event(board: Board, request: Request, news: News) -> str:
@@ -124,11 +148,16 @@ async def watch(board: Board) -> None:
     """Tell open pages when tables have changed, and every few seconds that sites may have a new state, until
     cancelled."""
     known: dict[str, int] = {}
+    again = time.monotonic() + _AGAIN
     while True:
         await asyncio.sleep(_LOOK)
         if not board.live.streams:
             known.clear()
             continue
+        feeds = await board.read(_versions_of_feeds, board, board.live.customers)
+        board.live.tell_customers(feeds, all_of_them=time.monotonic() >= again)
+        if time.monotonic() >= again:
+            again = time.monotonic() + _AGAIN
         versions = await board.read(_versions, board)
         if known and versions != known:
             board.live.tell(Changed("tables"))
@@ -147,13 +176,25 @@ def _versions(board: Board) -> dict[str, int]:
     return found
 
 
+def _versions_of_feeds(board: Board, customers: Iterable[str]) -> dict[str, int | None]:
+    """Return the versions of customers' own tables; those that cannot be read now are left out, as above."""
+    found = {}
+    for customer in customers:
+        with contextlib.suppress(UnavailableError):
+            found[customer] = version_of_own_feed(board.paths, board.topology, customer)
+    return found
+
+
 _PAGE: Final = (
     Field("port", "Only alerts of this port, by its UN/LOCODE.", example="JPTYO"),
     Field("container", "Only alerts of this container.", example="CSQU3054383"),
     Field("voyage", "Only alerts of this ship, by its IMO number; `all`: of every ship.", example="9074729"),
 )
 
+_SHOWN: Final = Field("version", "The version of the customer's table that the page shows.", example="7")
+
 PAGES: Final = (
     Page("/live", live, Access.STAFF, fields=_PAGE, media=("text/event-stream",)),
     Page("/live/alerts", alerts, Access.STAFF, fields=_PAGE),
+    Page("/mine/live", mine, Access.CUSTOMER, fields=(_SHOWN,), media=("text/event-stream",)),
 )

@@ -289,28 +289,57 @@ def gaps_of(story: BoxStory) -> list[Json]:
 
 
 async def mine(service: Board, request: Request) -> Response:
-    """The customer's own containers, as its feed has them."""
+    """The customer's own containers, as its feed has them. The page is live."""
     feed = await _own(service, request)
     if feed is None:
         return service.page(request, "portal_without_table.html.j2")
-    now = dt.datetime.now(dt.UTC)
-    found = await service.read_once(("mine", feed.customer, feed.version), lambda: boxes(feed, now))
-    rows = listed(found, now)
-    counts = {tone: sum(row["tone"] == tone for row in rows) for tone in _TONES}
-    return service.page(
-        request,
-        "portal.html.j2",
-        rows=rows,
-        counts=counts,
-        feed=feed,
-        has_bookings=any(row["box"].booking for row in rows),
-        map_data=list_map(rows),
-        warnings=_warnings(service),
-    )
+    return service.page(request, "portal.html.j2", live=_live(feed), **await _listed_now(service, feed))
+
+
+async def mine_now(service: Board, request: Request) -> Response:
+    """What the list shows of now, for a page that is open."""
+    feed = await _own(service, request)
+    if feed is None:
+        raise HTTPException(404)
+    return service.page(request, "portal_boxes.html.j2", **await _listed_now(service, feed))
 
 
 async def box(service: Board, request: Request) -> Response:
-    """One of the customer's own containers."""
+    """One of the customer's own containers. The page is live."""
+    feed, found = await _box_now(service, request)
+    return service.page(request, "portal_box.html.j2", live=_live(feed), **found)
+
+
+async def box_now(service: Board, request: Request) -> Response:
+    """What the page of a container shows of now, for a page that is open."""
+    return service.page(request, "portal_box_now.html.j2", **(await _box_now(service, request))[1])
+
+
+async def box_lists(service: Board, request: Request) -> Response:
+    """The lists of the page of a container, for a page that is open."""
+    return service.page(request, "portal_box_lists.html.j2", **(await _box_now(service, request))[1])
+
+
+def _live(feed: OwnFeed) -> str:
+    """The address of the events of a page that shows this version of a feed (``board.pages.live``)."""
+    return f"/mine/live?version={feed.version}"
+
+
+async def _listed_now(service: Board, feed: OwnFeed) -> Json:
+    now = dt.datetime.now(dt.UTC)
+    found = await service.read_once(("mine", feed.customer, feed.version), lambda: boxes(feed, now))
+    rows = listed(found, now)
+    return {
+        "rows": rows,
+        "counts": {tone: sum(row["tone"] == tone for row in rows) for tone in _TONES},
+        "feed": feed,
+        "has_bookings": any(row["box"].booking for row in rows),
+        "map_data": list_map(rows),
+        "trouble": _trouble(service),
+    }
+
+
+async def _box_now(service: Board, request: Request) -> tuple[OwnFeed, Json]:
     feed, asked = await _own(service, request), _number(request)
     if feed is None or not asked:
         raise HTTPException(404)
@@ -328,24 +357,22 @@ async def box(service: Board, request: Request) -> Response:
         alerts=tuple(row for row in story.alerts if row["state"] != "CLEARED"),
         booking=next((row["booking_reference"] for row in story.events if row["booking_reference"]), ""),
     )
-    return service.page(
-        request,
-        "portal_box.html.j2",
-        story=story,
-        states=state_of(shown, now),
-        value=value_of(story.source, story.newest),
-        booking=shown.booking,
-        ago=None if story.heard is None else (now - story.heard) / dt.timedelta(minutes=1),
-        feed=feed,
-        chart_data=chart_of(story),
-        map_data=map_of(story),
-        gaps=gaps_of(story)[:_TOLD],
-        excursions=[{**row, "words": excursion_words(row)} for row in reversed(story.excursions)][:_TOLD],
-        events=[{**row, "words": event_words(row)} for row in story.events][:_TOLD],
-        alerts=[{**row, "words": alert_words(row), "tone": _tone_of(row)} for row in story.alerts][:_TOLD],
-        told=_TOLD,
-        warnings=_warnings(service),
-    )
+    return feed, {
+        "story": story,
+        "states": state_of(shown, now),
+        "value": value_of(story.source, story.newest),
+        "booking": shown.booking,
+        "ago": None if story.heard is None else (now - story.heard) / dt.timedelta(minutes=1),
+        "feed": feed,
+        "chart_data": chart_of(story),
+        "map_data": map_of(story),
+        "gaps": gaps_of(story)[:_TOLD],
+        "excursions": [{**row, "words": excursion_words(row)} for row in reversed(story.excursions)][:_TOLD],
+        "events": [{**row, "words": event_words(row)} for row in story.events][:_TOLD],
+        "alerts": [{**row, "words": alert_words(row), "tone": _tone_of(row)} for row in story.alerts][:_TOLD],
+        "told": _TOLD,
+        "trouble": _trouble(service),
+    }
 
 
 async def box_file(service: Board, request: Request) -> Response:
@@ -382,7 +409,7 @@ def _number(request: Request) -> str:
     return normalised(text) if len(text) <= _LONGEST else ""
 
 
-def _warnings(service: Board) -> list[str]:
+def _trouble(service: Board) -> list[str]:
     trouble = trouble_of_feeds(service.context.folder)
     return [trouble] if trouble else []
 
@@ -413,7 +440,10 @@ _BOX_FILE: Final = (_BOX, Field("what", "Which records.", {"type": "string", "en
 
 PAGES: Final = (
     Page("/mine", mine, Access.CUSTOMER),
+    Page("/mine/now", mine_now, Access.CUSTOMER),
     Page("/mine/{what}.{form}", all_file, Access.CUSTOMER, fields=_ALL_FILE, media=_MEDIA),
     Page("/mine/{number}", box, Access.CUSTOMER, fields=(_BOX,)),
+    Page("/mine/{number}/now", box_now, Access.CUSTOMER, fields=(_BOX,)),
+    Page("/mine/{number}/lists", box_lists, Access.CUSTOMER, fields=(_BOX,)),
     Page("/mine/{number}/{what}.{form}", box_file, Access.CUSTOMER, fields=_BOX_FILE, media=_MEDIA),
 )

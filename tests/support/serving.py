@@ -15,15 +15,16 @@ from tests.support.waits import until
 
 
 @contextlib.contextmanager
-def served(app: Any, port: int = 0) -> Iterator[str]:
+def served(app: Any, port: int = 0, *, lifespan: bool = False) -> Iterator[str]:
     """Serve an application from a thread, and yield its address, ``http://127.0.0.1:PORT``.
 
-    ``port`` 0 chooses a free one. At the end open connections are cut, event streams among them.
+    ``port`` 0 chooses a free one. With ``lifespan``, what the application does beside answers runs too. At the end open
+    connections are cut, event streams among them.
     """
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
-        config = uvicorn.Config(app, log_level="warning", lifespan="off", ws="none")
+        config = uvicorn.Config(app, log_level="warning", lifespan="on" if lifespan else "off", ws="none")
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, name="served")
         thread.start()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import httpx
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
@@ -45,11 +47,14 @@ FORMS = ("csv", "parquet")
 
 def addresses(number: str) -> list[str]:
     """Every address of the portal about a box."""
-    return [f"/mine/{number}", *(f"/mine/{number}/{what}.{form}" for what in WHATS for form in FORMS)]
+    return [
+        *(f"/mine/{number}{part}" for part in ("", "/now", "/lists")),
+        *(f"/mine/{number}/{what}.{form}" for what in WHATS for form in FORMS),
+    ]
 
 
 def general() -> list[str]:
-    return ["/mine", *(f"/mine/{what}.{form}" for what in ("alerts", "milestones") for form in FORMS)]
+    return ["/mine", "/mine/now", *(f"/mine/{what}.{form}" for what in ("alerts", "milestones") for form in FORMS)]
 
 
 def test_no_trick_opens_another_table(browsers: dict[str, Browser]) -> None:
@@ -213,7 +218,7 @@ class Served:
 @pytest.fixture(scope="module")
 def portal(service: Board) -> Iterator[Served]:
     board = Board(service.context, "tokyo")  # answers that a board keeps belong to its event loop
-    with served(create_app(board)) as address:
+    with served(create_app(board), lifespan=True) as address:
         yield Served(board, address)
 
 
@@ -254,3 +259,52 @@ async def test_the_list_is_filtered_in_the_browser(portal: Served, pages: Pages)
     await page.get_by_label("Filter by text").fill("")
     await page.get_by_label("Filter by state").select_option("good")
     await expect(shown).to_have_count(0)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_an_open_list_and_an_open_page_show_new_records_by_themselves(portal: Served, pages: Pages) -> None:
+    customer = CUSTOMERS[14]
+    box = box_of(customer)
+    listed = await portal.open(pages, customer, "/mine")
+    page = await portal.open(pages, customer, f"/mine/{box}")
+    for each in (listed, page):
+        await expect(each.locator("#liveness")).to_have_text("live")
+    rows = FeedRows()
+    evidence = [{"name": "plug", "weight": 1.0, "detail": "pulled at 12:07"}]
+    rows.alert(box, T0, 50, alertID=f"b-{box}", kind="POWER_LOST", evidence=evidence)
+    rows.rows[0]["feed_offset"] = 2_000
+    rows.write(portal.board.paths, customer)
+    await expect(page.get_by_text("pulled at 12:07")).to_be_visible(timeout=15_000)
+    row = listed.locator("#boxes tbody tr", has_text=box)
+    await expect(row.get_by_text("power lost")).to_be_visible(timeout=15_000)
+    await expect(page.locator("[data-chart]")).to_have_attribute("data-drawn", "UTC")
+
+
+@contextlib.asynccontextmanager
+async def events_of(portal: Served, customer: str) -> AsyncIterator[AsyncIterator[str]]:
+    """The lines of the events of a customer's open page, without those that only say that the stream lives."""
+    cookies = {COOKIE: portal.board.sessions.open(customer)[0]}
+    feed = open_own_feed(portal.board.paths, portal.board.topology, customer)
+    assert feed is not None
+    async with httpx.AsyncClient(base_url=portal.address, cookies=cookies, trust_env=False) as client:
+        async with client.stream("GET", "/mine/live", params={"version": feed.version}) as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            lines = stream.aiter_lines()
+            assert await anext(lines) == ": welcome"
+            yield (line async for line in lines if line and not line.startswith(":"))
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_portals_events_tell_of_new_records(portal: Served) -> None:
+    customer, other = CUSTOMERS[15], CUSTOMERS[16]
+    async with events_of(portal, customer) as own, events_of(portal, other) as others:
+        for name, events in ((other, others), (customer, own)):
+            rows = FeedRows()
+            rows.reading(box_of(name), T0 + 80 * MINUTE, 8)
+            rows.rows[0]["feed_offset"] = 3_000
+            rows.write(portal.board.paths, name)
+            assert [await anext(events), await anext(events)] == ["event: changed", 'data: {"what": "feed"}']
+        async with events_of(portal, customer) as late:  # it shows the newest version, and hears of the next one
+            rows.rows[0]["feed_offset"] += 1
+            rows.write(portal.board.paths, customer)
+            assert [await anext(late), await anext(late)] == ["event: changed", 'data: {"what": "feed"}']
