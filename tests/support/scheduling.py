@@ -1,9 +1,9 @@
 """Decide which tests share a worker process, and which start first.
 
-A file stays together. Two workers start with the files of shore that use Spark, each with one session for all of them;
-they keep both cores busy: a voyage beside them waits longer for a Python worker than Spark allows (ten seconds). A
-third worker starts with the others. Long files come first, so that no worker is still running one when the others have
-finished.
+A file stays together. Two kinds of files keep both cores busy, and a Spark that waits longer than ten seconds for a
+Python worker gives up: so at most two run at a time. The first worker starts with the files of shore, which then share
+one Spark session; the second starts with voyages. Further workers start with the others, which mostly wait for brokers.
+Long files come first, so that no worker is still running one when the others have finished.
 """
 
 from __future__ import annotations
@@ -14,15 +14,25 @@ from typing import Any, Final
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 SPARK: Final = "tests/integration/shore/"
-SESSIONS: Final = 2  # workers that start with Spark
+VOYAGES: Final = "tests/e2e/"
 LONG: Final = (
     "tests/integration/replication/test_seizure.py",
     "tests/integration/replication/test_states_of_history.py",
     "tests/integration/replication/test_faults_leaders.py",
-    "tests/e2e/test_duck_voyage.py",
     "tests/integration/replication/test_faults_kills.py",
-    "tests/e2e/test_trouble.py",
-    "tests/e2e/test_cut_link.py",
+    "tests/integration/fairlead/kafka/test_logins.py",
+    "tests/integration/replication/test_sharing.py",
+    "tests/integration/board/test_pages.py",
+    "tests/integration/board/test_board.py",
+    "tests/integration/trust/test_stolen_ship.py",
+    "tests/integration/board/test_portal.py",
+    "tests/integration/board/test_sharing.py",
+    "tests/integration/board/test_isolation.py",
+    "tests/integration/board/test_oidc.py",
+    "tests/integration/edge/test_custody.py",
+    "tests/integration/fairlead/local/test_wheel.py",
+    "tests/integration/board/test_files.py",
+    "tests/integration/replication/test_faults_quotas.py",
     "tests/integration/edge/test_faults.py",
     "tests/integration/acl/test_rotation.py",
     "tests/integration/replication/test_policy.py",
@@ -60,9 +70,18 @@ def scope_of(nodeid: str) -> str:
 def longest(waiting: Collection[str], worker: int) -> str | None:
     """Return the waiting group that a worker (counted from 0) must start with; None when only short ones wait."""
     spark = [scope for scope in waiting if scope.startswith(SPARK)]
+    voyages = [scope for scope in waiting if scope.startswith(VOYAGES)]
     others = [scope for scope in LONG if scope in waiting]
-    others += [scope for scope in waiting if scope not in LONG and not scope.startswith((SPARK, UNIT))]
-    return next(iter([*spark, *others] if worker < SESSIONS else [*others, *spark]), None)
+    others += [scope for scope in waiting if scope not in LONG and not scope.startswith((SPARK, VOYAGES, UNIT))]
+    short = [scope for scope in waiting if scope.startswith(UNIT)] if spark or voyages else []
+    match worker:
+        case 0:
+            order = [*spark, *voyages, *others]
+        case 1:
+            order = [*voyages, *others, *spark]
+        case _:
+            order = [*others, *short, *voyages, *spark]
+    return next(iter(order), None)
 
 
 class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist publishes no types
