@@ -3,7 +3,8 @@
 A file stays together. Two kinds of files keep both cores busy, and a Spark that waits longer than ten seconds for a
 Python worker gives up: so at most two run at a time. The first worker starts with the files of shore, which then share
 one Spark session; the second starts with voyages. Further workers start with the others, which mostly wait for brokers.
-Long files come first, so that no worker is still running one when the others have finished.
+Long files come first, so that no worker is still running one when the others have finished. A worker stays in a folder
+as long as it has files, because they share sites and a browser.
 """
 
 from __future__ import annotations
@@ -67,12 +68,21 @@ def scope_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
 
 
-def longest(waiting: Collection[str], worker: int) -> str | None:
-    """Return the waiting group that a worker (counted from 0) must start with; None when only short ones wait."""
+def folder_of(scope: str) -> str:
+    return scope.rpartition("/")[0]
+
+
+def longest(waiting: Collection[str], worker: int, last: str = "") -> str | None:
+    """Return the waiting group that a worker (counted from 0) must start with; None when only short ones wait.
+
+    Args:
+        last: The group that the worker was given last.
+    """
     spark = [scope for scope in waiting if scope.startswith(SPARK)]
     voyages = [scope for scope in waiting if scope.startswith(VOYAGES)]
     others = [scope for scope in LONG if scope in waiting]
     others += [scope for scope in waiting if scope not in LONG and not scope.startswith((SPARK, VOYAGES, UNIT))]
+    others.sort(key=lambda scope: folder_of(scope) != folder_of(last))
     short = [scope for scope in waiting if scope.startswith(UNIT)] if spark or voyages else []
     match worker:
         case 0:
@@ -91,11 +101,16 @@ class FileScheduling(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist
     pytest does not read any more.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._last: dict[Any, str] = {}
+
     def _split_scope(self, nodeid: str) -> str:
         return scope_of(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
-        first = longest(self.workqueue, self.nodes.index(node))
+        first = longest(self.workqueue, self.nodes.index(node), self._last.get(node, ""))
         if first is not None:
             self.workqueue.move_to_end(first, last=False)
+        self._last[node] = next(iter(self.workqueue))
         super()._assign_work_unit(node)

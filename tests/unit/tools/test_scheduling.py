@@ -34,3 +34,9 @@ def test_long_files_are_chosen_before_short_ones() -> None:
         chosen.append(scope)
     assert chosen == [*LONG[:3], "tests/integration/acl/test_a.py"]
     assert tuple(waiting) == UNIT_FILES
+
+
+def test_a_worker_stays_in_its_folder() -> None:
+    waiting = (LONG[0], "tests/integration/acl/test_a.py", "tests/integration/tls/test_a.py")
+    assert longest(waiting, 2, "tests/integration/tls/test_b.py") == "tests/integration/tls/test_a.py"
+    assert longest(waiting, 2, "tests/integration/notify/test_b.py") == LONG[0]
