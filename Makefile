@@ -9,7 +9,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_TESTS := .venv/.ready-for-tests
 TOPOLOGY ?= big-blue
-TEST_WORKERS ?= 2
+TEST_WORKERS ?= 3
+# Most long tests use Spark or sail a voyage, of which two keep both cores busy.
+LONG_WORKERS ?= 2
 FUZZ_SECONDS ?= 120
 # Files of the suites that make containers runs once more; any other runs the same way (docs/compose.md).
 IN_CONTAINERS := fairlead/kafka/test_faults edge/test_readings edge/test_custody edge/test_faults edge/test_kills \
@@ -33,7 +35,7 @@ test: check $(READY_FOR_TESTS) ## make check, then the tests against real broker
 	tools/scratch.sh $(BIN)/pytest -n $(TEST_WORKERS) --durations 40 --durations-min 10
 
 test-long: $(READY_FOR_TESTS) ## what make test leaves out because it takes longer: voyages with trouble, port calls, Spark's crashes; containers where docker runs
-	tools/scratch.sh $(BIN)/pytest -m "long and not chaos and not containers" -n $(TEST_WORKERS) --durations 40 --durations-min 10
+	tools/scratch.sh $(BIN)/pytest -m "long and not chaos and not containers" -n $(LONG_WORKERS) --durations 40 --durations-min 10
 	if docker info >/dev/null 2>&1; then $(MAKE) image containers; else echo "no docker engine here: the suites in containers are left out"; fi
 
 check: $(READY) ## style, types, and which folder imports which

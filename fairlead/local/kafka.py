@@ -105,6 +105,9 @@ _PROPERTIES = {
     # After a crash, a broker starts only once the session of its previous process has ended.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
+    # By default an idle controller writes an empty record to the metadata log twice a second, for metrics that nobody
+    # reads here: a third of what an idle broker uses (1.3 instead of 1.9 % of a core, seen on 4.3.1).
+    "metadata.max.idle.interval.ms": 0,
 }
 
 # For a site with several brokers: all topics survive the loss of one broker without losing acknowledged records.

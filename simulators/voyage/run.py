@@ -120,7 +120,7 @@ async def sail(
     if end_site is None and voyage.plan.losses:
         _nothing_ends_it(voyage.plan.losses[0].ship)
     async with Clusters(lambda site: resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
-        await _refuse_second_voyage(topology, clusters, source or topology.name)
+        await refuse_second_voyage(topology, clusters, source or topology.name)
         watch = AlertWatch(clusters, alert_sites(topology), raisers(topology))
         stop = asyncio.Event()
         watching = asyncio.create_task(watch.run(stop))
@@ -186,8 +186,12 @@ async def _all_alerts(truth: Truth, watch: AlertWatch, sites: list[str]) -> None
             await watch.until({(site, loss.container) for site in sites for loss in truth.losses})
 
 
-async def _refuse_second_voyage(topology: Topology, clusters: Clusters, source: str) -> None:
-    """Refuse sites with logs of another voyage, because a report compares all logs with one voyage's truth."""
+async def refuse_second_voyage(topology: Topology, clusters: Clusters, source: str) -> None:
+    """Refuse sites with logs of another voyage, because a report compares all logs with one voyage's truth.
+
+    Raises:
+        ConfigurationError: a site has logs of containers.
+    """
     for site in topology.sites:
         there = await container_logs(await clusters.at(site), topology)
         if there:

@@ -29,6 +29,7 @@ from simulators.network.control_client import ControlClient
 from simulators.network.controller import Network, NetworkController, brokers_of
 from simulators.physics.climate import link_weather
 from simulators.voyage.headquarters import LostHeadquarters
+from simulators.voyage.run import refuse_second_voyage
 from simulators.voyage.supervisor import Supervisor, WorkerEnd
 from simulators.voyage.voyage import VoyageSource
 from topologies.context import Context
@@ -99,9 +100,11 @@ def voyage_services(
         tell: Called with messages for the operator, such as a worker that ended and was started again.
 
     Raises:
-        ConfigurationError: the scenario cuts links, but replicators run already that do not use proxies.
+        ConfigurationError: the sites have containers' logs from an earlier voyage, which is looked at before anything
+            starts; or the scenario cuts links, but replicators run already that do not use proxies.
         UnavailableError: a bridge or replicator does not start.
     """
+    asyncio.run(_refuse_second_voyage(context))
     with (
         link_network(context, trip, settings, tell) as network,
         shore_jobs(context, early=settings.speed is None, tell=tell) as shore,
@@ -112,6 +115,15 @@ def voyage_services(
         if loss is not None and shore is not None:
             headquarters = LostHeadquarters(context, loss, trip.plan.starts + loss.starts, shore, tell)
         yield VoyageServices(network, check, shore, phases, headquarters)
+
+
+async def _refuse_second_voyage(context: Context) -> None:
+    async with _clusters(context) as clusters:
+        await refuse_second_voyage(context.topology, clusters, context.source)
+
+
+def _clusters(context: Context) -> Clusters:
+    return Clusters(lambda site: context.resolver.kafka(site, ADMIN), client_id="fairlead-voyage")
 
 
 @contextmanager
@@ -144,7 +156,7 @@ def link_network(
         return
 
     async def brokers() -> dict[str, tuple[tuple[str, int], ...]]:
-        async with Clusters(lambda site: context.resolver.kafka(site, ADMIN), client_id="fairlead-voyage") as clusters:
+        async with _clusters(context) as clusters:
             return await brokers_of(clusters, context.topology.sites)
 
     with Network(context.topology, sky, asyncio.run(brokers()), seed=trip.plan.seed) as network:

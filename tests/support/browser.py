@@ -98,6 +98,14 @@ async def pages(browser: Browser) -> AsyncIterator[Pages]:
     assert not opened.errors, "\n".join(opened.errors)
 
 
+async def load_again(page: Page, *, width: int = 1280, height: int = 900, dark: bool = False) -> None:
+    """Load a page anew in a window of another size or in the other colours; a context of its own takes ten times as
+    long."""
+    await page.set_viewport_size({"width": width, "height": height})
+    await page.emulate_media(color_scheme="dark" if dark else "light")
+    await page.reload()
+
+
 async def screenshot(page: Page, name: str, *, whole: bool = True) -> Path:
     """Keep a picture of a page, the whole of it or what its window shows, as ``build/board/NAME.png``."""
     file = SCREENSHOTS / f"{name}.png"

@@ -13,7 +13,7 @@ from shore.paths import TablePaths
 from shore.report.container import container_report, open_container
 from shore.report.port import port_report
 from tests.support import port_story
-from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
+from tests.support.browser import PHONE, Pages, check_accessibility, load_again, screenshot, sideways
 
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 
@@ -33,21 +33,27 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return made
 
 
-async def opened(pages: Pages, file: Path, *, width: int = 1280, dark: bool = False) -> Page:
-    page = await pages.open(file.as_uri(), width=width, dark=dark)
+async def opened(pages: Pages, file: Path) -> Page:
+    page = await pages.open(file.as_uri())
+    await drawn(page)
+    return page
+
+
+async def drawn(page: Page) -> None:
     for each in await page.locator("[data-map]").all():
         await expect(each).to_have_attribute("data-land", "drawn")
     for each in await page.locator("[data-chart]").all():
         await expect(each).to_have_attribute("data-drawn", "UTC")
-    return page
 
 
 @pytest.mark.parametrize("name", ["container", "port"])
 async def test_a_file_is_usable_by_everybody_on_a_desk_and_on_a_phone(
     files: dict[str, Path], pages: Pages, name: str
 ) -> None:
+    page = await pages.open(files[name].as_uri())
     for dark, width in ((False, 1280), (True, 1280), (False, PHONE)):
-        page = await opened(pages, files[name], width=width, dark=dark)
+        await load_again(page, width=width, dark=dark)
+        await drawn(page)
         await check_accessibility(page)
         assert await sideways(page) == []
         await screenshot(page, f"file-{name}" + ("-dark" if dark else "-phone" if width == PHONE else ""))

@@ -294,6 +294,7 @@ def test_the_query_follows_its_inputs_and_another_topology(spark: SparkSession, 
     check(fleet)
 
 
+@pytest.mark.long
 def test_other_limits_and_rows_without_marks_renew_the_marks(spark: SparkSession, fleet: FleetLake) -> None:
     fleet.add(
         booking_changes=[change(1, 0)],

@@ -58,6 +58,7 @@ def test_the_rows_of_a_batch_count_once(shore_of: Shore, world: World) -> None:
     assert (done.rows, done.batches) == (2 * 5 + 1, 1)
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_an_older_version_goes_on(shore_of: Shore, world: World) -> None:
     """In that version tasks wrote the files and delta-rs committed them; the driver died before Spark's own commit."""
     paths = TablePaths.of(shore_of.folder)

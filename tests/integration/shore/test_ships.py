@@ -144,6 +144,7 @@ def test_a_repeated_position_counts_once(fleet: FleetLake) -> None:
     check(fleet)
 
 
+@pytest.mark.long
 def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLake) -> None:
     more: dict[str, Any] = {"course_over_ground": 90.0, "navigation_status": 0}
     fleet.add(positions=[position(1, 5, (10.0, 120.0), **more), position(2, 6, TOKYO, latitude=None)])
@@ -163,6 +164,7 @@ def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLak
 SEA = (20.0, 130.0)
 
 
+@pytest.mark.long
 def test_a_visit_of_a_geofence_lasts_until_a_position_outside(fleet: FleetLake) -> None:
     def visits() -> list[Any]:
         return fleet.rows("geofence_visits", "geofence", "entered_date_time", "left_date_time", "positions")
@@ -178,6 +180,7 @@ def test_a_visit_of_a_geofence_lasts_until_a_position_outside(fleet: FleetLake) 
 
 
 @pytest.mark.parametrize("days", [5, 30, 90])
+@pytest.mark.long
 def test_positions_of_a_visit_are_read_back_to_its_beginning(
     fleet: FleetLake, days: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +216,7 @@ def renamed() -> Topology:
     )
 
 
+@pytest.mark.long
 def test_another_topology_makes_the_tables_anew(fleet: FleetLake) -> None:
     fleet.add(
         events=[event(1, 0, "GTIN", YELLOW), docked(2, 1, "ARRI", ship=MARLIN)],

@@ -112,14 +112,16 @@ def test_commands_follow_shore_to_its_new_site(folder: Path, capsys: pytest.Capt
 
 def test_the_second_of_two_sites_is_refused_and_told_who_writes(tmp_path: Path) -> None:
     paths = TablePaths(f"file://{tmp_path}/storage")
-    with only_one(tmp_path / "one", paths, "los-angeles") as lease:
-        assert lease is not None
-        lease.beat_seconds = 0.1
+    first = Lease(paths.base, str(tmp_path / "one"), site="los-angeles", beat_seconds=0.1)
+    first.acquire()
+    try:
         with (
             pytest.raises(AlreadyRunningError, match=r"process \d+ of .+, for site los-angeles, writes to"),
             only_one(tmp_path / "two", paths, "tokyo"),
         ):
             pass
+    finally:
+        first.release()
 
 
 def test_a_driver_that_is_cut_off_from_the_storage_gives_no_record(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -11,11 +12,12 @@ import pytest
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from simulators.steps import VoyageBarrier
-from simulators.voyage import run
+from simulators.voyage import run, services
 from simulators.voyage.player import BarrierTimeout
 from simulators.voyage.run import check_clock, sail
 from tests.unit.simulators.voyage.fakes import FakeClusters
 from tests.unit.simulators.worlds import big_blue, small_steps, voyage
+from topologies.context import open_topology
 from topologies.endpoints import EndpointResolver
 
 TODAY = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
@@ -63,6 +65,21 @@ async def test_sites_with_logs_of_another_voyage_are_refused_and_the_way_out_nam
     with pytest.raises(ConfigurationError, match=r"tokyo already has 1 logs of containers") as error:
         await sail(voyage(), big_blue(), cast(EndpointResolver, NoBrokers()), source=source)
     assert (error.value.hint or "").endswith(f": fairlead down --topology {named} --purge")
+
+
+def test_a_second_voyage_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Spark, bridges and replicators take long to start, and a refused voyage needs none of them."""
+    clusters = FakeClusters(*big_blue().sites)
+    clusters["tokyo"].append("containers.BIGU1000010")
+    monkeypatch.setattr(services, "Clusters", lambda *_, **__: clusters)
+    for part in ("link_network", "shore_jobs", "background_workers"):
+        monkeypatch.setattr(services, part, lambda *_, part=part, **__: pytest.fail(f"{part} is started"))
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    settings = services.SailSettings(speed=None, patience=60)
+    with pytest.raises(ConfigurationError, match=r"tokyo already has 1 logs of containers") as error:
+        with services.voyage_services(open_topology("big-blue"), voyage(), settings, {}):
+            pass
+    assert "fairlead down --topology big-blue --purge" in (error.value.hint or "")
 
 
 class NoAlerts:
