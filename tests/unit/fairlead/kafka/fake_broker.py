@@ -286,13 +286,16 @@ class FakeCluster:
     def _produce(self, node: int, version: int, request: Any, code: int) -> Any:
         topic_type = ProduceResponse.TopicProduceResponse
         topics = []
+        by_id = {log.topic_id: name for name, log in self.logs.items()} if version >= 13 else None
         for topic in request.topic_data:
             answers = []
+            name: str | None = topic.name if by_id is None else by_id.get(topic.topic_id)
+            topic.name = name  # for tests that look at requests
             for part in topic.partition_data:
-                error = code or self._routed(node, topic.name)
+                error = code or (UNKNOWN_TOPIC_ID if name is None else self._routed(node, name))
                 base, time = -1, -1
-                if not error:
-                    error, base, time = self.logs[topic.name].append(bytes(part.records))
+                if not error and name is not None:
+                    error, base, time = self.logs[name].append(bytes(part.records))
                 answers.append(
                     topic_type.PartitionProduceResponse(
                         version=version,
@@ -305,7 +308,9 @@ class FakeCluster:
                         error_message=None,
                     )
                 )
-            topics.append(topic_type(version=version, name=topic.name, partition_responses=answers))
+            topics.append(
+                topic_type(version=version, name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
         self.change()
         return ProduceResponse(version=version, responses=topics, throttle_time_ms=0)
 
