@@ -118,10 +118,14 @@ def test_produce_response(
     st.lists(st.builds(Wanted, IDS, I32, I64), max_size=20),
     st.lists(st.tuples(IDS, I32), max_size=20),
     st.tuples(I32, I32, I32, I32, st.integers(0, 1), I32, I32),
+    st.one_of(st.just(""), NAMES),
 )
 @settings(max_examples=examples(60))
 def test_fetch_request(
-    wanted: list[Wanted], forgotten: list[tuple[bytes, int]], numbers: tuple[int, int, int, int, int, int, int]
+    wanted: list[Wanted],
+    forgotten: list[tuple[bytes, int]],
+    numbers: tuple[int, int, int, int, int, int, int],
+    rack: str,
 ) -> None:
     wait, least, most, each, isolation, session, epoch = numbers
     topic_type = FetchRequest.FetchTopic
@@ -150,6 +154,7 @@ def test_fetch_request(
             FetchRequest.ForgottenTopic(version=13, topic_id=uuid.UUID(bytes=topic_id), partitions=[number])
             for topic_id, number in forgotten
         ],
+        rack_id=rack,
     )
     ours = fetch_codec.encode_request(
         wanted,
@@ -161,6 +166,7 @@ def test_fetch_request(
         session_id=session,
         session_epoch=epoch,
         forgotten=forgotten,
+        rack=rack,
     )
     assert bytes(ours) == bytes(oracle.encode(version=13))
 
@@ -175,6 +181,7 @@ PARTITIONS = st.tuples(
     st.one_of(st.none(), st.lists(st.tuples(I64, I64), max_size=20)),
     st.one_of(st.none(), BATCHES),
     st.booleans(),
+    st.one_of(st.just(-1), st.integers(0, 2**31 - 1)),
 )
 
 
@@ -184,7 +191,7 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
     topic_type = FetchResponse.FetchableTopicResponse
     part_type = topic_type.PartitionData
     topics = []
-    for topic_id, number, error, high, stable, start, aborted, records, tagged in partitions:
+    for topic_id, number, error, high, stable, start, aborted, records, tagged, preferred in partitions:
         leader = {}
         if tagged:  # a tagged field, which is to be skipped
             leader["current_leader"] = part_type.LeaderIdAndEpoch(version=13, leader_id=7, leader_epoch=9)
@@ -201,7 +208,7 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
                 part_type.AbortedTransaction(version=13, producer_id=producer, first_offset=first)
                 for producer, first in aborted
             ],
-            preferred_read_replica=-1,
+            preferred_read_replica=preferred,
             records=records,
             **leader,
         )
@@ -216,8 +223,9 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
             number,
             FetchedPartition(error, high, stable, start, tuple(aborted or ()), memoryview(records or b"")),
         )
-        for topic_id, number, error, high, stable, start, aborted, records, _ in partitions
+        for topic_id, number, error, high, stable, start, aborted, records, *_ in partitions
     ]
+    assert answer.preferred == {(each[0], each[1]): each[-1] for each in partitions if each[-1] >= 0}
 
 
 def test_fetched_records_are_a_writable_view_into_the_frame() -> None:
