@@ -113,6 +113,8 @@ _SESSION_CODES: Final = {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH
 _GOODBYE: Final = 1.0  # seconds to wait for the closing request
 PREFERRED_SECONDS: Final = 300.0  # as Kafka's consumer, by metadata.max.age.ms
 LEADER_SECONDS: Final = 30.0
+_RACK_WAIT: Final = 1.0
+_RACK_WAIT_PER_LOG: Final = 0.2e-3  # a broker spends about 12 microseconds on each log of a session at each request
 _SLOWEST_ROUTE: Final = 1.0  # most seconds between two lookups of a log's leader
 
 
@@ -191,7 +193,8 @@ class FetchSession:
             for node, session in list(self._sessions.items()):
                 if node not in self._requests and session.logs:
                     # Try at least once even when the time is up, so that short polls make progress.
-                    request = self._request(node, session, int(left * 1000), max_bytes, partition_max_bytes)
+                    wait_ms = int(min(left, self._longest_wait()) * 1000)
+                    request = self._request(node, session, wait_ms, max_bytes, partition_max_bytes)
                     self._requests[node] = self._loop.create_task(request)
             await self._wait(self._next_moment(left), patient=not results)
             self._collect(results)
@@ -317,6 +320,13 @@ class FetchSession:
         now = self._loop.time()
         first = min(self._retry_at.get(log, 0.0) for log in self._unrouted)
         return min(left, max(0.0, first - now))
+
+    def _longest_wait(self) -> float:
+        """Return how many seconds a request may wait at a broker.
+
+        With a rack, logs move between brokers, and one that comes waits for the request that is under way there.
+        """
+        return _RACK_WAIT + _RACK_WAIT_PER_LOG * len(self._offsets) if self._rack else 1e6
 
     async def _wait(self, seconds: float, *, patient: bool) -> None:
         """Wait until a request is answered, a log is added, or the time is up; return at once unless ``patient``."""

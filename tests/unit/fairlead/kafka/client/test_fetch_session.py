@@ -334,6 +334,22 @@ async def test_a_log_is_fetched_from_the_follower_that_its_leader_names(two: Fak
     await session.close()
 
 
+async def test_with_a_rack_no_request_waits_long(two: FakeCluster, near: Cluster) -> None:
+    """A log that another broker has given to this one would wait for the request that is under way."""
+    session = near.fetch_session()
+    session.set(A, 1)
+    assert A in await session.poll(max_wait_ms=5000)
+    two.requests.clear()
+    poll = asyncio.ensure_future(session.poll(max_wait_ms=60_000))
+    await until(lambda: fetched(two))
+    assert all(request.max_wait_ms <= 1001 for request in two.seen(FETCH))
+    two.log("log.b", leader=1).append(batch(0))
+    session.set(B, 0)
+    async with asyncio.timeout(10):
+        assert B in await poll
+    await session.close()
+
+
 async def test_without_a_rack_leaders_are_asked(two: FakeCluster) -> None:
     two.log("log.a", leader=0, near={"east": 1}).append(batch(0))
     async with await open_cluster(two) as cluster:
