@@ -229,10 +229,12 @@ class SourceLink:
             self._refresh.set()
         self._expected |= new
 
-    def retry_unavailable(self) -> None:
-        """Try logs again whose state is ``unavailable``."""
-        for tp in [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
+    def retry_unavailable(self) -> bool:
+        """Try logs again whose state is ``unavailable``; return whether there are any."""
+        again = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
+        for tp in again:
             del self.troubles[tp]
+        return bool(again)
 
     # ---- running
 
