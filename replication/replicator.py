@@ -7,6 +7,7 @@ twice, or moved without harm. With a group, several replicators divide the site'
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import gc
 import itertools
@@ -89,7 +90,7 @@ class Replicator:
             SourceLink(
                 link,
                 SourceRules(link, catalog, self._ledger.custody, self._ledger.overrides),
-                _bind(upstream, link.from_),
+                _bind(upstream, link.from_, topology.sites[site].rack),
                 self._changed.set,
                 GroupSync(
                     link,
@@ -272,8 +273,8 @@ class Replicator:
             log.warning("the status file %s cannot be written: %s", self._status_file, error)
 
 
-def _bind(upstream: Callable[[str], KafkaEndpoint], site: str) -> Callable[[], KafkaEndpoint]:
-    return lambda: upstream(site)
+def _bind(upstream: Callable[[str], KafkaEndpoint], site: str, rack: str = "") -> Callable[[], KafkaEndpoint]:
+    return lambda: dataclasses.replace(upstream(site), rack=rack)
 
 
 def _replace(path: Path, text: str) -> None:

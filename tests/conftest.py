@@ -28,9 +28,10 @@ settings.load_profile("fairlead")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--sites",
-        choices=("processes", "containers"),
+        choices=("processes", "containers", "kafka-3.9"),
         default="processes",
-        help="what the sites of tests/integration are: processes of this machine, or containers of the image fairlead",
+        help="what the sites of tests/integration are: processes of this machine, containers of the image fairlead, or "
+        "processes with an older Kafka",
     )
 
 

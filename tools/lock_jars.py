@@ -1,8 +1,11 @@
-"""Renew ``fairlead/jars/jars.lock``: resolve the requests of each set, download the jars, record their SHA-256.
+"""Renew the lock files of jars: resolve the requests of each set, download the jars, record their SHA-256.
+
+``fairlead/jars/jars.lock`` is the product's. ``tests/support/kafka_releases.lock`` has other releases of Kafka, for
+tests.
 
     .venv/bin/python tools/lock_jars.py [SET …]
 
-Run it after changing `requested` in the lock file. It renews the named sets, or all sets without a name. A new set
+Run it after changing `requested` in a lock file. It renews the named sets, or all sets without a name. A new set
 begins with its `requested` and `transitive` and an empty table of jars. Fairlead trusts the new checksums from then on,
 so review the diff.
 """
@@ -13,6 +16,7 @@ import dataclasses
 import sys
 import tempfile
 from pathlib import Path
+from typing import Final
 
 from fairlead.errors import FairleadError, UnknownNameError
 from fairlead.jars import ivy
@@ -29,18 +33,24 @@ def renewed(jar_set: JarSet) -> JarSet:
     return dataclasses.replace(jar_set, jars=jars)
 
 
+LOCK_FILES: Final = (LOCK_FILE, Path(__file__).parents[1] / "tests" / "support" / "kafka_releases.lock")
+
+
 def main() -> int:
     try:
-        sets = parse_lock(LOCK_FILE.read_text(encoding="utf-8"))
-        for name in sys.argv[1:] or list(sets):
-            if name not in sets:
-                raise UnknownNameError("set of jars", name, sets)
-            sets[name] = renewed(sets[name])
+        files = {file: parse_lock(file.read_text(encoding="utf-8")) for file in LOCK_FILES}
+        known = [name for sets in files.values() for name in sets]
+        for name in sys.argv[1:]:
+            if name not in known:
+                raise UnknownNameError("set of jars", name, known)
+        for sets in files.values():
+            sets.update({name: renewed(sets[name]) for name in sys.argv[1:] or list(sets) if name in sets})
     except FairleadError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code
-    LOCK_FILE.write_text(format_lock(sets), encoding="utf-8")
-    sys.stderr.write(", ".join(f"{name}: {len(body.jars)} jars" for name, body in sets.items()) + "\n")
+    for file, sets in files.items():
+        file.write_text(format_lock(sets), encoding="utf-8")
+        sys.stderr.write(f"{file.name}: {', '.join(f'{name}: {len(body.jars)} jars' for name, body in sets.items())}\n")
     return 0
 
 

@@ -240,7 +240,9 @@ class Site(Model):
     ``position``: where a port's berths lie, if far from the coordinates of its UN/LOCODE, or if these are not known.
     ``mqtt_profile``: whether the MQTT broker and the devices lose no message when the broker is killed; null for the
     option of ``fairlead up``, whose default is durable. ``mqtt_gateway``: whether the MQTT user ``device`` exists, a
-    gateway that may publish for every box, ship and terminal; each device may also have its own user.
+    gateway that may publish for every box, ship and terminal; each device may also have its own user. ``rack``: where
+    the site's replicator runs, as Kafka's ``client.rack``; it reads other sites' logs from brokers with this
+    ``broker.rack``.
     """
 
     kind: SiteKind
@@ -253,6 +255,7 @@ class Site(Model):
     mqtt: MqttAddress | None = None
     mqtt_profile: Profile | None = None
     mqtt_gateway: bool = True
+    rack: str = ""
     certificate: SiteCertificate | None = None
 
     @property

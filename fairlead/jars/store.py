@@ -19,7 +19,7 @@ from filelock import FileLock
 from fairlead import home
 from fairlead.errors import UnavailableError
 from fairlead.jars import ivy
-from fairlead.jars.lock import Jar, jar_set, parse_coordinates
+from fairlead.jars.lock import Jar, JarSet, jar_set, parse_coordinates
 
 Stamp = tuple[int, int, str]  # size, modification time in ns, SHA-256
 
@@ -28,14 +28,14 @@ Retrieve = Callable[[Iterable[Jar], Path], dict[Path, Jar]]
 
 
 def ensure_jars(
-    name: str, *, on_progress: Callable[[str], None] | None = None, retrieve: Retrieve = ivy.retrieve
+    wanted: str | JarSet, *, on_progress: Callable[[str], None] | None = None, retrieve: Retrieve = ivy.retrieve
 ) -> tuple[Path, ...]:
     """Return the files of a locked set of jars, all present and verified; download missing ones.
 
     Safe to call from several processes at once: one downloads, the others wait for it.
 
     Args:
-        name: ``kafka`` or ``delta``.
+        wanted: The name of a set of the shipped lock file, ``kafka`` or ``delta``, or a set of another lock file.
         on_progress: Receives a sentence when a download begins.
         retrieve: Downloads the jars; replaced in tests.
 
@@ -43,7 +43,8 @@ def ensure_jars(
         UnavailableError: a download failed, a file does not match the lock file, or the cache cannot be written.
     """
     store = home.cache() / "jars"
-    jars = jar_set(name).jars
+    chosen = jar_set(wanted) if isinstance(wanted, str) else wanted
+    jars = chosen.jars
     files = tuple(store / jar.path for jar in jars)
     if not _missing(store, jars, _read_stamps(store)):
         return files
@@ -54,7 +55,7 @@ def ensure_jars(
             stamps = _read_stamps(store)  # another process may have fetched them while this one waited
             missing = [jar for jar in _missing(store, jars, stamps) if not _verify_again(store, jar, stamps)]
             if missing:
-                tell(f"fetching {len(missing)} {name} jars")
+                tell(f"fetching {len(missing)} {chosen.name} jars")
                 _fetch(store, missing, stamps, retrieve)
             _write_stamps(store, stamps)
     except OSError as error:

@@ -83,6 +83,8 @@ class KafkaEndpoint:
         address_overrides: ``(advertised address, address to connect to)`` for brokers behind a tunnel or a proxy. TLS
             still checks the advertised name. Only ``fairlead.kafka`` uses them; librdkafka cannot.
         login: How the user proves who it is.
+        rack: Where the client is, as Kafka's ``client.rack``: fetch sessions read from a replica there (KIP-392). Only
+            ``fairlead.kafka`` uses it.
     """
 
     site: str
@@ -95,6 +97,7 @@ class KafkaEndpoint:
     address_overrides: tuple[tuple[Address, Address], ...] = ()
     other_passwords: tuple[SecretStr, ...] = ()
     login: KafkaLogin = field(default_factory=KafkaLogin)
+    rack: str = ""
 
     def reached_at(self, host: str, port: int) -> Address:
         """Return the address to connect to for a broker that advertises this one."""

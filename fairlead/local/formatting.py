@@ -49,10 +49,17 @@ def kafka_uuid() -> str:
             return text
 
 
-def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> None:
+def format_log_dir(
+    folder: Path,
+    cluster_id: str,
+    users: Mapping[str, SecretStr],
+    *,
+    node_id: int = 1,
+    features: Mapping[str, int] = FEATURES,
+) -> None:
     """Create ``folder`` as the log directory of a new cluster with these SCRAM-SHA-512 users.
 
-    The folder must not exist yet. It appears complete or not at all.
+    The folder must not exist yet. It appears complete or not at all. ``features`` are those of the broker's release.
 
     Raises:
         UnavailableError: the disk is full.
@@ -60,15 +67,15 @@ def format_log_dir(folder: Path, cluster_id: str, users: Mapping[str, SecretStr]
     new = folder.with_name(f".{folder.name}.new")
     with explained(folder):
         private_folder(new)
-        (new / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(users))
+        (new / "bootstrap.checkpoint").write_bytes(bootstrap_checkpoint(users, features))
         meta = {"version": 1, "cluster.id": cluster_id, "node.id": node_id, "directory.id": kafka_uuid()}
         (new / "meta.properties").write_text("".join(f"{k}={v}\n" for k, v in meta.items()), encoding="ascii")
         new.rename(folder)
 
 
-def bootstrap_checkpoint(users: Mapping[str, SecretStr]) -> bytes:
+def bootstrap_checkpoint(users: Mapping[str, SecretStr], features: Mapping[str, int] = FEATURES) -> bytes:
     """Return the snapshot with which a new cluster starts: feature levels and SCRAM users."""
-    records = [_FEATURE_LEVEL_RECORD + _string(n) + struct.pack(">h", level) + b"\0" for n, level in FEATURES.items()]
+    records = [_FEATURE_LEVEL_RECORD + _string(n) + struct.pack(">h", level) + b"\0" for n, level in features.items()]
     records += [scram_record(user, password, os.urandom(24)) for user, password in users.items()]
     now = time.time_ns() // 1_000_000
     header = (struct.pack(">hh", 0, _SNAPSHOT_HEADER), struct.pack(">hq", 0, 0) + b"\0")

@@ -33,7 +33,7 @@ from fairlead.kafka.credentials import credential
 from fairlead.kafka.endpoint import KafkaEndpoint, with_each_password
 from fairlead.local import kafka, ports
 from fairlead.local.files import tail, write_file
-from fairlead.local.formatting import format_log_dir
+from fairlead.local.formatting import FEATURES, format_log_dir
 from fairlead.local.processes import ProcessWait
 from fairlead.local.state import Broker, SiteState
 
@@ -168,12 +168,19 @@ def logs_in_as_admin(folder: Path) -> bool:
         return False
 
 
-def format_if_new(folder: Path, cluster_id: str, users: Mapping[str, SecretStr], *, node_id: int = 1) -> bool:
+def format_if_new(
+    folder: Path,
+    cluster_id: str,
+    users: Mapping[str, SecretStr],
+    *,
+    node_id: int = 1,
+    features: Mapping[str, int] = FEATURES,
+) -> bool:
     """Format the broker's log directory unless it is formatted already; return True if it was new."""
     data = folder / "data"
     if (data / "meta.properties").exists():
         return False
-    format_log_dir(data, cluster_id, users, node_id=node_id)
+    format_log_dir(data, cluster_id, users, node_id=node_id, features=features)
     return True
 
 

@@ -25,7 +25,7 @@ from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
 from fairlead.local.files import explained, require_room
-from fairlead.local.formatting import kafka_uuid
+from fairlead.local.formatting import FEATURES, kafka_uuid
 from fairlead.local.mosquitto import Programs
 from fairlead.local.passwords import mqtt_secret, secret_variable
 from fairlead.local.processes import Cancelled, interruptible
@@ -36,13 +36,14 @@ from fairlead.local.tls import Wanted, decide
 
 @dataclass(frozen=True, slots=True)
 class Toolbox:
-    """The Java, Mosquitto and jars that all sites use."""
+    """The Java, Mosquitto and jars that all sites use. ``features``: the levels that this release of Kafka has."""
 
     java: Path
     jars: tuple[Path, ...]
     jvm: tuple[str, ...]
     kafka_version: str
     mosquitto: Programs
+    features: Mapping[str, int] = field(default_factory=lambda: FEATURES)
 
 
 @dataclass(slots=True)
@@ -121,7 +122,9 @@ class SiteStart:
         if (shown := self._shown("kafka")) is not None:
             kafka.write_stores(folder, *shown)
         users = {**self.kafka_users, kafka.CONTROLLER: self.controller}
-        formatted = kafka.format_if_new(folder, self.state.cluster_id, users, node_id=broker.number)
+        formatted = kafka.format_if_new(
+            folder, self.state.cluster_id, users, node_id=broker.number, features=tools.features
+        )
         line = kafka.command(tools.java, tools.jars, folder, jvm=tools.jvm, tls=self.state.tls is not None)
         pid_file, log = self.site.pid_file("kafka", broker.number), folder / "console.log"
         mark, version = kafka.marker(folder), tools.kafka_version
@@ -219,7 +222,7 @@ class LocalSites(LocalSiteRegistry):
         if not specs:
             return
         tell = on_progress or (lambda _site, _text: None)
-        tools = self._tools(tell)
+        tools = self.toolbox(tell)
         with self._locked(tell):
             self._run(self._prepare(specs, tools, tell))
 
@@ -230,7 +233,7 @@ class LocalSites(LocalSiteRegistry):
             broker: The node id, for ``kafka``. The site's other brokers are neither stopped nor started.
         """
         state = self._known(site)
-        tools = self._tools(lambda _site, _text: None)
+        tools = self.toolbox(lambda _site, _text: None)
         with self._locked():
             processes.stop([self._site(site).pid_file(what, broker)])
             spec = SiteSpec(
@@ -241,7 +244,8 @@ class LocalSites(LocalSiteRegistry):
                 start.brokers = (broker,) if what == "kafka" else start.brokers
             self._run(starts)
 
-    def _tools(self, tell: Progress) -> Toolbox:
+    def toolbox(self, tell: Progress) -> Toolbox:
+        """Return what the sites run with; download what is missing. Overridden where brokers are of another release."""
         java, broker = find_java(), mosquitto.find_mosquitto()
         jars = ensure_jars("kafka", on_progress=lambda text: tell("", text))
         jvm = cds.archive_options(java, jars, on_progress=lambda text: tell("", text))

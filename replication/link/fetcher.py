@@ -399,15 +399,27 @@ FETCHER_LOGS: Final = 500  # a broker reads every log of a session at every answ
 class FetcherManager:
     """The fetchers of one link while it is up.
 
+    A fetcher has logs of one class and one leader: logs of several leaders would take a connection and one of the
+    limited fetch sessions (``max.incremental.fetch.session.cache.slots``) at each of them. If a leader moves, its logs
+    stay with their fetcher, which then has two connections.
+
     Args:
         open_fetcher: Opens one more fetcher of a class; returns None while the link is down.
-        thin: Whether the link has a rate.
+        thin: Whether the link has a rate. Then all leaders share the fetchers.
+        leader: Returns the broker that leads a log at the source, as far as it is known.
     """
 
-    def __init__(self, open_fetcher: Callable[[Priority], Fetcher | None], *, thin: bool) -> None:
+    def __init__(
+        self,
+        open_fetcher: Callable[[Priority], Fetcher | None],
+        *,
+        thin: bool,
+        leader: Callable[[TopicPartition], int],
+    ) -> None:
         self._open_fetcher = open_fetcher
         self._thin = thin
-        self._fetchers: dict[Priority, list[Fetcher]] = {}
+        self._leader = leader
+        self._fetchers: dict[tuple[Priority, int], list[Fetcher]] = {}
         self._fetcher_of: dict[TopicPartition, Fetcher] = {}
 
     def __len__(self) -> int:
@@ -418,7 +430,7 @@ class FetcherManager:
         """Also fetch these logs; ignored while the link is down. ``priority`` returns a topic's class."""
         for tp, replica in replicas.items():
             if tp not in self._fetcher_of:
-                fetcher = self._fetcher_for(priority(tp.topic))
+                fetcher = self._fetcher_for(priority(tp.topic), 0 if self._thin else self._leader(tp))
                 if fetcher is None:
                     return
                 self._fetcher_of[tp] = fetcher
@@ -446,9 +458,10 @@ class FetcherManager:
         self._fetchers.clear()
         self._fetcher_of.clear()
 
-    def _fetcher_for(self, priority: Priority) -> Fetcher | None:
-        """Return a fetcher of this class with room for one more log, opened if needed; None while the link is down."""
-        fetchers = self._fetchers.setdefault(priority, [])
+    def _fetcher_for(self, priority: Priority, leader: int) -> Fetcher | None:
+        """Return a fetcher of this class and leader with room for one more log, opened if needed; None while the link
+        is down."""
+        fetchers = self._fetchers.setdefault((priority, leader), [])
         if not self._thin and fetchers and len(fetchers[-1]) < FETCHER_LOGS:
             return fetchers[-1]  # avoids a search through many fetchers for each of many logs
         youngest = min(fetchers, key=len, default=None)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from fairlead.custody.view import Seizure
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.metadata import NO_LEADER
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from fairlead.waiting import wait_set
@@ -124,7 +125,7 @@ class SourceLink:
         self._refresh = asyncio.Event()
         self.budget = LinkBudget(link.rate, now=time.monotonic())
         self._ids: dict[str, bytes] = {}  # topic ids at the source
-        self._fetchers = FetcherManager(self._open_fetcher, thin=link.rate is not None)
+        self._fetchers = FetcherManager(self._open_fetcher, thin=link.rate is not None, leader=self._leader_of)
         self._group: asyncio.TaskGroup | None = None
         self._gate = LinkGate()
         self.cluster: Cluster | None = None
@@ -229,10 +230,12 @@ class SourceLink:
             self._refresh.set()
         self._expected |= new
 
-    def retry_unavailable(self) -> None:
-        """Try logs again whose state is ``unavailable``."""
-        for tp in [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]:
+    def retry_unavailable(self) -> bool:
+        """Try logs again whose state is ``unavailable``; return whether there are any."""
+        again = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
+        for tp in again:
             del self.troubles[tp]
+        return bool(again)
 
     # ---- running
 
@@ -314,6 +317,9 @@ class SourceLink:
         changed = topics != self.topics
         self.topics = topics
         return changed or recreated
+
+    def _leader_of(self, tp: TopicPartition) -> int:
+        return self.cluster.metadata.leader(tp) if self.cluster is not None else NO_LEADER
 
     def _open_fetcher(self, priority: Priority) -> Fetcher | None:
         """Open a fetcher of this class; None while the link is down."""

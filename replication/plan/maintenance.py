@@ -61,6 +61,8 @@ class Survey:
         self._carried = carried
         self._holder = holder
         self._on_change = on_change
+        self._known: tuple[Mapping[TopicPartition, Collection[str]], int, frozenset[str]] | None = None
+        self._to_ask: dict[str, list[TopicPartition]] = {}
 
     async def run(self, appender: TargetAppender) -> None:
         """Survey until cancelled."""
@@ -77,11 +79,7 @@ class Survey:
         source_links = {source_link.name: source_link for source_link in self._source_links if source_link.is_up}
         if len(source_links) < 2:
             return 0
-        carried = {
-            name: dict.fromkeys(self._carried(source_link), source_link.link.from_)
-            for name, source_link in source_links.items()
-        }
-        asked = to_survey(self._followed(), carried, lambda tp: self._holder(tp.topic))
+        asked = self._choose(source_links)
         for name, logs in asked.items():
             await _ask(source_links[name], logs)
         if any(
@@ -93,10 +91,29 @@ class Survey:
             self._on_change()
         return sum(len(logs) for logs in asked.values())
 
+    def _choose(self, source_links: Mapping[str, SourceLink]) -> Mapping[str, Collection[TopicPartition]]:
+        """Return the logs to ask for over each link. They are chosen anew only after a plan, which makes a new
+        ``followed``, when logs were added to it, and when a log was forgiven.
+
+        Looking at all logs of all links takes seconds at 500,000 logs, and a survey comes every 2 s if it asks for few.
+        """
+        followed = self._followed()
+        known = self._known
+        up = frozenset(source_links)
+        if known is None or known[0] is not followed or known[1:] != (len(followed), up):
+            carried = {
+                name: dict.fromkeys(self._carried(source_link), source_link.link.from_)
+                for name, source_link in source_links.items()
+            }
+            self._to_ask = to_survey(followed, carried, lambda tp: self._holder(tp.topic))
+            self._known = followed, len(followed), up
+        return self._to_ask
+
     def retry_unavailable(self, appender: TargetAppender) -> None:
         """Retry logs that are ``unavailable``, at the sources and here."""
         for source_link in self._source_links:
-            source_link.retry_unavailable()
+            if source_link.retry_unavailable():
+                self._known = None
         for replica in appender.replicas.values():
             if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
                 replica.trouble = None

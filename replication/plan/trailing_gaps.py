@@ -78,6 +78,9 @@ class TrailingGaps:
         self._catalog = catalog
         self._cluster = cluster
         self._appender = appender
+        self._seen: Mapping[TopicPartition, Collection[str]] = {}  # what was followed when the logs were chosen
+        self._fillable: list[TopicPartition] = []  # logs whose ends may be filled, by their names
+        self._chosen_from = 0
         self._resting: dict[tuple[str, TopicPartition], _Rest] = {}
         self._feeds = {source_link.name: _Filling(source_link) for source_link in source_links}
 
@@ -97,10 +100,11 @@ class TrailingGaps:
         Raises:
             FairleadError: one of the ends cannot be asked.
         """
+        followed = self._followed()
         waiting = {
             tp: replica
-            for tp, links in self._followed().items()
-            if source_link.name in links
+            for tp in self._choose(followed)
+            if source_link.name in followed.get(tp, ())
             and (replica := self._appender.replicas.get(tp)) is not None
             and self._may_wait(source_link, replica)
         }
@@ -123,12 +127,24 @@ class TrailingGaps:
             if replica.tp.topic in compacted:
                 await self._close(source_link, source, replica, source_link.ends[replica.tp])
 
+    def _choose(self, followed: Mapping[TopicPartition, Collection[str]]) -> Sequence[TopicPartition]:
+        """Return the logs whose ends may be filled, chosen anew only when other logs are followed.
+
+        A round comes each second. Looking at every log took a tenth of a core at 100,000 container logs, of which none
+        is ever filled.
+        """
+        if followed is not self._seen or len(followed) != self._chosen_from:
+            self._fillable = [tp for tp in followed if self._may_be_filled(tp.topic)]
+            self._seen, self._chosen_from = followed, len(followed)
+        return self._fillable
+
+    def _may_be_filled(self, topic: str) -> bool:
+        facts = self._catalog.facts(topic)
+        return facts is not None and not facts.moves and facts.fixed_holder is None
+
     def _may_wait(self, source_link: SourceLink, replica: MirrorPartition) -> bool:
         """Return whether a log is behind its source and has nothing in flight."""
         if not 0 <= replica.end < source_link.ends.get(replica.tp, -1) or not self._is_idle(replica):
-            return False
-        facts = self._catalog.facts(replica.tp.topic)
-        if facts is None or facts.moves or facts.fixed_holder is not None:
             return False
         if replica.tail is None:
             return source_link.link.start == "earliest"

@@ -22,6 +22,8 @@ The table gives the meaning of a broker's answer (error, base offset, append tim
 2, 18, 32, 53, 87,    the broker never accepts this batch: ``quarantined``, the log stops
 -1
 no answer, 7, 13      outcome unknown: read every log's end again before its next append
+100                   the topic is another one than its end was read in: as retriable errors. Brokers answer it from
+                      Kafka 4.1 on; an older one appends, and the answer is (0, m != n)
 retriable errors      outcome unknown: read this log's end again after a pause
 other errors          ``unavailable``, the log is tried again later
 ====================  ==========================================================================================
@@ -281,7 +283,10 @@ class TargetAppender:
         items = {tp: waiting.batch for tp, (_, waiting) in batch.items()}
         results: Mapping[TopicPartition, ProduceResult] = {}
         try:
-            results = await self._cluster.produce({tp: prepared.data for tp, prepared in items.items()})
+            topic_ids = {tp: replica.topic_id for tp, (replica, _) in batch.items() if replica.topic_id is not None}
+            results = await self._cluster.produce(
+                {tp: prepared.data for tp, prepared in items.items()}, topic_ids=topic_ids
+            )
             self._set_trouble(None)
         except WireError as error:
             self._set_trouble(error.what)
@@ -407,10 +412,15 @@ class TargetAppender:
     async def load_ends(self, replicas: Collection[MirrorPartition]) -> None:
         """Read these logs' ends and last batches; stop those that cannot be read.
 
+        A log whose topic was deleted and created again since its end was last read counts as missing: the plan begins
+        it anew.
+
         Raises:
             WireError: the target cannot be reached.
         """
         generation = self._generation
+        topic_id = self._cluster.metadata.topic_id
+        before = {each.tp: topic_id(each.tp.topic) for each in replicas}
         ends = await read_ends(self._cluster, [each.tp for each in replicas])
         tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
         for each in replicas:
@@ -422,6 +432,11 @@ class TargetAppender:
                     raise end
                 self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
                 continue
+            present = before[each.tp] or topic_id(each.tp.topic)
+            if each.topic_id not in (None, present):
+                self.missing_topics.add(each.tp.topic)
+                self.stop_log(each, LogState.UNAVAILABLE, "its topic was deleted here and created again")
+                continue
             tail = tails.get(each.tp)
             if tail is not None and tail.is_fence and each.fence != tail.base:
                 each.fence = tail.base  # this replicator may not have read the order that belongs to it yet
@@ -431,6 +446,7 @@ class TargetAppender:
             known = (PRODUCER_ID, each.foreign_id)
             if tail is not None and (tail.producer_id not in known or tail.is_fence):
                 each.foreign_id = await self._foreign_id(each.tp, end, tail)
+            each.topic_id = present
             each.set_end(end, tail, generation)
             if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
                 each.trouble = None

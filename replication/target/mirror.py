@@ -88,6 +88,7 @@ class MirrorPartition:
         "sent",
         "state_confirmed",
         "tail",
+        "topic_id",
         "tp",
         "tries",
         "trouble",
@@ -99,6 +100,7 @@ class MirrorPartition:
         self.end = -1  # unknown
         self.sent = -1
         self.tail: LastBatch | None = None
+        self.topic_id: bytes | None = None  # of the topic in which end and tail were read
         self.generation = -1  # the appender's generation in which end and tail were read
         self.in_flight = 0
         self.listed = False  # in the appender's ready queue
@@ -120,7 +122,7 @@ class MirrorPartition:
     def reset(self) -> None:
         """Forget everything about the log, as if it were new."""
         self.end = self.sent = self.generation = -1
-        self.tail = self.trouble = None
+        self.tail = self.trouble = self.topic_id = None
         self.positioned = self.filled = 0
         self.agreeing_feeds = ()
         self.state_confirmed, self.tries = False, 0

@@ -5,9 +5,9 @@ multiplied, and the result says so. Per day is the average over the voyage, the 
 link are those on the wire, bytes at a site those in its logs.
 
 A site fetches a record over the link that has it first: by cable rather than by satellite, by satellite rather than at
-the next berth. If a link carries a stream ``aboard``, its logs follow custody and are counted when a box is loaded. Not
-counted: empty fetch requests, strays, dead letters, alerts, the customers' feeds and tables, and records that are sent
-again after a failure.
+the next berth. If a link carries a stream ``aboard``, its logs follow custody and are counted when a box is loaded. A
+ship's digests count as bytes, not as records. Not counted: empty fetch requests, strays, dead letters, alerts, the
+customers' feeds and tables, and records that are sent again after a failure.
 """
 
 from __future__ import annotations
@@ -16,30 +16,47 @@ import bisect
 import datetime as dt
 import heapq
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from edge.alerts.digest import INTERVAL_S, WHOLE_EVERY
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.names import parse_log
 from fairlead.records import decoder
 from fairlead.records.event import Event
 from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.planner import SHIP_TAKES
 from simulators.network.weather import carrier_of
-from simulators.scale.costs import BENCHMARKED, BRIDGE_CPU, DATA_SHARE, REPLICATOR_CPU, Cost, custody_bytes, overhead
+from simulators.scale.costs import (
+    BENCHMARKED,
+    BRIDGE_CPU,
+    CABLE_SHARE,
+    DATA_SHARE,
+    DIGEST_BOX,
+    REPLICATOR_CPU,
+    Cost,
+    custody_bytes,
+    message_bytes,
+    overhead,
+)
 from simulators.steps import MessageKind, Publish
 from simulators.voyage.voyage import Voyage
-from topologies.model import Link, Topology
+from topologies.model import Link, SiteKind, Topology
 
 
 @dataclass(frozen=True, slots=True)
 class LinkSize:
-    """Traffic over a link, per day on average and on its fullest day. Bytes are those on the wire."""
+    """Traffic over a link, per day on average and on its fullest day. Bytes are those on the wire.
+
+    ``fixed_bytes_per_day`` is the part that does not grow with the number of boxes, such as ships' positions.
+    """
 
     name: str
     carrier: str
     records_per_day: float
     bytes_per_day: float
     bytes_peak_day: float
+    fixed_bytes_per_day: float
     rate: int | None  # bytes per second
     share_of_rate: float | None  # share of a day's capacity at this rate, on the fullest day
 
@@ -132,10 +149,13 @@ class _Days:
 
     records: float = 0.0
     bytes: dict[tuple[int, str], float] = field(default_factory=lambda: defaultdict(float))
+    fixed: float = 0.0  # bytes that boxes do not cause
 
-    def add(self, day: int, stream: str, records: float, size: float) -> None:
+    def add(self, day: int, stream: str, records: float, size: float, *, fixed: bool = False) -> None:
         self.records += records
         self.bytes[day, stream] += size
+        if fixed:
+            self.fixed += size
 
     @property
     def total(self) -> float:
@@ -168,36 +188,52 @@ class Sizer:
         self._fetched: dict[str, float] = defaultdict(float)
         self._kinds: dict[str, float] = defaultdict(float)
         self._payloads: dict[MessageKind, tuple[int, int]] = {}  # messages and bytes
+        self._stored: dict[MessageKind, int] = defaultdict(int)  # bytes in logs
         self._overhead: dict[MessageKind, int] = {}
-        self._custody: tuple[int, int] | None = None
+        self._custody: dict[Codec, tuple[int, int]] = {}
+        self._ships = {name for name, site in plan.topology.sites.items() if site.kind is SiteKind.SHIP}
+        self._told = told_by_reading(plan.scenario.reading_interval)
         self._boxes: dict[str, tuple[int, int]] = {}  # records and bytes of each container's log so far
         self._ways: dict[tuple[str, str, str | None], tuple[Hop, ...]] = {}
         tables = plan.timetables.items()
         self._departures = {name: [call.departs for call in table.calls] for name, table in tables}
 
-    def count(self, message: Publish) -> None:
-        """Count one message of the voyage."""
+    def stored(self, message: Publish) -> int:
+        """Return the bytes that a message takes in a log. A ship's bridge compresses it."""
+        if message.site in self._ships:
+            return message_bytes(message, Codec.ZSTD)
+        extra = self._overhead.get(message.kind)
+        if extra is None:
+            extra = self._overhead[message.kind] = overhead(message)
+        return len(message.payload) + extra
+
+    def count(self, message: Publish, size: int) -> None:
+        """Count one message of the voyage, which takes ``size`` bytes in a log."""
         log, kind = message.log, message.kind
         if log is None or kind is MessageKind.REPEAT:
             return
-        extra = self._overhead.get(kind)
-        if extra is None:
-            extra = self._overhead[kind] = overhead(message)
-        size = len(message.payload) + extra
         weight = self._factor if kind in (MessageKind.READING, MessageKind.BOOKING) or message.moves_log else 1.0
         count, so_far = self._payloads.get(kind, (0, 0))
         self._payloads[kind] = (count + 1, so_far + len(message.payload))
+        self._stored[kind] += size
         self._published[message.site] += weight
         self._kinds[kind] += weight
-        self._record(log, message.site, message.sim_time, size, weight, of_box=kind is MessageKind.READING)
+        by_box = kind in (MessageKind.READING, MessageKind.BOOKING) or message.moves_log is not None
+        of_box = kind is MessageKind.READING
+        self._record(log, message.site, message.sim_time, size, weight, of_box=of_box, fixed=not by_box)
         if message.moves_log:
             self._move(message, message.moves_log)
+        if of_box and message.site in self._ships:
+            digest = f"ships.{self._topology.sites[message.site].imo}.digest"
+            size = round(DIGEST_BOX.value * self._told)
+            self._record(digest, message.site, message.sim_time, size, weight, of_box=False, records=0.0)
 
     def _move(self, message: Publish, log: str) -> None:
         site, time = message.site, message.sim_time
-        if self._custody is None:
-            self._custody = custody_bytes(log, site, message.key, time)
-        marker, entry = self._custody
+        codec = Codec.ZSTD if site in self._ships else Codec.NONE
+        if codec not in self._custody:
+            self._custody[codec] = custody_bytes(log, site, message.key, time, codec)
+        marker, entry = self._custody[codec]
         self._kinds["marker"] += self._factor
         self._kinds["custody entry"] += self._factor
         self._record(log, site, time, marker, self._factor, of_box=True)
@@ -219,22 +255,36 @@ class Sizer:
         self._store(ship, log, day, records, size, of_box=True)
         self._fetched[ship] += records
 
-    def _record(self, log: str, site: str, time: dt.datetime, size: int, weight: float, *, of_box: bool) -> None:
+    def _record(
+        self,
+        log: str,
+        site: str,
+        time: dt.datetime,
+        size: int,
+        weight: float,
+        *,
+        of_box: bool,
+        fixed: bool = False,
+        records: float | None = None,
+    ) -> None:
+        """Count bytes of a log at its site and on their way. ``weight``: how often. ``records``: ``weight`` of them by
+        default."""
+        count = weight if records is None else records
         if of_box:
-            records, so_far = self._boxes.get(log, (0, 0))
-            self._boxes[log] = (records + 1, so_far + size)
+            so_many, so_far = self._boxes.get(log, (0, 0))
+            self._boxes[log] = (so_many + 1, so_far + size)
         day, stream = self._day(time), log.partition(".")[0]
         berth, there = self._berth(site, time)
-        key = (stream, site, berth)
+        key = (log if stream == "ships" else stream, site, berth)  # links take some logs of a ship and not others
         found = self._ways.get(key)
         if found is None:
             found = self._ways[key] = hops(self._topology, log, site, berth)
-        self._store(site, log, day, weight, size * weight, of_box=of_box)
+        self._store(site, log, day, count, size * weight, of_box=of_box)
         for way in found:
             when = max(day, there) if way.late else day
-            self._links[way.link.name].add(when, stream, weight, size * weight)
-            self._store(way.link.to, log, when, weight, size * weight, of_box=of_box)
-            self._fetched[way.link.to] += weight
+            self._links[way.link.name].add(when, stream, count, size * weight, fixed=fixed)
+            self._store(way.link.to, log, when, count, size * weight, of_box=of_box)
+            self._fetched[way.link.to] += count
 
     def _store(self, site: str, log: str, day: int, records: float, size: float, *, of_box: bool) -> None:
         self._sites[site].add(day, log.partition(".")[0], records, size)
@@ -259,10 +309,12 @@ class Sizer:
         costs = [*BENCHMARKED]
         for kind, (count, size) in sorted(self._payloads.items()):
             costs.append(Cost(f"payload, {kind}", round(size / count, 1), "B", "measured here", f"{count} of them"))
-            where = "fairlead.kafka encodes the bridge's record, alone in its batch"
-            costs.append(Cost(f"in a log beyond it, {kind}", self._overhead[kind], "B", "measured here", where))
+            where = "fairlead.kafka encodes the bridge's records, each alone in its batch; a ship compresses"
+            extra = round((self._stored[kind] - size) / count, 1)
+            costs.append(Cost(f"in a log beyond it, {kind}", extra, "B", "measured here", where))
         if self._custody:
-            for name, value in zip(("marker of a move", "custody entry of a move"), self._custody, strict=True):
+            known = next(iter(self._custody.values()))
+            for name, value in zip(("marker of a move", "custody entry of a move"), known, strict=True):
                 costs.append(Cost(name, value, "B", "measured here", "fairlead.kafka encodes an example"))
         return Size(
             scenario=plan.scenario.name,
@@ -283,13 +335,16 @@ class Sizer:
 
     def _link(self, link: Link, days: float) -> LinkSize:
         found = self._links[link.name]
-        peak = found.peak / DATA_SHARE.value
+        carrier = carrier_of(link, self._topology)
+        share = (DATA_SHARE if carrier == "satellite" else CABLE_SHARE).value
+        peak = found.peak / share
         return LinkSize(
             name=link.name,
-            carrier=carrier_of(link, self._topology),
+            carrier=carrier,
             records_per_day=round(found.records / days, 1),
-            bytes_per_day=round(found.total / DATA_SHARE.value / days),
+            bytes_per_day=round(found.total / share / days),
             bytes_peak_day=round(peak),
+            fixed_bytes_per_day=round(found.fixed / share / days),
             rate=link.rate,
             share_of_rate=round(peak / (link.rate * 86_400), 4) if link.rate else None,
         )
@@ -340,7 +395,8 @@ class Sizer:
                 "weather, arrivals and departures are not."
             )
         notes.append(
-            "extrapolated: bytes on the wire are record batches divided by the share measured on one thin line; "
+            "extrapolated: bytes on the wire are record batches divided by the share measured on one thin line, "
+            "or between two brokers; "
             "CPU is the cost of one measured bridge and replicator at a size of their own, on one machine."
         )
         for name, count in self._most_aboard().items():
@@ -350,6 +406,14 @@ class Sizer:
                     f"lines as those of {-(-count // SHIP_TAKES):.0f} ships"
                 )
         return notes
+
+
+def told_by_reading(interval: dt.timedelta) -> float:
+    """Return in how many digests a box is told for each of its readings: a digest every 15 minutes has the boxes that
+    changed, and every 24th all of them (``edge.alerts.digest``)."""
+    seconds = interval.total_seconds()
+    changed = min(1.0, seconds / INTERVAL_S)
+    return changed + seconds / (INTERVAL_S * WHOLE_EVERY) * max(0.0, 1 - INTERVAL_S / seconds)
 
 
 def modelled(containers: int, lots: int) -> int:
@@ -363,12 +427,19 @@ def size(voyage: Voyage, containers: int, on_progress: Callable[[int], None] = l
     Args:
         on_progress: Called after every 5,000 messages with the number counted so far.
     """
-    sizer = Sizer(voyage.plan, containers)
+    return sizes(voyage, [containers], on_progress)[0]
+
+
+def sizes(voyage: Voyage, containers: Sequence[int], on_progress: Callable[[int], None] = lambda _: None) -> list[Size]:
+    """Do as ``size`` for several fleets of the same mix, in one run of the model."""
+    sizers = [Sizer(voyage.plan, count) for count in containers]
     done = 0
     for step in voyage.steps():
         if isinstance(step, Publish):
-            sizer.count(step)
+            stored = sizers[0].stored(step) if step.log is not None else 0
+            for sizer in sizers:
+                sizer.count(step, stored)
             done += 1
             if done % 5_000 == 0:
                 on_progress(done)
-    return sizer.result()
+    return [sizer.result() for sizer in sizers]

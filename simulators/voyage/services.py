@@ -17,7 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairlead.errors import ConfigurationError, FairleadError, UnavailableError
 from fairlead.health import health_problem
@@ -48,7 +48,10 @@ FRESH = 15.0  # seconds for which a status file counts; workers write theirs eac
 NICE: Final = 5
 """How much higher the nice value of Spark is than that of the sites, while a voyage sails and afterwards. With a higher
 one, on a busy machine, its Python workers do not start within Spark's ten seconds."""
+BUSY_TRIES: Final = 3
+"""Runs of shore's jobs, or of the verification, on a machine that is too busy for Spark's ten seconds."""
 
+T = TypeVar("T")
 Phases = dict[str, float]
 """Seconds that each phase of a run took."""
 
@@ -309,7 +312,7 @@ class ShoreJobs:
         """
         if not self._reading.is_set():  # on a short voyage, which then reads each log once
             self._not_early.set()
-        self._run(self._spark(), stop=self._ended)
+        self._patiently(lambda: self._run(self._spark(), stop=self._ended))
 
     def verify(self) -> Verification:
         """Compare the tables with the logs and with each other.
@@ -320,7 +323,18 @@ class ShoreJobs:
         from shore.verify import verify
 
         endpoint = self._context.resolver.kafka(self._site, ADMIN)
-        return verify(self._spark(), self._context.topology, endpoint, self._context.folder)
+        return self._patiently(lambda: verify(self._spark(), self._context.topology, endpoint, self._context.folder))
+
+    def _patiently(self, work: Callable[[], T]) -> T:
+        """Return the result of ``work``; repeat it, as the error advises, where the machine is too busy for Spark."""
+        from shore.errors import SlowWorkerError
+
+        for _ in range(BUSY_TRIES - 1):
+            try:
+                return work()
+            except SlowWorkerError as error:
+                self._tell(f"trying again: {error.what}")
+        return work()
 
     def _spark(self) -> SparkSession:
         if self._session is None:

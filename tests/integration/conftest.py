@@ -1,8 +1,8 @@
 """Two real sites for all integration tests of a run, ``alpha`` and ``beta``, started once; three more on request.
 
 They are processes on this machine; with ``--sites=containers`` the same tests use containers
-(``tests.support.containersites``). Tests that depend on processes carry the marker ``processes`` with the reason, and
-are skipped then.
+(``tests.support.containersites``), and with ``--sites=kafka-3.9`` brokers of that release (``tests.support.releases``).
+Tests that depend on processes carry the marker ``processes`` with the reason, and are skipped with containers.
 
 ``FAIRLEAD_TEST_KEEP=1`` keeps them running in a fixed folder, so that the next run starts at once. ``fairlead down``
 does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=stop``, to end them.
@@ -11,6 +11,7 @@ does not know them: run once without the variable, or with ``FAIRLEAD_TEST_KEEP=
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
 import os
@@ -29,6 +30,7 @@ from fairlead.kafka.admin import admin_client, create_logs
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.support.engine import why_no_sites
+from tests.support.releases import ReleaseSites
 from tests.support.waits import PATIENCE
 
 SITES = ("alpha", "beta")
@@ -58,8 +60,12 @@ def pytest_runtest_teardown() -> None:
 @pytest.fixture(scope="session")
 def new_sites(pytestconfig: pytest.Config) -> Iterator[NewSites]:
     """Create sites with their state in the given folder, not running yet. The caller stops those it starts."""
-    if pytestconfig.getoption("--sites") == "processes":
+    kind = pytestconfig.getoption("--sites")
+    if kind == "processes":
         yield LocalSites
+        return
+    if kind.startswith("kafka-"):
+        yield functools.partial(ReleaseSites, name=kind.removeprefix("kafka-"))
         return
     if missing := why_no_sites():
         pytest.skip(missing)

@@ -82,7 +82,7 @@ class ContainerSites(LocalSites):
 
     # --- overrides of LocalSites --------------------------------------------------------------------------------
 
-    def _tools(self, tell: Progress) -> Toolbox:
+    def toolbox(self, tell: Progress) -> Toolbox:
         """Do nothing: the image contains the tools."""
         return Toolbox(Path(), (), (), "", Programs(Path(), Path(), ""))
 

@@ -105,6 +105,7 @@ class LogQueue:
     position: LogPosition | None = None
     known: bool = False  # ``position`` has been read, and no append has failed since
     read_over: tuple[int, int] = (-1, 0)  # (leader, incarnation of the connection) over which ``position`` was read
+    topic_id: bytes | None = None  # of the topic in which ``position`` was read
     entries: list[PendingAppend] = field(
         default_factory=list
     )  # a list: most of the many logs have no entries, and an empty deque is large

@@ -180,9 +180,10 @@ class AppendSender:
             return
         incarnation = over[1]  # of the connection for which the positions hold; a later one gets nothing
         parts = by_bytes(batches, REQUEST_BYTES)
+        topic_ids = {log: queue.topic_id for log, queue in waiting.items() if queue.topic_id is not None}
         began = self._loop.time()
         answers = await asyncio.gather(
-            *(self._cluster.produce_to(node, part, self._timeout_ms, incarnation) for part in parts)
+            *(self._cluster.produce_to(node, part, self._timeout_ms, incarnation, topic_ids) for part in parts)
         )
         self.answered += 1
         self.answered_seconds += self._loop.time() - began
@@ -263,6 +264,7 @@ class AppendSender:
             if node != NO_LEADER:
                 await self._cluster.pool.get(PRODUCE, node)
                 connections.update(dict.fromkeys(logs, self._connection(node)))
+        topic_ids = self._cluster.topic_ids(queue.log for queue in queues)
         found = await read_positions(self._cluster, [queue.log for queue in queues])
         for queue in queues:
             position = found[queue.log]
@@ -270,6 +272,7 @@ class AppendSender:
             if not mine or isinstance(position, BrokerError) or (owner is None and queue.batch is not None):
                 continue
             queue.read_over = connections.get(queue.log, (NO_LEADER, 0))
+            queue.topic_id = topic_ids.get(queue.log)
             if queue.batch is None:
                 queue.settle_position(position)
         return found

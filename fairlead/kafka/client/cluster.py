@@ -433,13 +433,20 @@ class Cluster:
 
     # --- produce
 
-    async def produce(self, batches: Mapping[TP, Buffer], *, timeout_ms: int = 30_000) -> dict[TP, ProduceResult]:
+    async def produce(
+        self, batches: Mapping[TP, Buffer], *, timeout_ms: int = 30_000, topic_ids: Mapping[TP, bytes] | None = None
+    ) -> dict[TP, ProduceResult]:
         """Append one batch to each log: one request per leader, acks=all.
 
         Calls may overlap; the requests to a leader go out in the order of the calls. Batches must not change until the
         answer has arrived. Errors of a log or leader are in the result, never raised: code 13 for a lost connection and
         7 for a timeout (outcome unknown in both cases), 3 for a topic that the cluster does not know. Nothing is
         retried, but the next call finds the new leader.
+
+        Args:
+            topic_ids: The topics to which the logs must belong; by default those of the last metadata. From Kafka 4.1
+                on, a broker refuses a batch with code 100 if the topic was deleted since, also if there is a new one
+                of its name. An older broker appends to the new one.
 
         Raises:
             AuthenticationFailed: the login was refused.
@@ -453,7 +460,10 @@ class Cluster:
         for log in nowhere:
             results[log] = ProduceResult(self.metadata.why_no_leader(log))
         answers = await asyncio.gather(
-            *(self.produce_to(node, {log: batches[log] for log in logs}, timeout_ms) for node, logs in groups.items())
+            *(
+                self.produce_to(node, {log: batches[log] for log in logs}, timeout_ms, None, topic_ids)
+                for node, logs in groups.items()
+            )
         )
         for answer in answers:
             results.update(answer)
@@ -461,7 +471,12 @@ class Cluster:
         return results
 
     async def produce_to(
-        self, node: int, batches: Mapping[TP, Buffer], timeout_ms: int, incarnation: int | None = None
+        self,
+        node: int,
+        batches: Mapping[TP, Buffer],
+        timeout_ms: int,
+        incarnation: int | None = None,
+        topic_ids: Mapping[TP, bytes] | None = None,
     ) -> dict[TP, ProduceResult]:
         """Do as ``produce``, to one leader.
 
@@ -469,6 +484,8 @@ class Cluster:
         replaced since.
         """
         seconds = self.request_timeout
+        ids: Mapping[TP, bytes] | None = None
+        names: dict[bytes, str] | None = None
         lock = self._produce_locks.get(node)
         if lock is None:
             lock = self._produce_locks[node] = asyncio.Lock()  # fair, so requests go out in the order of the calls
@@ -477,19 +494,30 @@ class Cluster:
                 if incarnation is not None and incarnation != self.pool.incarnation(PRODUCE, node):
                     return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
                 connection = await self.pool.get(PRODUCE, node)
-                body = produce_codec.encode_request(batches, min(timeout_ms, int(seconds * 1000)))
-                answer = connection.send(produce_codec.API_KEY, produce_codec.VERSION, body)
+                sent, version = batches, connection.produce_version
+                if version == produce_codec.BY_ID:
+                    ids = topic_ids or self.topic_ids(batches)
+                    names = {ids[log]: log.topic for log in batches if log in ids}
+                    if not batches.keys() <= ids.keys():  # the answer has no result for the others: code 3
+                        sent = {log: batch for log, batch in batches.items() if log in ids}
+                body = produce_codec.encode_request(sent, min(timeout_ms, int(seconds * 1000)), ids)
+                answer = connection.send(produce_codec.API_KEY, version, body)
             frame = await answer
         except ConnectionLost:
             return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
         except RequestTimeout:
             return dict.fromkeys(batches, ProduceResult(REQUEST_TIMED_OUT))
-        results, throttle_time_ms = produce_codec.decode_response(frame, body_at(frame))
+        results, throttle_time_ms = produce_codec.decode_response(frame, body_at(frame), names)
         connection.throttle(throttle_time_ms)
         if len(results) < len(batches):
             missing = ProduceResult(UNKNOWN_TOPIC_OR_PARTITION)
             results = {log: results.get(log, missing) for log in batches}
         return results
+
+    def topic_ids(self, logs: Iterable[TP]) -> dict[TP, bytes]:
+        """Return the topic id of each log as last seen in metadata, without logs whose topic is not known."""
+        topic_id = self.metadata.topic_id
+        return {log: found for log in logs if (found := topic_id(log.topic)) is not None}
 
     async def refresh_after(self, results: Mapping[TP, ProduceResult]) -> None:
         """Refresh the leaders of logs whose error says that the leader may have moved; ignore a failed refresh."""

@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from fairlead.kafka.client.login import certificate_refused, login, read_secret, tls_context, untrusted
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint, current
-from fairlead.kafka.protocol import versions
+from fairlead.kafka.protocol import produce_codec, versions
 from fairlead.kafka.protocol.batch import Buffer
 from fairlead.kafka.protocol.coding import Question, skip_tags
 from fairlead.kafka.protocol.errors import (
@@ -84,6 +84,7 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = 0
         self._heard = self._began = self._loop.time()
         self._muted_until = 0.0  # until then the broker reads no requests
+        self.produce_version = produce_codec.VERSION  # the highest of ours that the broker offers, once prepared
         self.seconds = 0.0  # that the last answer took from its first byte to its last
         self._reason: WireError | None = None
         self._held: list[tuple[_Waiting, bytes]] | None = None  # requests kept back during a new login
@@ -287,13 +288,14 @@ class Connection(asyncio.BufferedProtocol):
 
     async def prepare(self) -> None:
         """Check versions and log in. Must come first on a new connection."""
-        missing = versions.missing(await self._call(versions.question(), None, held=False))
-        if missing:
+        offered = await self._call(versions.question(), None, held=False)
+        if missing := versions.missing(offered):
             raise UnsupportedBroker(
                 f"the broker at {self.address} does not support {', '.join(missing)}",
                 hint="Fairlead needs Apache Kafka 3.3 or later",
                 address=self.address,
             )
+        self.produce_version = versions.produce_version(offered)
         if self._endpoint.uses_sasl:
             await self._login(self._endpoint, await read_secret(self._endpoint))
 

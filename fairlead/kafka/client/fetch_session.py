@@ -1,7 +1,11 @@
 """Incremental fetch sessions (KIP-227): follow thousands of logs with requests that name only changes.
 
-There is one session per leader broker, each with at most one request under way. A poll waits for the first answer and
-leaves the other requests under way for the next poll.
+There is one session per broker, each with at most one request under way. A poll waits for the first answer and leaves
+the other requests under way for the next poll.
+
+A log is fetched from its leader. With a rack, the leader may name a follower that is nearer (KIP-392). The log is then
+fetched from that follower until it fails, or ``PREFERRED_SECONDS`` have passed: then from the leader again. A leader
+goes on naming a follower that has just died, so after a failure leaders are not told the rack for ``LEADER_SECONDS``.
 """
 
 from __future__ import annotations
@@ -107,6 +111,10 @@ class BrokerSession:
 
 _SESSION_CODES: Final = {FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR}
 _GOODBYE: Final = 1.0  # seconds to wait for the closing request
+PREFERRED_SECONDS: Final = 300.0  # as Kafka's consumer, by metadata.max.age.ms
+LEADER_SECONDS: Final = 30.0
+_RACK_WAIT: Final = 1.0
+_RACK_WAIT_PER_LOG: Final = 0.2e-3  # a broker spends about 12 microseconds on each log of a session at each request
 _SLOWEST_ROUTE: Final = 1.0  # most seconds between two lookups of a log's leader
 
 
@@ -120,6 +128,10 @@ class FetchSession:
         self._cluster = cluster
         self._role = role
         self._isolation = isolation
+        self._rack = cluster.endpoint.rack
+        self._rack_from = 0.0  # on the loop's clock: until then the leaders are not told the rack
+        self._preferred: dict[TP, int] = {}  # followers that leaders named
+        self._leaders_at = 0.0  # when all of them are given up, on the loop's clock
         self._loop = asyncio.get_running_loop()
         self._offsets: dict[TP, int] = {}
         self._ids: dict[TP, bytes] = {}
@@ -153,6 +165,7 @@ class FetchSession:
         self._offsets.pop(log, None)
         self._ids.pop(log, None)
         self._unrouted.pop(log, None)
+        self._preferred.pop(log, None)
         self._failures.pop(log, None)
         self._retry_at.pop(log, None)
 
@@ -173,12 +186,15 @@ class FetchSession:
         results: dict[TP, FetchedPartition] = {}
         while True:
             self._woken.clear()
+            if self._preferred and self._loop.time() >= self._leaders_at:
+                self._return_to_leaders()
             await self._route(results)
             left = 0.0 if results else max(0.0, deadline - self._loop.time())
             for node, session in list(self._sessions.items()):
                 if node not in self._requests and session.logs:
                     # Try at least once even when the time is up, so that short polls make progress.
-                    request = self._request(node, session, int(left * 1000), max_bytes, partition_max_bytes)
+                    wait_ms = int(min(left, self._longest_wait()) * 1000)
+                    request = self._request(node, session, wait_ms, max_bytes, partition_max_bytes)
                     self._requests[node] = self._loop.create_task(request)
             await self._wait(self._next_moment(left), patient=not results)
             self._collect(results)
@@ -227,7 +243,7 @@ class FetchSession:
     # --- where logs are
 
     async def _route(self, results: dict[TP, FetchedPartition]) -> None:
-        """Assign each log without a session to the session of its leader."""
+        """Assign each log without a session to the session of the follower that its leader named, or of its leader."""
         now = self._loop.time()
         due = [log for log in self._unrouted if self._retry_at.get(log, 0.0) <= now]
         if not due:
@@ -236,8 +252,12 @@ class FetchSession:
         if suspect:
             await self._cluster.refresh(suspect)
         found = await self._cluster.by_leader(due)
-        # The caller may have forgotten some of them while the cluster was asked.
-        groups = {node: [log for log in logs if log in self._unrouted] for node, logs in found.items()}
+        groups: dict[int, list[TP]] = {}
+        for leader, logs in found.items():
+            for log in logs:
+                if log in self._unrouted:  # the caller may have forgotten it while the cluster was asked
+                    node = leader if leader == NO_LEADER else self._preferred.get(log, leader)
+                    groups.setdefault(node, []).append(log)
         for log in groups.pop(NO_LEADER, ()):
             code = self._cluster.metadata.why_no_leader(log)
             if is_retriable(code):
@@ -256,6 +276,26 @@ class FetchSession:
                 session.add(log, topic_id)
                 self._home[log] = node
                 del self._unrouted[log]
+
+    def _prefer(self, log: TP, node: int) -> None:
+        """Fetch the log from a follower from now on."""
+        if not self._preferred:
+            self._leaders_at = self._loop.time() + PREFERRED_SECONDS
+        self._preferred[log] = node
+        self._leave_home(log)
+        self._unrouted[log] = None
+
+    def _leave_follower(self, log: TP) -> None:
+        """Fetch the log from its leader after a failure; ignored if it is fetched from there."""
+        if self._preferred.pop(log, None) is not None:
+            self._rack_from = self._loop.time() + LEADER_SECONDS
+
+    def _return_to_leaders(self) -> None:
+        """Ask the leaders again: another follower may be nearer, or better, by now."""
+        for log in self._preferred:
+            self._leave_home(log)
+            self._unrouted[log] = None
+        self._preferred.clear()
 
     def _leave_home(self, log: TP) -> None:
         node = self._home.pop(log, None)
@@ -280,6 +320,13 @@ class FetchSession:
         now = self._loop.time()
         first = min(self._retry_at.get(log, 0.0) for log in self._unrouted)
         return min(left, max(0.0, first - now))
+
+    def _longest_wait(self) -> float:
+        """Return how many seconds a request may wait at a broker.
+
+        With a rack, logs move between brokers, and one that comes waits for the request that is under way there.
+        """
+        return _RACK_WAIT + _RACK_WAIT_PER_LOG * len(self._offsets) if self._rack else 1e6
 
     async def _wait(self, seconds: float, *, patient: bool) -> None:
         """Wait until a request is answered, a log is added, or the time is up; return at once unless ``patient``."""
@@ -327,6 +374,7 @@ class FetchSession:
             session_id=session_id,
             session_epoch=epoch,
             forgotten=forgotten,
+            rack=self._rack if self._rack and self._loop.time() >= self._rack_from else "",
         )
 
     def _collect(self, results: dict[TP, FetchedPartition]) -> None:
@@ -360,12 +408,16 @@ class FetchSession:
             log = session.names.get(key)
             if log is None or session.sent.get(key) != self._offsets[log]:
                 continue  # forgotten or moved while the request was under way
-            if content.error_code == 0:
+            if key in answer.preferred:
+                if answer.preferred[key] != node:
+                    self._prefer(log, answer.preferred[key])
+            elif content.error_code == 0:
                 results[log] = content
                 if self._failures:
                     self._failures.pop(log, None)
                     self._retry_at.pop(log, None)
-            elif is_retriable(content.error_code):
+            elif is_retriable(content.error_code) or log in self._preferred:  # the leader says whether it is an error
+                self._leave_follower(log)
                 self._leave_home(log)
                 self._delay(log)
             else:
@@ -376,4 +428,5 @@ class FetchSession:
         session = self._sessions.pop(node)
         for log in session.logs:
             self._home.pop(log, None)
+            self._leave_follower(log)
             self._delay(log)

@@ -39,11 +39,16 @@ class Wanted(NamedTuple):
 
 
 class FetchAnswer(NamedTuple):
-    """A whole answer: ``partitions`` holds (topic id, partition number, content)."""
+    """A whole answer: ``partitions`` holds (topic id, partition number, content).
+
+    ``preferred`` has the node ids of followers from which to fetch instead (KIP-392), by topic id and partition number.
+    The leader sends such a partition without records.
+    """
 
     error_code: int
     session_id: int
     partitions: list[tuple[bytes, int, FetchedPartition]]
+    preferred: dict[tuple[bytes, int], int]
 
 
 def encode_request(
@@ -57,6 +62,7 @@ def encode_request(
     session_id: int = NO_SESSION,
     session_epoch: int = EPOCH_NONE,
     forgotten: Collection[tuple[bytes, int]] = (),
+    rack: str = "",
 ) -> bytearray:
     """Encode the body; ``forgotten`` holds (topic id, partition number) to drop from the session."""
     out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch))
@@ -72,7 +78,10 @@ def encode_request(
         out += _ONE
         out += _I32.pack(partition)
         out += b"\0"
-    out += b"\1\0"  # empty rack id, no tags
+    name = rack.encode()
+    out += encode_unsigned(len(name) + 1)
+    out += name
+    out += b"\0"  # no tags
     return out
 
 
@@ -82,6 +91,7 @@ def decode_response(frame: bytearray, position: int) -> FetchAnswer:
     _, code, session_id = _ANSWER_HEAD.unpack_from(frame, position)
     position += _ANSWER_HEAD.size
     out: list[tuple[bytes, int, FetchedPartition]] = []
+    preferred: dict[tuple[bytes, int], int] = {}
     unpack = _PARTITION.unpack_from
     topics, position = decode_unsigned(frame, position)
     for _ in range(topics - 1):
@@ -98,7 +108,9 @@ def decode_response(frame: bytearray, position: int) -> FetchAnswer:
                     pairs.append(_ABORTED.unpack_from(frame, position))
                     position = skip_tags(frame, position + 16)
                 aborted = tuple(pairs)
-            size, position = decode_unsigned(frame, position + 4)  # after the preferred read replica
+            if frame[position] < 0x80:  # a node id; nearly always it is -1
+                preferred[topic_id, number] = _I32.unpack_from(frame, position)[0]
+            size, position = decode_unsigned(frame, position + 4)
             if size > 1:
                 records = view[position : position + size - 1]
                 position += size - 1
@@ -107,7 +119,7 @@ def decode_response(frame: bytearray, position: int) -> FetchAnswer:
             position = skip_tags(frame, position)
             out.append((topic_id, number, FetchedPartition(error, high, stable, start, aborted, records)))
         position = skip_tags(frame, position)
-    return FetchAnswer(code, session_id, out)
+    return FetchAnswer(code, session_id, out, preferred)
 
 
 def failed(error_code: int) -> FetchedPartition:

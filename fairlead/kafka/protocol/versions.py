@@ -30,7 +30,7 @@ DESCRIBE_CLIENT_QUOTAS: Final[Api] = 48, 1
 ALTER_CLIENT_QUOTAS: Final[Api] = 49, 1
 DESCRIBE_PRODUCERS: Final[Api] = 61, 0
 
-# Name and version by API key. A broker must support each of them (Kafka 3.3 or later does).
+# Name and least version by API key. A broker must support each of them (Kafka 3.3 or later does).
 NEEDED: Final = {
     produce_codec.API_KEY: ("Produce", produce_codec.VERSION),
     fetch_codec.API_KEY: ("Fetch", fetch_codec.VERSION),
@@ -65,6 +65,12 @@ def missing(offered: Offered) -> list[str]:
         for key, (name, version) in NEEDED.items()
         if not (key in offered and offered[key][0] <= version <= offered[key][1])
     ]
+
+
+def produce_version(offered: Offered) -> int:
+    """Return the version of Produce requests to send: by topic id where the broker offers it, else by name."""
+    lowest, highest = offered[produce_codec.API_KEY]
+    return produce_codec.BY_ID if lowest <= produce_codec.BY_ID <= highest else produce_codec.VERSION
 
 
 def name_of(api_key: int) -> str:

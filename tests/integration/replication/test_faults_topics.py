@@ -1,4 +1,6 @@
-"""A topic is recreated at the source under load: the target keeps its records and mixes nothing."""
+"""A topic is recreated under load: at the source, and the target keeps its records and mixes nothing; or at the target,
+and the log is copied there again.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 
 import pytest
 
-from fairlead.kafka.admin import delete_logs
+from fairlead.kafka.admin import create_logs, delete_logs
 from tests.integration.replication.conftest import Lab, states, until
 from tests.support.proof import caught_up, ends, proven
 from tests.support.traffic import Traffic
@@ -62,3 +64,34 @@ async def test_a_topic_is_deleted_and_made_again_at_the_source(lab: Lab) -> None
     await asyncio.to_thread(delete_logs, there, [again])
     async with lab.running(lab.replicator(topology, "beta")):
         await proven(topology, writers.written | second.written, here, there)
+
+
+async def test_a_topic_is_deleted_and_made_again_at_the_target(lab: Lab) -> None:
+    """Beta's broker refuses by its topic id a batch that was meant for the old topic, which a broker by its name alone
+    would append to the new one, at another offset.
+    """
+    topic = lab.log("alpha.again")
+    await lab.make("alpha", topic)
+    at = await lab.open_term("alpha", topic, term=1, at=0)
+    at = await lab.write("alpha", topic, 50, at=at)
+    beta, there = lab.replicator(lab.one_way(), "beta"), lab.kafka("beta")
+    seen: set[str] = set()
+    async with lab.running(beta):
+        for _ in range(3):
+            await lab.reaches("beta", topic, at)
+            await asyncio.to_thread(delete_logs, there, [topic])
+            await asyncio.to_thread(create_logs, there, {topic: {}})
+            at = await lab.write("alpha", topic, 50, at=at)
+
+            async def copied(end: int = at) -> bool:
+                seen.update(states(beta.snapshot()).values())
+                return await lab.end("beta", topic) == end
+
+            await until(copied, f"the log is not copied again: {beta.snapshot()['logs']}")
+        assert await lab.same(topic)
+
+        async def well() -> bool:
+            return states(beta.snapshot()) == {}
+
+        await until(well, f"the log has a state: {beta.snapshot()['logs']}")
+    assert seen <= {"unavailable"}

@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import BatchHeader, parse_header
+from fairlead.kafka.protocol.errors import UNKNOWN_TOPIC_ID
 from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
 from replication.target.appender import TargetAppender
 
@@ -75,7 +76,10 @@ class Broker:
         self.logs: dict[TopicPartition, Log] = {}
         self.luck = luck
         self.trouble = trouble
-        self.metadata = SimpleNamespace(brokers={1: ("broker", 9092)})
+        self.topic_ids: dict[str, bytes] = {}  # a test sets one to make a topic another one
+        self.metadata = SimpleNamespace(
+            brokers={1: ("broker", 9092)}, topic_id=lambda topic: self.topic_ids.get(topic, topic.encode())
+        )
         self.connections = 1
         self.pool = SimpleNamespace(incarnation=lambda role, node: self.connections)
         self.rivals: list[Any] = []  # called before each request, so that a test can append in between
@@ -85,7 +89,13 @@ class Broker:
     def log(self, topic: str, partition: int = 0) -> Log:
         return self.logs.setdefault(TopicPartition(topic, partition), Log())
 
-    async def produce(self, batches: Mapping[TopicPartition, Any], **_: Any) -> dict[TopicPartition, ProduceResult]:
+    async def produce(
+        self,
+        batches: Mapping[TopicPartition, Any],
+        *,
+        topic_ids: Mapping[TopicPartition, bytes] | None = None,
+        **_: Any,
+    ) -> dict[TopicPartition, ProduceResult]:
         self.requests += 1
         for rival in self.rivals:
             rival()
@@ -99,7 +109,10 @@ class Broker:
         answer = {}
         for tp, batch in sent.items():
             bad = self.luck.random() < self.trouble
-            answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(*tp).append(batch)
+            if topic_ids is not None and topic_ids[tp] != self.metadata.topic_id(tp.topic):
+                answer[tp] = ProduceResult(UNKNOWN_TOPIC_ID)
+            else:
+                answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(*tp).append(batch)
         return answer
 
     async def producer_states(

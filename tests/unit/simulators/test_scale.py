@@ -10,7 +10,8 @@ import pytest
 
 from fairlead.cli import app as cli
 from fairlead.errors import ExitCode
-from simulators.scale.costs import BENCHMARKED, custody_bytes, overhead
+from fairlead.kafka.protocol.codecs import Codec
+from simulators.scale.costs import CABLE_SHARE, custody_bytes, message_bytes
 from simulators.scale.sizing import Size, hops, size
 from simulators.steps import MessageKind
 from simulators.voyage.voyage import Voyage
@@ -81,12 +82,12 @@ def test_bytes_of_one_link_are_those_of_the_messages() -> None:
     steps = published(small().steps())
     own = [s for s in steps if s.site == "duck-star" and s.kind is MessageKind.READING and s.sim_time >= left]
     moved = [s for s in steps if s.site == "duck-star" and s.moves_log and s.sim_time >= left]
-    marker, _ = custody_bytes(str(moved[0].moves_log), "duck-star", moved[0].key, moved[0].sim_time)
-    stored = sum(len(s.payload) + overhead(own[0]) for s in own) + marker * len(moved)
+    marker, _ = custody_bytes(str(moved[0].moves_log), "duck-star", moved[0].key, moved[0].sim_time, Codec.ZSTD)
+    stored = sum(message_bytes(s, Codec.ZSTD) for s in own) + marker * len(moved)
     (link,) = [each for each in sized(20).links if each.name == "duck-star->sydney:berthed"]
     days = sized(20).days
     assert link.records_per_day == pytest.approx((len(own) + len(moved)) / days, rel=0.01)
-    assert link.bytes_per_day == pytest.approx(stored / BENCHMARKED[0].value / days, rel=0.01)
+    assert link.bytes_per_day == pytest.approx(stored / CABLE_SHARE.value / days, rel=0.01)
     assert berthed > left
     assert link.bytes_peak_day > link.bytes_per_day
 

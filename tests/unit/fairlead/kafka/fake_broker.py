@@ -286,13 +286,16 @@ class FakeCluster:
     def _produce(self, node: int, version: int, request: Any, code: int) -> Any:
         topic_type = ProduceResponse.TopicProduceResponse
         topics = []
+        by_id = {log.topic_id: name for name, log in self.logs.items()} if version >= 13 else None
         for topic in request.topic_data:
             answers = []
+            name: str | None = topic.name if by_id is None else by_id.get(topic.topic_id)
+            topic.name = name  # for tests that look at requests
             for part in topic.partition_data:
-                error = code or self._routed(node, topic.name)
+                error = code or (UNKNOWN_TOPIC_ID if name is None else self._routed(node, name))
                 base, time = -1, -1
-                if not error:
-                    error, base, time = self.logs[topic.name].append(bytes(part.records))
+                if not error and name is not None:
+                    error, base, time = self.logs[name].append(bytes(part.records))
                 answers.append(
                     topic_type.PartitionProduceResponse(
                         version=version,
@@ -305,7 +308,9 @@ class FakeCluster:
                         error_message=None,
                     )
                 )
-            topics.append(topic_type(version=version, name=topic.name, partition_responses=answers))
+            topics.append(
+                topic_type(version=version, name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
         self.change()
         return ProduceResponse(version=version, responses=topics, throttle_time_ms=0)
 
@@ -436,8 +441,8 @@ class FakeCluster:
         deadline = loop.time() + request.max_wait_ms / 1000
         while True:
             changed = self._changed
-            found = self._read(node, session.wanted if session else offsets, code)
-            urgent = any(error or records for error, _, _, records in found.values())
+            found = self._read(node, session.wanted if session else offsets, code, request.rack_id)
+            urgent = any(error or records or preferred >= 0 for error, _, _, records, preferred in found.values())
             left = deadline - loop.time()
             if urgent or left <= 0:
                 break
@@ -450,33 +455,37 @@ class FakeCluster:
             found = {
                 key: entry
                 for key, entry in found.items()
-                if entry[0] or entry[3] or session.told.get(key) != (entry[1], entry[2])
+                if entry[0] or entry[3] or entry[4] >= 0 or session.told.get(key) != (entry[1], entry[2])
             }
         if session is not None:
             session.told.update({key: (entry[1], entry[2]) for key, entry in found.items()})
         return fetch_response(0, session_id, found)
 
     def _read(
-        self, node: int, wanted: Mapping[tuple[uuid.UUID, int], int], code: int
-    ) -> dict[tuple[uuid.UUID, int], tuple[int, int, int, bytes]]:
+        self, node: int, wanted: Mapping[tuple[uuid.UUID, int], int], code: int, rack: str
+    ) -> dict[tuple[uuid.UUID, int], tuple[int, int, int, bytes, int]]:
         by_id = {log.topic_id: name for name, log in self.logs.items()}
         found = {}
         for (topic_id, number), offset in wanted.items():
             name = by_id.get(topic_id)
             error = code or (100 if name is None else self._routed(node, name))
+            if name is not None and error == 6 and node in self.logs[name].near.values():
+                error = 0
             if error or name is None:
-                found[topic_id, number] = (error, -1, -1, b"")
+                found[topic_id, number] = (error, -1, -1, b"", -1)
                 continue
             log = self.logs[name]
             if not log.start <= offset <= log.end:
-                found[topic_id, number] = (1, -1, -1, b"")
-                continue
-            found[topic_id, number] = (0, log.high_watermark, log.start, log.read(offset, 1 << 20))
+                found[topic_id, number] = (1, -1, -1, b"", -1)
+            elif node == log.leader and rack in log.near:
+                found[topic_id, number] = (0, log.high_watermark, log.start, b"", log.near[rack])
+            else:
+                found[topic_id, number] = (0, log.high_watermark, log.start, log.read(offset, 1 << 20), -1)
         return found
 
 
 def fetch_response(
-    code: int, session_id: int, found: Mapping[tuple[uuid.UUID, int], tuple[int, int, int, bytes]]
+    code: int, session_id: int, found: Mapping[tuple[uuid.UUID, int], tuple[int, int, int, bytes, int]]
 ) -> Any:
     """A FetchResponse v13."""
     topic_type = FetchResponse.FetchableTopicResponse
@@ -493,12 +502,12 @@ def fetch_response(
                     last_stable_offset=high,
                     log_start_offset=start,
                     aborted_transactions=None,
-                    preferred_read_replica=-1,
+                    preferred_read_replica=preferred,
                     records=records,
                 )
             ],
         )
-        for (topic_id, number), (error, high, start, records) in found.items()
+        for (topic_id, number), (error, high, start, records, preferred) in found.items()
     ]
     return FetchResponse(version=13, throttle_time_ms=0, error_code=code, session_id=session_id, responses=topics)
 

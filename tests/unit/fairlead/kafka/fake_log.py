@@ -35,6 +35,7 @@ class FakeLog:
 
     leader: int = 0
     replicas: int = 1
+    near: dict[str, int] = field(default_factory=dict)  # followers that the leader names, by rack
     topic_id: uuid.UUID = field(default_factory=uuid.uuid4)
     start: int = 0
     batches: list[tuple[BatchHeader, bytes]] = field(default_factory=list)

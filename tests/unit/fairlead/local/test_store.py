@@ -55,6 +55,16 @@ def test_fetched_once(cache: Path) -> None:
     assert len(said) == 1
 
 
+def test_a_set_of_another_lock_file_is_fetched_into_the_same_store(cache: Path) -> None:
+    repository = Repository(CONTENT)
+    older = JarSet("kafka-39", (), True, JARS[:1])
+    said: list[str] = []
+    [file] = store.ensure_jars(older, retrieve=repository.retrieve, on_progress=said.append)
+    assert file.read_bytes() == CONTENT["a"] and said == ["fetching 1 kafka-39 jars"]
+    assert store.ensure_jars("kafka", retrieve=repository.retrieve)[0] == file
+    assert repository.asked == [["a"], ["b"]]
+
+
 def test_packages_are_fetched_once_and_kept_by_their_names(cache: Path) -> None:
     repository = Repository(CONTENT)
     files = store.ensure_packages(["org.example:a:1.0", "org.example:b:1.0"], retrieve=repository.retrieve)

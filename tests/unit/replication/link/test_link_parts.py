@@ -123,10 +123,12 @@ class FakeFetcher:
 class Link:
     """The owner of fetchers; ``up`` tells whether it can open any."""
 
-    def __init__(self, *, thin: bool) -> None:
+    def __init__(self, *, thin: bool, brokers: int = 1) -> None:
         self.up = True
         self.opened: list[FakeFetcher] = []
-        self.fetchers = FetcherManager(self._open, thin=thin)
+        self.fetchers = FetcherManager(
+            self._open, thin=thin, leader=lambda tp: int(tp.topic.rpartition(".")[2]) % brokers
+        )
 
     def _open(self, priority: Priority) -> Fetcher | None:
         if not self.up:
@@ -147,6 +149,24 @@ def test_a_fetcher_has_a_limited_number_of_logs() -> None:
     link.follow(FETCHER_LOGS + 1)  # known already, so not counted again
     assert len(link.fetchers) == FETCHER_LOGS + 1
     assert link.fetchers.lag() == FETCHER_LOGS + 1
+
+
+def test_a_fetcher_has_logs_of_one_broker_so_that_it_needs_one_connection() -> None:
+    """The logs of each leader go to fetchers of their own; a fetcher with logs of all brokers would need a connection
+    and a fetch session at each of them."""
+    link = Link(thin=False, brokers=3)
+    link.follow(3 * FETCHER_LOGS + 3)
+    leaders = [{int(tp.topic.rpartition(".")[2]) % 3 for tp in each.logs} for each in link.opened]
+    assert sorted(map(len, leaders)) == [1] * 6
+    assert sorted(len(each) for each in link.opened) == [1] * 3 + [FETCHER_LOGS] * 3
+    assert link.fetchers.lag() == 3 * FETCHER_LOGS + 3
+
+
+def test_over_a_thin_link_brokers_share_a_fetcher() -> None:
+    """A link with a rate has few fetchers, however many brokers its source has."""
+    link = Link(thin=True, brokers=3)
+    link.follow(30)
+    assert len(link.opened) == THIN_FETCHERS
 
 
 def test_each_class_has_its_own_fetcher() -> None:

@@ -36,6 +36,7 @@ class Link:
         self.end = end
         self.asked: list[TopicPartition] = []
         self.forgiven = 0
+        self.unavailable = False
 
     async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked += logs
@@ -47,28 +48,35 @@ class Link:
     def rules(self) -> Link:
         return self
 
-    def retry_unavailable(self) -> None:
+    def retry_unavailable(self) -> bool:
         self.forgiven += 1
+        return self.unavailable
 
 
 class World:
     """Follow the log over the first link; it ends at 5 here."""
 
     def __init__(self, *links: Link, holder: str | None = None) -> None:
+        self.followed: dict[TopicPartition, set[str]] = {LOG: {links[0].name}}
+        self.looked: list[str] = []  # links whose logs were looked at
         self.replica = MirrorPartition(LOG, Priority.NORMAL)
         self.replica.end = 5
         self.changes = 0
         self.appender = cast(TargetAppender, SimpleNamespace(replicas={LOG: self.replica}))
         self.survey = Survey(
             cast(list[SourceLink], list(links)),
-            followed=lambda: {LOG: {links[0].name}},
-            carried=lambda _: [LOG],
+            followed=lambda: self.followed,
+            carried=self._carried,
             holder=lambda _: holder,
             on_change=self._changed,
         )
 
     def _changed(self) -> None:
         self.changes += 1
+
+    def _carried(self, link: SourceLink) -> list[TopicPartition]:
+        self.looked.append(link.name)
+        return [LOG]
 
     async def look(self) -> int:
         return await self.survey.survey_once(self.appender)
@@ -127,3 +135,33 @@ def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> 
     world.survey.retry_unavailable(world.appender)
     assert (world.replica.trouble is not None) is stays
     assert (world.changes, link.forgiven) == (0 if stays else 1, 1)
+
+
+async def test_which_logs_to_ask_for_is_decided_once_for_each_plan() -> None:
+    """Surveys between two plans ask again, but do not look at all logs of all links again."""
+    first, second = Link("a->t"), Link("b->t", end=5)
+    world = World(first, second)
+    await world.look()
+    await world.look()
+    assert (world.looked, second.asked) == (["a->t", "b->t"], [LOG, LOG])
+    world.followed = {LOG: {"b->t"}}  # a plan makes a new one
+    await world.look()
+    assert (len(world.looked), first.asked) == (4, [LOG])
+
+
+@pytest.mark.parametrize("change", ["followed", "forgiven", "down"])
+async def test_what_may_change_between_plans_is_looked_at_again(change: str) -> None:
+    """All logs are looked at again when a log was added, forgiven at a source, or a link went down."""
+    first, second, third = Link("a->t"), Link("b->t"), Link("c->t")
+    world = World(first, second, third)
+    await world.look()
+    match change:
+        case "followed":
+            world.followed[TopicPartition("orders.b")] = {"a->t"}
+        case "forgiven":
+            second.unavailable = True
+            world.survey.retry_unavailable(world.appender)
+        case "down":
+            third.is_up = False
+    await world.look()
+    assert len(world.looked) == (5 if change == "down" else 6)

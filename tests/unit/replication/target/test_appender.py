@@ -260,6 +260,32 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
         assert [each.replica.trouble for each in sources] == [None] * 4
 
 
+async def test_a_topic_that_was_deleted_and_made_again_is_begun_anew() -> None:
+    """The broker refuses what was meant for the old topic; the plan is told that the log is missing."""
+    broker, tp = Broker(LUCK()), TopicPartition(TOPIC)
+    async with running(broker) as appender:
+        replica = appender.replica(tp, Priority.NORMAL)
+        await appender.load_ends([replica])
+        first, whole = history([[1] * 6]), history([[1] * 12])
+        await until_there(broker, [Source(appender, replica, first)])
+        while replica.in_flight:  # noqa: ASYNC110 - nobody signals it
+            await asyncio.sleep(0)
+
+        broker.topic_ids[TOPIC] = b"another"
+        del broker.logs[tp]
+        source = Source(appender, replica, whole)
+        source.rewind(tp, replica.end)
+        await until_there(broker, [source])
+        assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE
+        assert "deleted here and created again" in replica.trouble.cause
+        assert appender.missing_topics == {TOPIC}
+        assert broker.log(*tp).batches == []
+
+        replica.reset()  # as the plan does
+        await appender.load_ends([replica])
+        assert replica.end == 0
+
+
 async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
     """A custody marker stored at another offset than expected stops the log as misplaced.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from types import SimpleNamespace
 from typing import cast
 from unittest.mock import AsyncMock
 
@@ -23,6 +24,8 @@ FENCE = LastBatch(FOREIGN_PRODUCER_ID, FENCE_EPOCH, 5, 5, 1)
 
 class Broker:
     """The broker's producer state of the log."""
+
+    metadata = SimpleNamespace(topic_id=lambda _topic: b"id of orders.x")
 
     async def producer_states(
         self, logs: Collection[TopicPartition]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 
 import shore
 from fairlead.errors import ConfigurationError, UnavailableError
+from shore.errors import SlowWorkerError
 from shore.jobs import runner
 from shore.jobs.status import JobStatus
 from simulators.voyage.services import shore_jobs
@@ -25,6 +27,7 @@ class Spark:
         self.said: list[str] = []
         self.first_run = threading.Event()
         self.failure: Exception | None = None
+        self.busy = 0  # runs of all jobs that fail, because the machine is busy
         self.endless = False
         self.begins = True
 
@@ -51,6 +54,9 @@ class Spark:
                 raise self.failure
             if self.endless:
                 assert stop.wait(30)
+        elif self.busy:
+            self.busy -= 1
+            raise SlowWorkerError("a Python worker did not start in time")
 
 
 @pytest.fixture
@@ -103,6 +109,18 @@ def test_a_retriable_failure_is_shown_and_a_new_session_fills_the_tables(spark: 
         jobs.fill()
     assert told == ["the tables will be filled later: tokyo is away"]
     assert spark.said == [OPENS, LOGS, ENDS, OPENS, ALL, ENDS]
+
+
+@pytest.mark.parametrize(("busy", "runs"), [(1, 2), (2, 3), (3, 3)])
+def test_tables_are_filled_once_more_where_the_machine_is_busy(spark: Spark, busy: int, runs: int) -> None:
+    spark.busy = busy
+    told: list[str] = []
+    with shore_jobs(minimal(), early=False, tell=told.append) as jobs:
+        assert jobs is not None
+        with pytest.raises(SlowWorkerError) if busy == runs else contextlib.nullcontext():
+            jobs.fill()
+    assert told == ["trying again: a Python worker did not start in time"] * (runs - 1)
+    assert spark.said == [OPENS, *[ALL] * runs, ENDS]
 
 
 def test_any_other_failure_ends_the_voyage(spark: Spark) -> None:

@@ -33,6 +33,7 @@ from tests.unit.fairlead.kafka.fake_broker import (
     PRODUCE,
     FakeCluster,
     Fault,
+    open_cluster,
     running,
     until,
 )
@@ -781,3 +782,21 @@ def test_nothing_listens_on_the_ports_of_a_stopped_fake() -> None:
     port = asyncio.run(scenario())
     with socket.socket() as client, pytest.raises(ConnectionRefusedError):
         client.connect(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("highest", [12, 13])
+async def test_a_topic_that_was_made_anew_takes_nothing_of_the_old_one(fake: FakeCluster, highest: int) -> None:
+    """By its id the broker refuses the batch; by its name alone, the new topic has it before anybody notices."""
+    fake.offered[PRODUCE] = highest
+    async with await open_cluster(fake) as cluster:
+        appender = Appender(cluster, linger=0.0)
+        await opened(fake, appender)
+        await appender.append(A, [record("one")])
+        fake.log(A.topic)
+        with pytest.raises(Misplaced):
+            await appender.append(A, [record("two")])
+        assert fake.logs[A.topic].end == (0 if highest == 13 else 1)
+        with pytest.raises(Misplaced):
+            await appender.append(A, [record("three")])
+        assert fake.logs[A.topic].end == (0 if highest == 13 else 1)
+        await appender.close()

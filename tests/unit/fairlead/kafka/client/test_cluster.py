@@ -310,6 +310,47 @@ async def test_produce_waits_while_the_broker_throttles(fake: FakeCluster) -> No
             assert (await cluster.produce({A: batch(number)}))[A].appended_now
 
 
+@pytest.mark.parametrize("highest", [9, 12, 13])
+async def test_produce_by_the_version_that_the_broker_offers(fake: FakeCluster, highest: int) -> None:
+    fake.offered[PRODUCE] = highest
+    fake.log(A.topic)
+    async with await open_cluster(fake) as cluster:
+        assert (await cluster.produce({A: batch(0)}))[A].appended_now
+    [sent] = [request for _, key, request in fake.requests if key == PRODUCE]
+    assert bool(sent.topic_data[0].topic_id) == (highest == 13)
+
+
+async def test_a_topic_that_was_made_anew_takes_no_batch_of_the_old_one(fake: FakeCluster, cluster: Cluster) -> None:
+    fake.log(A.topic)
+    await cluster.topics([A.topic])
+    pinned = cluster.topic_ids([A])
+    fake.log(A.topic)
+    assert (await cluster.produce({A: batch(0)}, topic_ids=pinned))[A].error_code == 100
+    assert fake.logs[A.topic].end == 0
+    await cluster.topics([A.topic], refresh=True)
+    assert (await cluster.produce({A: batch(0)}, topic_ids=pinned))[A].error_code == 100
+    assert (await cluster.produce({A: batch(0)}))[A].appended_now  # for a caller that does not mind
+
+
+async def test_an_older_broker_appends_to_a_topic_that_was_made_anew(fake: FakeCluster) -> None:
+    fake.offered[PRODUCE] = 12
+    fake.log(A.topic)
+    async with await open_cluster(fake) as cluster:
+        await cluster.topics([A.topic])
+        pinned = cluster.topic_ids([A])
+        fake.log(A.topic)
+        assert (await cluster.produce({A: batch(0)}, topic_ids=pinned))[A].appended_now
+
+
+async def test_a_log_whose_topic_id_is_not_given_is_not_sent(fake: FakeCluster, cluster: Cluster) -> None:
+    fake.log(A.topic)
+    fake.log(B.topic)
+    await cluster.topics([A.topic, B.topic])
+    results = await cluster.produce({A: batch(0), B: batch(0)}, topic_ids=cluster.topic_ids([A]))
+    assert (results[A].error_code, results[B].error_code) == (0, 3)
+    assert fake.logs[B.topic].end == 0
+
+
 async def test_produce_finds_the_new_leader_with_the_next_call(two: FakeCluster) -> None:
     log = two.log("log.a", leader=0)
     async with await open_cluster(two) as cluster:

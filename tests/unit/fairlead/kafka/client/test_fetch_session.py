@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import uuid
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 import pytest
@@ -58,17 +59,17 @@ def test_broker_knows_exactly_the_wanted_positions_after_every_request(steps: li
             if action == "lost":
                 session.reset(session.session_id)
             else:
-                session.answered(FetchAnswer(0, 77, []))
+                session.answered(FetchAnswer(0, 77, [], {}))
 
 
 def test_epochs_count_and_wrap() -> None:
     session = BrokerSession()
-    session.answered(FetchAnswer(0, 9, []))
+    session.answered(FetchAnswer(0, 9, [], {}))
     assert (session.session_id, session.epoch) == (9, 1)
     session.epoch = 0x7FFFFFFF
-    session.answered(FetchAnswer(0, 9, []))
+    session.answered(FetchAnswer(0, 9, [], {}))
     assert session.epoch == 1
-    session.answered(FetchAnswer(0, 0, []))
+    session.answered(FetchAnswer(0, 0, [], {}))
     assert (session.session_id, session.epoch) == (0, EPOCH_OPEN), "the broker keeps no session: begin anew"
 
 
@@ -302,4 +303,108 @@ async def test_a_log_that_is_forgotten_while_its_leader_is_asked_for(
     assert len(session) == 1
     assert await session.poll(max_wait_ms=0) != {}
     assert all(len(request.topics) <= 1 for request in fake.seen(FETCH))
+    await session.close()
+
+
+# --- followers (KIP-392)
+
+
+@pytest.fixture
+async def near(two: FakeCluster) -> AsyncIterator[Cluster]:
+    """Connect to two brokers from rack ``east``. Broker 0 leads ``log.a`` and names broker 1 there."""
+    two.log("log.a", leader=0, near={"east": 1}).append(batch(0))
+    endpoint = dataclasses.replace(two.endpoint(), rack="east")
+    async with await Cluster.open(endpoint, client_id="test", request_timeout=2.0) as cluster:
+        yield cluster
+
+
+def fetched(fake: FakeCluster) -> list[tuple[int, str]]:
+    """Return the node and the rack of each Fetch request."""
+    return [(node, request.rack_id) for node, key, request in fake.requests if key == FETCH]
+
+
+async def test_a_log_is_fetched_from_the_follower_that_its_leader_names(two: FakeCluster, near: Cluster) -> None:
+    session = near.fetch_session()
+    session.set(A, 0)
+    assert await until_data(session, A)
+    session.set(A, 1)
+    two.logs["log.a"].append(batch(1))
+    assert await until_data(session, A)
+    assert [node for node, _ in fetched(two)][:1] == [0] and {node for node, _ in fetched(two)[1:]} == {1}
+    await session.close()
+
+
+async def test_with_a_rack_no_request_waits_long(two: FakeCluster, near: Cluster) -> None:
+    """A log that another broker has given to this one would wait for the request that is under way."""
+    session = near.fetch_session()
+    session.set(A, 1)
+    assert A in await session.poll(max_wait_ms=5000)
+    two.requests.clear()
+    poll = asyncio.ensure_future(session.poll(max_wait_ms=60_000))
+    await until(lambda: fetched(two))
+    assert all(request.max_wait_ms <= 1001 for request in two.seen(FETCH))
+    two.log("log.b", leader=1).append(batch(0))
+    session.set(B, 0)
+    async with asyncio.timeout(10):
+        assert B in await poll
+    await session.close()
+
+
+async def test_without_a_rack_leaders_are_asked(two: FakeCluster) -> None:
+    two.log("log.a", leader=0, near={"east": 1}).append(batch(0))
+    async with await open_cluster(two) as cluster:
+        session = cluster.fetch_session()
+        session.set(A, 0)
+        assert await until_data(session, A)
+        assert set(fetched(two)) == {(0, "")}
+        await session.close()
+
+
+async def test_the_leader_serves_when_the_follower_dies_although_it_still_names_it(
+    two: FakeCluster, near: Cluster
+) -> None:
+    session = near.fetch_session()
+    session.set(A, 0)
+    assert await until_data(session, A)
+    session.set(A, 1)
+    await two.stop(1)
+    two.requests.clear()
+    two.logs["log.a"].append(batch(1))
+    assert await until_data(session, A)
+    assert fetched(two)[-1] == (0, "")
+    await session.close()
+
+
+@pytest.mark.parametrize("code", [1, 3, 9, 29, 74, 78])
+async def test_the_leader_decides_after_an_error_of_the_follower(two: FakeCluster, near: Cluster, code: int) -> None:
+    """Nothing is reported to the caller, whatever a follower says."""
+    session = near.fetch_session()
+    session.set(A, 0)
+    assert await until_data(session, A)
+    session.set(A, 1)
+    two.logs["log.a"].append(batch(1))
+    two.fault(FETCH, Fault(code=code))
+    async with asyncio.timeout(5):
+        while not (found := (await session.poll(max_wait_ms=200)).get(A)):
+            pass
+    assert (found.error_code, bool(found.records)) == (0, True)
+    await session.close()
+
+
+async def test_leaders_are_asked_again_from_time_to_time(
+    two: FakeCluster, near: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fairlead.kafka.client.fetch_session.PREFERRED_SECONDS", 0.05)
+    session = near.fetch_session()
+    session.set(A, 0)
+    assert await until_data(session, A)
+    two.logs["log.a"].near = {"west": 1}
+    two.logs["log.a"].append(batch(1))
+    two.requests.clear()
+    session.set(A, 1)
+    async with asyncio.timeout(5):
+        while (0, "east") not in fetched(two):
+            await session.poll(max_wait_ms=50)
+    assert await until_data(session, A)
+    assert fetched(two)[-1][0] == 0
     await session.close()

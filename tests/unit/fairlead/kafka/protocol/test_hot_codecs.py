@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.protocol.consumer import FetchRequest, FetchResponse
@@ -25,18 +26,41 @@ BATCHES = st.one_of(st.binary(max_size=300), st.integers(8000, 20_000).map(bytes
 IDS = st.uuids().map(lambda value: value.bytes)
 
 
+VERSIONS = pytest.mark.parametrize("version", [produce_codec.VERSION, produce_codec.BY_ID])
+
+
+def topic_id(topic: str) -> uuid.UUID:
+    """Return the id that a topic has in these tests."""
+    return uuid.uuid5(uuid.NAMESPACE_DNS, topic)
+
+
+@VERSIONS
 @given(st.dictionaries(LOGS, BATCHES, max_size=20), st.integers(0, 2**31 - 1))
 @settings(max_examples=examples(60))
-def test_produce_request(batches: dict[TP, bytes], timeout_ms: int) -> None:
+def test_produce_request(version: int, batches: dict[TP, bytes], timeout_ms: int) -> None:
     by_topic: dict[str, list[Any]] = {}
     topic_type = ProduceRequest.TopicProduceData
     for log, batch in batches.items():
-        part = topic_type.PartitionProduceData(version=9, index=log.partition, records=batch)
+        part = topic_type.PartitionProduceData(version=version, index=log.partition, records=batch)
         by_topic.setdefault(log.topic, []).append(part)
-    topics = [topic_type(version=9, name=name, partition_data=parts) for name, parts in by_topic.items()]
-    oracle = ProduceRequest(version=9, transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=topics)
-    ours = b"".join(bytes(part) for part in produce_codec.encode_request(batches, timeout_ms))
-    assert ours == bytes(oracle.encode(version=9))
+    topics = [
+        topic_type(version=version, name=name, topic_id=topic_id(name), partition_data=parts)
+        for name, parts in by_topic.items()
+    ]
+    oracle = ProduceRequest(version=version, transactional_id=None, acks=-1, timeout_ms=timeout_ms, topic_data=topics)
+    ids = {log: topic_id(log.topic).bytes for log in batches} if version == produce_codec.BY_ID else None
+    ours = b"".join(bytes(part) for part in produce_codec.encode_request(batches, timeout_ms, ids))
+    assert ours == bytes(oracle.encode(version=version))
+
+
+def test_partitions_of_two_topics_of_one_name_are_sent_apart() -> None:
+    """One partition's topic id may be older than another's, as each is that of the topic in which its end was read."""
+    old, new = topic_id("old"), topic_id("new")
+    ids = {TP("a", 0): old.bytes, TP("a", 1): new.bytes, TP("a", 2): old.bytes}
+    body = b"".join(bytes(part) for part in produce_codec.encode_request(dict.fromkeys(ids, b"x"), 1, ids))
+    sent = ProduceRequest.decode(body, version=13).topic_data
+    numbers = {each.topic_id: [part.index for part in each.partition_data] for each in sent}
+    assert numbers == {old: [0, 2], new: [1]}
 
 
 def test_large_batches_are_sent_without_a_copy() -> None:
@@ -44,19 +68,27 @@ def test_large_batches_are_sent_without_a_copy() -> None:
     assert any(part is large for part in produce_codec.encode_request({TP("a"): b"small", TP("b"): large}, 1))
 
 
-@given(st.dictionaries(LOGS, st.tuples(I16, I64, I64, I64, TEXT, st.lists(TEXT, max_size=3)), max_size=20))
+@VERSIONS
+@given(
+    st.dictionaries(LOGS, st.tuples(I16, I64, I64, I64, TEXT, st.lists(TEXT, max_size=3), st.booleans()), max_size=20)
+)
 @settings(max_examples=examples(60))
-def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None, list[str | None]]]) -> None:
+def test_produce_response(
+    version: int, answers: dict[TP, tuple[int, int, int, int, str | None, list[str | None], bool]]
+) -> None:
     topic_type = ProduceResponse.TopicProduceResponse
     part_type = topic_type.PartitionProduceResponse
     topics, expected = [], {}
-    for log, (code, base, time, start, message, details) in answers.items():
+    for log, (code, base, time, start, message, details, tagged) in answers.items():
+        leader = {}
+        if tagged and version == produce_codec.BY_ID:  # a tagged field, which is to be skipped
+            leader["current_leader"] = part_type.LeaderIdAndEpoch(version=version, leader_id=7, leader_epoch=9)
         errors = [
-            part_type.BatchIndexAndErrorMessage(version=9, batch_index=index, batch_index_error_message=text)
+            part_type.BatchIndexAndErrorMessage(version=version, batch_index=index, batch_index_error_message=text)
             for index, text in enumerate(details)
         ]
         part = part_type(
-            version=9,
+            version=version,
             index=log.partition,
             error_code=code,
             base_offset=base,
@@ -64,12 +96,17 @@ def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None
             log_start_offset=start,
             record_errors=errors,
             error_message=message,
+            **leader,
         )
-        topics.append(topic_type(version=9, name=log.topic, partition_responses=[part]))
+        topics.append(
+            topic_type(version=version, name=log.topic, topic_id=topic_id(log.topic), partition_responses=[part])
+        )
         detail = next((text for text in details if text), None)
         expected[log] = ProduceResult(code, base, time, start, message or detail)
-    frame = bytearray(b"head") + ProduceResponse(version=9, responses=topics, throttle_time_ms=70).encode(version=9)
-    found, throttle_time_ms = produce_codec.decode_response(frame, 4)
+    oracle = ProduceResponse(version=version, responses=topics, throttle_time_ms=70)
+    frame = bytearray(b"head") + oracle.encode(version=version)
+    names = {topic_id(log.topic).bytes: log.topic for log in answers} if version == produce_codec.BY_ID else None
+    found, throttle_time_ms = produce_codec.decode_response(frame, 4, names)
     assert throttle_time_ms == 70
     # An empty text and none at all are the same to a reader.
     assert {log: result._replace(error_message=result.error_message or None) for log, result in found.items()} == {
@@ -81,10 +118,14 @@ def test_produce_response(answers: dict[TP, tuple[int, int, int, int, str | None
     st.lists(st.builds(Wanted, IDS, I32, I64), max_size=20),
     st.lists(st.tuples(IDS, I32), max_size=20),
     st.tuples(I32, I32, I32, I32, st.integers(0, 1), I32, I32),
+    st.one_of(st.just(""), NAMES),
 )
 @settings(max_examples=examples(60))
 def test_fetch_request(
-    wanted: list[Wanted], forgotten: list[tuple[bytes, int]], numbers: tuple[int, int, int, int, int, int, int]
+    wanted: list[Wanted],
+    forgotten: list[tuple[bytes, int]],
+    numbers: tuple[int, int, int, int, int, int, int],
+    rack: str,
 ) -> None:
     wait, least, most, each, isolation, session, epoch = numbers
     topic_type = FetchRequest.FetchTopic
@@ -113,6 +154,7 @@ def test_fetch_request(
             FetchRequest.ForgottenTopic(version=13, topic_id=uuid.UUID(bytes=topic_id), partitions=[number])
             for topic_id, number in forgotten
         ],
+        rack_id=rack,
     )
     ours = fetch_codec.encode_request(
         wanted,
@@ -124,6 +166,7 @@ def test_fetch_request(
         session_id=session,
         session_epoch=epoch,
         forgotten=forgotten,
+        rack=rack,
     )
     assert bytes(ours) == bytes(oracle.encode(version=13))
 
@@ -138,6 +181,7 @@ PARTITIONS = st.tuples(
     st.one_of(st.none(), st.lists(st.tuples(I64, I64), max_size=20)),
     st.one_of(st.none(), BATCHES),
     st.booleans(),
+    st.one_of(st.just(-1), st.integers(0, 2**31 - 1)),
 )
 
 
@@ -147,7 +191,7 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
     topic_type = FetchResponse.FetchableTopicResponse
     part_type = topic_type.PartitionData
     topics = []
-    for topic_id, number, error, high, stable, start, aborted, records, tagged in partitions:
+    for topic_id, number, error, high, stable, start, aborted, records, tagged, preferred in partitions:
         leader = {}
         if tagged:  # a tagged field, which is to be skipped
             leader["current_leader"] = part_type.LeaderIdAndEpoch(version=13, leader_id=7, leader_epoch=9)
@@ -164,7 +208,7 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
                 part_type.AbortedTransaction(version=13, producer_id=producer, first_offset=first)
                 for producer, first in aborted
             ],
-            preferred_read_replica=-1,
+            preferred_read_replica=preferred,
             records=records,
             **leader,
         )
@@ -179,8 +223,9 @@ def test_fetch_response(partitions: list[Any], code: int, session: int) -> None:
             number,
             FetchedPartition(error, high, stable, start, tuple(aborted or ()), memoryview(records or b"")),
         )
-        for topic_id, number, error, high, stable, start, aborted, records, _ in partitions
+        for topic_id, number, error, high, stable, start, aborted, records, *_ in partitions
     ]
+    assert answer.preferred == {(each[0], each[1]): each[-1] for each in partitions if each[-1] >= 0}
 
 
 def test_fetched_records_are_a_writable_view_into_the_frame() -> None:

@@ -14,6 +14,7 @@ from fairlead.kafka.protocol import fetch_codec, produce_codec, versions
 
 SENT: Final = {
     (produce_codec.API_KEY, produce_codec.VERSION),
+    (produce_codec.API_KEY, produce_codec.BY_ID),
     (fetch_codec.API_KEY, fetch_codec.VERSION),
     *(value for value in vars(versions).values() if isinstance(value, tuple) and len(value) == 2),
 }
@@ -42,3 +43,8 @@ def test_answers_begin_with_throttle_time_ms_or_are_listed(key: int, version: in
         assert first != "throttle_time_ms"
     else:
         assert first == "throttle_time_ms" and answer.flexible_version_q(version)
+
+
+@pytest.mark.parametrize(("offered", "sent"), [((0, 11), 9), ((0, 12), 9), ((3, 13), 13), ((3, 14), 13), ((14, 15), 9)])
+def test_produce_names_topics_by_id_where_the_broker_offers_it(offered: tuple[int, int], sent: int) -> None:
+    assert versions.produce_version({produce_codec.API_KEY: offered}) == sent
