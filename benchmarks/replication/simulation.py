@@ -43,6 +43,7 @@ TARGET: Final = "hq"
 PORTS: Final = ("port-a", "port-b")
 END: Final = 20  # records of each log
 SETTLE: Final = 30.0  # seconds: the search for fillers of an interrupted positioning comes 20 s after the start
+SETTLE_PER_LOG: Final = 4e-4  # more seconds for each log, until this search is done
 IDLE: Final = 30.0
 AFTER: Final = 2.0
 MANY: Final = 1_000
@@ -61,15 +62,15 @@ def measure(options: argparse.Namespace, say: Say) -> Figures:
 
 
 def growth(rows: Sequence[Figures]) -> Figures:
-    """Return by how much more than the logs each figure grows from the smallest to the largest size: 1 is linear, less
-    is better."""
-    first, last = rows[0], rows[-1]
-    more = last["logs"] / first["logs"]
-    return {
-        name: round(last[name] / first[name] / more, 2)
-        for name, value in first.items()
-        if name not in ("logs", "kb_per_log") and isinstance(value, float) and value > 0
-    }
+    """Return by how much more than the logs each figure grows, from the smallest size to the largest that has it: 1 is
+    linear, less is better."""
+    first = rows[0]
+    found = {}
+    for name, value in first.items():
+        last = next(row for row in reversed(rows) if row[name])
+        if name != "kb_per_log" and isinstance(value, float) and value > 0 and last is not first:
+            found[name] = round(last[name] / value / (last["logs"] / first["logs"]), 2)
+    return found
 
 
 def simulate(logs: int) -> Figures:
@@ -158,7 +159,7 @@ async def _simulate(logs: int) -> Figures:
             planned = world.cpu
             await world.until(lambda: _compared(ports, logs))
             compared = world.cpu
-            await asyncio.sleep(SETTLE)
+            await asyncio.sleep(SETTLE + logs * SETTLE_PER_LOG)
             memory, most = _resident(process) - before, peak_rss_mb(process)
             asked = _requests(world)
             standing = await _cpu_of(world, IDLE)
@@ -222,7 +223,7 @@ async def _simulate(logs: int) -> Figures:
         "standing_by_requests_per_second": round(requests, 2),
         "sessions_of_a_broker": max(round(port.counts.sessions / port.brokers) for port in ports),
         "connections_of_a_port": max(port.counts.most_connections for port in ports),
-        **{name: round(value * 1e3, 2) for name, value in figures.items()},
+        **{name: round(value * 1e3, 2) or None for name, value in figures.items()},  # None: lost in the noise
     }
 
 

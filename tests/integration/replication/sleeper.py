@@ -29,7 +29,12 @@ def sleep_before(log: TP, offset: int) -> None:
     slept = False
 
     async def sending(
-        self: Cluster, node: int, batches: Mapping[TP, Buffer], timeout_ms: int, incarnation: int | None = None
+        self: Cluster,
+        node: int,
+        batches: Mapping[TP, Buffer],
+        timeout_ms: int,
+        incarnation: int | None = None,
+        topic_ids: Mapping[TP, bytes] | None = None,
     ) -> dict[TP, ProduceResult]:
         nonlocal slept
         is_it = not slept and log in batches and parse_header(batches[log]).base_sequence == offset
@@ -38,7 +43,7 @@ def sleep_before(log: TP, offset: int) -> None:
             await self.pool.get("produce", node)  # the connection is open, as in the middle of copying
             say("asleep")
             os.kill(os.getpid(), signal.SIGSTOP)
-        answers = await send(self, node, batches, timeout_ms, incarnation)
+        answers = await send(self, node, batches, timeout_ms, incarnation, topic_ids)
         if is_it:
             say(f"answered {answers[log].error_code}")
         return answers

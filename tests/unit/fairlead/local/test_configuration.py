@@ -62,7 +62,7 @@ def test_several_brokers_replicate_among_themselves() -> None:
 def test_an_even_number_of_brokers_is_refused(tmp_path: Path, brokers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalSites(tmp_path)
     tools = Toolbox(tmp_path, (), (), "", mosquitto.Programs(tmp_path, tmp_path, ""))
-    monkeypatch.setattr(local, "_tools", lambda _tell: tools)
+    monkeypatch.setattr(local, "toolbox", lambda _tell: tools)
     with pytest.raises(ConfigurationError, match=rf"tokyo cannot have {brokers} brokers\n.*1, 3 or 5"):
         local.up([SiteSpec("tokyo", brokers=brokers)])
     assert local.status() == {}
@@ -158,7 +158,7 @@ def test_devices_keep_long_enough_for_two_saves() -> None:
 def test_a_site_keeps_its_profile_until_told_otherwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalSites(tmp_path)
     tools = Toolbox(tmp_path, (), (), "", mosquitto.Programs(tmp_path, tmp_path, ""))
-    monkeypatch.setattr(local, "_tools", lambda _tell: tools)
+    monkeypatch.setattr(local, "toolbox", lambda _tell: tools)
     monkeypatch.setattr(local, "_run", lambda _starts: None)
     for told, then in ((None, "durable"), (Profile.FAST, "fast"), (None, "fast"), (Profile.DURABLE, "durable")):
         local.up([SiteSpec("tokyo", mqtt_profile=told)])
