@@ -352,20 +352,21 @@ def warning(group: str, roster: Roster | None, groups: Mapping[str, str]) -> str
     Args:
         groups: The groups that the target's brokers have, with their states.
     """
+    found = []
+    if roster is not None and len({each.links for each in roster.members.values()}) > 1:
+        some = ", ".join(f"{each.name} (release {each.release})" for each in roster.members.values())
+        found.append(
+            "the members have different links to this site, so a log may be followed by nobody; start all of them with "
+            f"the same topology: {some}"
+        )
     others = sorted(
         each.removeprefix(REPLICATOR_GROUPS)
         for each, state in groups.items()
         if each.startswith(REPLICATOR_GROUPS) and each != group and state not in ("Empty", "Dead")
     )
     if others:
-        return (
+        found.append(
             f"the group {', '.join(others)} copies to this site as well: everything is fetched twice, and stored once; "
             "start all replicators of a site with one --group"
         )
-    if roster is not None and len({each.links for each in roster.members.values()}) > 1:
-        some = ", ".join(f"{each.name} (release {each.release})" for each in roster.members.values())
-        return (
-            "the members have different links to this site, so a log may be followed by nobody; start all of them with "
-            f"the same topology: {some}"
-        )
-    return ""
+    return "; besides, ".join(found)

@@ -249,6 +249,9 @@ def test_other_groups_and_other_links_are_named() -> None:
     assert warning(mine, same, {mine: "Stable", another: "Empty", "shore.x": "Stable"}) == ""
     assert "the group h copies" in warning(mine, same, {mine: "Stable", another: "Stable"})
     assert "host-2:7 (release 1.1)" in warning(mine, other, {})
+    both = warning(mine, other, {mine: "Stable", another: "Stable"})
+    assert "different links" in both
+    assert "the group h copies" in both
 
 
 def test_the_session_is_one_that_brokers_allow_by_default() -> None:
