@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import json
+import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +38,7 @@ MODELLED: Final = 100  # boxes: the page is made within seconds, and tested
 HEADQUARTERS: Final = "los-angeles"
 SHIP: Final = "duck-star"
 SEED: Final = 7
+WIDTH: Final = 120
 
 
 def rows() -> list[FleetSize]:
@@ -59,7 +62,25 @@ def page(found: Sequence[FleetSize], figures: dict[str, Any], replication: dict[
     """
     parts = [_head(), _headquarters(found), _satellites(found), _rules(found), _checks(figures, replication)]
     parts += [_simulation(figures["simulation"]), _limits()]
-    return "\n\n".join(parts) + "\n"
+    blocks = "\n\n".join(parts).split("\n\n")
+    return "\n\n".join(map(_filled, blocks)) + "\n"
+
+
+def _filled(block: str) -> str:
+    """Break the lines of a paragraph or list anew: values make them longer and shorter."""
+    if block.startswith(("|", "#", "<!--")):
+        return block
+    items = re.split(r"\n(?=- )", block)
+    return "\n".join(
+        textwrap.fill(
+            " ".join(each.split()),
+            WIDTH,
+            subsequent_indent="  " if each.startswith("- ") else "",
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for each in items
+    )
 
 
 def _head() -> str:
