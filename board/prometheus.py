@@ -51,10 +51,6 @@ class BoardCollector(Collector):
                 audited.add_metric([site, event], number)
         yield from (requests, seconds, audited)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering the collector takes no snapshot."""
-        return ()
-
 
 def start_metrics(board: Watched, port: int, address: str = ADDRESS) -> MetricsServer:
     """Serve the metrics of a board, see ``fairlead.scrape.serve``."""

@@ -56,10 +56,6 @@ class BridgeCollector(Collector):
             yield gauge
         yield from _by_kind(taken)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering the collector takes no snapshot."""
-        return ()
-
 
 def start_metrics(bridges: Sequence[Watched], port: int, address: str = ADDRESS) -> MetricsServer:
     """Serve the metrics of bridges, see ``fairlead.scrape.serve``."""

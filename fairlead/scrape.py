@@ -73,7 +73,7 @@ def serve(
         loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
         loop = None
-    registry = CollectorRegistry()  # a registry of its own, with only these metrics
+    registry = CollectorRegistry()  # of its own, with only these metrics; it does not collect when one is registered
     for collector in (make(lambda: _snapshots(watched, loop)), *further):
         registry.register(collector)
     try:

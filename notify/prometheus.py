@@ -40,10 +40,6 @@ class NotifyCollector(Collector):
                 family.add_metric([each["route"]], float(each[key]))
             yield family
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering the collector takes no snapshot."""
-        return ()
-
 
 def start_metrics(service: Watched, port: int, address: str = ADDRESS) -> MetricsServer:
     """Serve the metrics of the routes, see ``fairlead.scrape.serve``."""

@@ -38,10 +38,6 @@ class ReplicationCollector(Collector):
         yield from _retention(taken)
         yield from _groups(taken)
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering does not collect."""
-        return ()
-
 
 def start_metrics(
     replicators: Sequence[Watched], port: int, address: str = ADDRESS, further: Sequence[Collector] = ()
@@ -230,10 +226,6 @@ class BrokersCollector(Collector):
                 for name, value in self._ask(site).items():
                     families[name].add_metric([site], value)
         yield from families.values()
-
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registering asks no broker."""
-        return ()
 
     def _ask(self, site: str) -> dict[str, int]:
         try:

@@ -115,10 +115,6 @@ class ShoreCollector(Collector):
                 logs.add_metric([topology, name], len(own))
         yield from (state, records, logs, *(family for _, family in (*queries, *lags, *kept)))
 
-    def describe(self) -> Iterable[Metric]:
-        """Return nothing, so that registration does not collect."""
-        return ()
-
 
 def start_metrics(watch: RunMonitor, port: int, address: str = ADDRESS) -> MetricsServer:
     """Serve the metrics of a run (``fairlead.scrape.serve``)."""
