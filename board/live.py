@@ -187,6 +187,11 @@ class LiveLogs:
         return len(self._subscriptions)
 
     @property
+    def has_staff(self) -> bool:
+        """Whether a page of staff is open."""
+        return any(each.customer is None for each in self._subscriptions)
+
+    @property
     def customers(self) -> frozenset[str]:
         """The customers whose portals are open."""
         return frozenset(each.customer for each in self._subscriptions if each.customer is not None)

@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from fairlead.errors import UnavailableError
@@ -86,11 +87,8 @@ def open_own_feed(paths: TablePaths, topology: Topology, customer: str) -> OwnFe
     Raises:
         UnavailableError: the table cannot be read now. The error names nothing but that.
     """
-    name = CUSTOMERS + customer
-    if name not in customers_tables(topology):
-        return None
     with _in_customers_words():
-        delta = open_table(paths, name)
+        delta = _own_table(paths, topology, customer)
         if delta is None:
             return None
         added = [each["timestamp"] for each in delta.history(_COMMITS) if each.get("operation") in _ADDING]
@@ -104,12 +102,14 @@ def version_of_own_feed(paths: TablePaths, topology: Topology, customer: str) ->
     Raises:
         UnavailableError: as there.
     """
-    name = CUSTOMERS + customer
-    if name not in customers_tables(topology):
-        return None
     with _in_customers_words():
-        delta = open_table(paths, name)
+        delta = _own_table(paths, topology, customer)
         return None if delta is None else delta.version()
+
+
+def _own_table(paths: TablePaths, topology: Topology, customer: str) -> DeltaTable | None:
+    name = CUSTOMERS + customer
+    return open_table(paths, name) if name in customers_tables(topology) else None
 
 
 _COMMITS: Final = 20  # of the table's newest, among which the last that added records is looked for

@@ -27,6 +27,8 @@ from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 from shore.delta.table_errors import open_table
 
+Subscribed = contextlib.AbstractContextManager[Subscription]
+
 _KEEP_ALIVE: Final = 5.0
 """Seconds between two signs of life. ``board.js`` says that the connection is lost after three of them."""
 _LOOK: Final = 5.0  # seconds between two looks at tables and status files, while any page is open
@@ -49,7 +51,7 @@ _WATCHED: Final = (
 async def live(board: Board, request: Request) -> Response:
     """The events: alerts of the page's port, container or ship (``?port=``, ``?container=``, ``?voyage=``), or all;
     positions; what to read again. The stream ends with the session."""
-    return _stream(_events(board, request, _wanted(board, request)))
+    return _stream(board, request, board.live.subscribe(), _wanted(board, request))
 
 
 async def mine(board: Board, request: Request) -> Response:
@@ -57,11 +59,14 @@ async def mine(board: Board, request: Request) -> Response:
     session."""
     shown = request.query_params.get("version", "")
     version = int(shown) if shown.isascii() and shown.isdecimal() else None
-    return _stream(_events_of_feed(board, request, board.signed_in(request).name, version))
+    return _stream(board, request, board.live.subscribe(board.signed_in(request).name, version))
 
 
-def _stream(events: AsyncIterator[str]) -> Response:
+def _stream(
+    board: Board, request: Request, subscribed: Subscribed, wanted: Wanted = lambda _alert: True
+) -> StreamingResponse:
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    events = _events(board, request, subscribed, wanted)
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
@@ -71,32 +76,23 @@ async def alerts(board: Board, request: Request) -> Response:
     return board.page(request, "alert_rows.html.j2", **panel)
 
 
-async def _events(board: Board, request: Request, wanted: Wanted) -> AsyncIterator[str]:
-    with board.live.subscribe() as subscription:
+async def _events(board: Board, request: Request, subscribed: Subscribed, wanted: Wanted) -> AsyncIterator[str]:
+    token = request.cookies[COOKIE]
+    with subscribed as subscription:
         yield ": welcome\n\n"
-        async for news in _until_end(board, request, subscription):
+        async for news in _until_end(subscription):
+            if not board.sessions.is_open(token):
+                return
             if news is None:
                 yield ": still here\n\n"
             elif not isinstance(news, Alert) or wanted(news):
                 yield _event(board, request, news)
 
 
-async def _events_of_feed(board: Board, request: Request, customer: str, version: int | None) -> AsyncIterator[str]:
-    with board.live.subscribe(customer, version) as subscription:
-        yield ": welcome\n\n"
-        async for news in _until_end(board, request, subscription):
-            yield ": still here\n\n" if news is None else _event(board, request, news)
-
-
-async def _until_end(board: Board, request: Request, subscription: Subscription) -> AsyncIterator[News | None]:
-    """Yield a page's news, and None where there was none for a while, until the subscription or the session ends."""
-    token = request.cookies[COOKIE]
+async def _until_end(subscription: Subscription) -> AsyncIterator[News | None]:
     with contextlib.suppress(StopAsyncIteration):
         while True:
-            news = await subscription.next(_KEEP_ALIVE)
-            if not board.sessions.is_open(token):
-                return
-            yield news
+            yield await subscription.next(_KEEP_ALIVE)
 
 
 def _event(board: Board, request: Request, news: News) -> str:
@@ -151,13 +147,14 @@ async def watch(board: Board) -> None:
     again = time.monotonic() + _AGAIN
     while True:
         await asyncio.sleep(_LOOK)
-        if not board.live.streams:
+        if customers := board.live.customers:
+            due = time.monotonic() >= again
+            board.live.tell_customers(await board.read(_versions_of_feeds, board, customers), all_of_them=due)
+            if due:
+                again = time.monotonic() + _AGAIN
+        if not board.live.has_staff:
             known.clear()
             continue
-        feeds = await board.read(_versions_of_feeds, board, board.live.customers)
-        board.live.tell_customers(feeds, all_of_them=time.monotonic() >= again)
-        if time.monotonic() >= again:
-            again = time.monotonic() + _AGAIN
         versions = await board.read(_versions, board)
         if known and versions != known:
             board.live.tell(Changed("tables"))

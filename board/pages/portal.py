@@ -306,18 +306,20 @@ async def mine_now(service: Board, request: Request) -> Response:
 
 async def box(service: Board, request: Request) -> Response:
     """One of the customer's own containers. The page is live."""
-    feed, found = await _box_now(service, request)
-    return service.page(request, "portal_box.html.j2", live=_live(feed), **found)
+    feed, story, now = await _story(service, request)
+    shown = _shown_now(service, feed, story, now) | _shown_lists(story)
+    return service.page(request, "portal_box.html.j2", live=_live(feed), **shown)
 
 
 async def box_now(service: Board, request: Request) -> Response:
     """What the page of a container shows of now, for a page that is open."""
-    return service.page(request, "portal_box_now.html.j2", **(await _box_now(service, request))[1])
+    return service.page(request, "portal_box_now.html.j2", **_shown_now(service, *await _story(service, request)))
 
 
 async def box_lists(service: Board, request: Request) -> Response:
     """The lists of the page of a container, for a page that is open."""
-    return service.page(request, "portal_box_lists.html.j2", **(await _box_now(service, request))[1])
+    _, story, _ = await _story(service, request)
+    return service.page(request, "portal_box_lists.html.j2", **_shown_lists(story))
 
 
 def _live(feed: OwnFeed) -> str:
@@ -339,7 +341,12 @@ async def _listed_now(service: Board, feed: OwnFeed) -> Json:
     }
 
 
-async def _box_now(service: Board, request: Request) -> tuple[OwnFeed, Json]:
+async def _story(service: Board, request: Request) -> tuple[OwnFeed, BoxStory, dt.datetime]:
+    """Return the customer's feed, what it tells of the container that was asked for, and the time of looking.
+
+    Raises:
+        HTTPException: 404, where the customer has no table or no such container.
+    """
     feed, asked = await _own(service, request), _number(request)
     if feed is None or not asked:
         raise HTTPException(404)
@@ -347,6 +354,10 @@ async def _box_now(service: Board, request: Request) -> tuple[OwnFeed, Json]:
     story = await service.read_once(("mine", feed.customer, feed.version, asked), lambda: box_story(feed, asked, now))
     if story is None:
         raise HTTPException(404)
+    return feed, story, now
+
+
+def _shown_now(service: Board, feed: OwnFeed, story: BoxStory, now: dt.datetime) -> Json:
     shown = Box(
         number=story.number,
         heard=story.heard,
@@ -357,21 +368,28 @@ async def _box_now(service: Board, request: Request) -> tuple[OwnFeed, Json]:
         alerts=tuple(row for row in story.alerts if row["state"] != "CLEARED"),
         booking=next((row["booking_reference"] for row in story.events if row["booking_reference"]), ""),
     )
-    return feed, {
+    return {
         "story": story,
         "states": state_of(shown, now),
         "value": value_of(story.source, story.newest),
         "booking": shown.booking,
         "ago": None if story.heard is None else (now - story.heard) / dt.timedelta(minutes=1),
         "feed": feed,
+        "alerts": story.alerts[:_TOLD],
         "chart_data": chart_of(story),
         "map_data": map_of(story),
+        "trouble": _trouble(service),
+    }
+
+
+def _shown_lists(story: BoxStory) -> Json:
+    return {
+        "story": story,
         "gaps": gaps_of(story)[:_TOLD],
         "excursions": [{**row, "words": excursion_words(row)} for row in reversed(story.excursions)][:_TOLD],
         "events": [{**row, "words": event_words(row)} for row in story.events][:_TOLD],
         "alerts": [{**row, "words": alert_words(row), "tone": _tone_of(row)} for row in story.alerts][:_TOLD],
         "told": _TOLD,
-        "trouble": _trouble(service),
     }
 
 
