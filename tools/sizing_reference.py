@@ -14,14 +14,14 @@ import datetime as dt
 import json
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from edge.logwriter.records import published
 from simulators.fleet.scenario_file import load as load_scenario
 from simulators.scale.costs import CABLE_SHARE, DATA_SHARE, LOGS_PER_BROKER, stored_bytes
-from simulators.scale.fleets import COPIES, DAYS_KEPT, MEMORY_EACH, USED, FleetSize, fleet, predict
+from simulators.scale.fleets import COPIES, DAYS_KEPT, MEMORY_EACH, USED, FleetSize, SatelliteSize, fleet, predict
 from simulators.scale.sizing import Size, size, sizes
 from simulators.scale.table import human
 from simulators.voyage.voyage import Voyage
@@ -96,9 +96,14 @@ of every box each hour. {MODELLED} boxes of its mix are modelled, and what boxes
 `fairlead voyage size 20000 TOPOLOGY --scenario FILE --interval 1h`."""
 
 
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    out = [f"| {' | '.join(head)} |", "|" + "---:|" * len(head)]
-    return "\n".join([*out, *(f"| {' | '.join(line)} |" for line in lines)])
+def _table(head: Sequence[str], lines: Iterable[Sequence[str]], *, texts: Collection[int] = ()) -> str:
+    """Return a Markdown table of numbers. ``texts``: the columns, counted from 0, that have texts."""
+    kinds = "".join("---|" if nth in texts else "---:|" for nth in range(len(head)))
+    return "\n".join([_row(head), f"|{kinds}", *map(_row, lines)])
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _headquarters(found: Sequence[FleetSize]) -> str:
@@ -155,32 +160,19 @@ def _satellites(found: Sequence[FleetSize]) -> str:
         "of its rate",
         "if all ships call on one day",
     )
-    lines = []
-    for each in found:
-        up, down = each.from_ship, each.to_ship
-        lines.append(
-            (
-                f"{each.boxes:,}",
-                f"{each.aboard:,.0f}",
-                human(up.bytes_per_day),
-                f"{up.minutes_per_day:.1f}",
-                f"{up.share:.2%}",
-                f"{up.fullest_share:.1%}",
-                human(down.bytes_per_day),
-                f"{down.minutes_per_day:.1f}",
-                f"{down.share:.2%}",
-                f"{down.fullest_share:.1%}",
-            )
-        )
+    lines = [
+        (f"{each.boxes:,}", f"{each.aboard:,.0f}", *_direction(each.from_ship), *_direction(each.to_ship))
+        for each in found
+    ]
     late = [each for each in found if each.to_ship.fullest_share > 1]
     note = (
         "To a ship comes all that its link selects. In `big-blue` these are the ledgers, alerts, events and bookings "
-        "of\nthe whole fleet, so this direction grows with the fleet, and not with the ship."
+        "of the whole fleet, so this direction grows with the fleet, and not with the ship."
     )
     if late:
         note += (
-            f" With {late[0].boxes:,} boxes it would be\nlate on a day on which all ships call. "
-            "Let a link of such a fleet select the bookings and events of the ports\nthat the ship calls at."
+            f" With {late[0].boxes:,} boxes it would be late on a day on which all ships call. "
+            "Let a link of such a fleet select the bookings and events of the ports that the ship calls at."
         )
     return f"""## One ship's satellite link
 
@@ -192,23 +184,22 @@ positions, custody, events, and a digest of its boxes every 15 minutes.
 {note}"""
 
 
+def _direction(of: SatelliteSize) -> tuple[str, ...]:
+    return human(of.bytes_per_day), f"{of.minutes_per_day:.1f}", f"{of.share:.2%}", f"{of.fullest_share:.1%}"
+
+
 def _rules(found: Sequence[FleetSize]) -> str:
     largest = found[-1]
     costs = [(cost.name, f"{cost.value:g} {cost.unit}".strip(), cost.origin, cost.where) for cost in USED]
-    table = "\n".join(
-        ["| what | value | known | from |", "|---|---:|---|---|", *(f"| {' | '.join(line)} |" for line in costs)]
-    )
+    table = _table(("what", "value", "known", "from"), costs, texts=(0, 2, 3))
     return f"""## The rules
 
 - **Brokers**: logs times copies, divided by {LOGS_PER_BROKER.value:,.0f}, rounded up. A broker needs 1.08 open files
-  for
-  a log, and with a limit of 20,000 open files it opened about {LOGS_PER_BROKER.value:,.0f} logs
+  for a log, and with a limit of 20,000 open files it opened about {LOGS_PER_BROKER.value:,.0f} logs
   ([installing](install.md)). With a higher limit it takes more; how many was not measured.
 - **Replicators**: {human(MEMORY_EACH)} each. Of that, `--memory` (256 MB) is for batches, and the rest for logs.
-  Several
-  share the work with [`--group`](replication.md#several-replicators-at-one-site). Every member lists all topics and
-  reads
-  all ledgers. The model divides all memory of logs among them, so it is too low for several.
+  Several share the work with [`--group`](replication.md#several-replicators-at-one-site). Every member lists all topics
+  and reads all ledgers. The model divides all memory of logs among them, so it is too low for several.
 - **One move**: the replicator plans for all its logs when one box changes its holder. That takes CPU for each log:
   {largest.move_seconds:.0f} s for {largest.logs:,.0f} logs in one process. Changes that come together share one plan.
 - **Ships** carry 20,000 boxes at most; what boxes cause at sea is divided among them.
@@ -228,7 +219,7 @@ def _checks(figures: dict[str, Any], replication: dict[str, Any]) -> str:
     modelled = size(
         _voyage(voyage["scenario"], voyage["boxes"], dt.timedelta(hours=voyage["interval_hours"])), voyage["boxes"]
     )
-    sailed = [line for line in _check_of_voyage(modelled, voyage)]
+    sailed = _check_of_voyage(modelled, voyage)
     head = ("logs", "what", "model", "measured", "model : measured")
     return f"""## How far the model is off
 
@@ -237,29 +228,21 @@ A first copy of logs with 24 readings each, one reading in a batch, between two 
 {figures["sizes"]["machine"]["load_average"]:.0f} on two cores), and the largest copy of
 [the benchmarks](benchmarks/replication.md#growth) (20 records in 4 batches, {replication["growth"]["at"][:10]}):
 
-{_left_table(head, lines)}
+{_table(head, lines, texts=(1,))}
 
 A ratio in brackets proves nothing, because a cost of the model is taken from this measurement. With
-{large["logs"]:,} logs the CPU is too
-high: five records shared a batch there, and the model has a batch for each. Memory there is much too low. The model
-counts the
-batches that wait at their bytes, and here at none, because their size was not kept; in the process each takes about
-1 kB more.
+{large["logs"]:,} logs the CPU is too high: five records shared a batch there, and the model has a batch for each.
+Memory there is much too low. The model counts the batches that wait at their bytes, and here at none, because their
+size was not kept; in the process each takes about 1 kB more.
 
 A real voyage (`fairlead voyage run minimal --containers {voyage["boxes"]} --interval {voyage["interval_hours"]}h`,
 {voyage["at"]}), bytes of all logs without strays, alerts and dead letters, and bytes of batches over both links of each
 direction:
 
-{_left_table(("boxes", *head[1:]), sailed)}
+{_table(("boxes", *head[1:]), sailed, texts=(1,))}
 
 Strays are left out because they are the voyage's own: it sails thousands of times faster than the sea, so a box's
 readings often come before its custody. They were {human(voyage["strays_bytes"])} at Tokyo."""
-
-
-def _left_table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    return "\n".join(
-        [f"| {' | '.join(head)} |", "|---:|---|---:|---:|---:|", *(f"| {' | '.join(line)} |" for line in lines)]
-    )
 
 
 SET_BY: Final = frozenset(
@@ -335,11 +318,10 @@ SIMULATED: Final = {
 def _simulation(part: dict[str, Any]) -> str:
     found = part["rows"]
     head = ["", *(f"{row['logs']:,} logs" for row in found), "growth"]
-    lines = [f"| {' | '.join(head)} |", "|---|" + "---:|" * (len(found) + 1)]
+    lines = []
     for name, words in SIMULATED.items():
         grown = part["growth"].get(name)
-        values = [_figure(row[name]) for row in found]
-        lines.append(f"| {words} | {' | '.join(values)} | {'' if grown is None else f'{grown:g}'} |")
+        lines.append((words, *(_figure(row[name]) for row in found), "" if grown is None else f"{grown:g}"))
     return f"""## A replicator with very many logs
 
 The replicator that ships, at headquarters, with two ports that have every log, against clusters in the same process
@@ -347,7 +329,7 @@ The replicator that ships, at headquarters, with two ports that have every log, 
 bookkeeping alone. The clusters' own CPU is subtracted; the kernel's and that of TLS are missing. *Growth* is the ratio
 of the largest to the smallest size, divided by that of their logs: 1 is in proportion, more is worse.
 
-{chr(10).join(lines)}
+{_table(head, lines, texts=(0,))}
 
 One move and one new box cost CPU for every log: each change makes the whole plan again, and for a new box the list
 of all topics is decoded again. Changes within 20 ms share one plan, so a thousand cost little more than one.
