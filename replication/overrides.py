@@ -12,7 +12,7 @@ everywhere else.)
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -158,6 +158,11 @@ class Overrides:
         newest = self._newest(self._retries, log)
         return newest.at if newest is not None else None
 
+    @property
+    def has_retries(self) -> bool:
+        """Whether there is any order to retry."""
+        return bool(self._retries)
+
     def may_skip(self, log: str, start: int, stop: int) -> bool:
         """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
         return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
@@ -213,12 +218,17 @@ class SiteOverrides:
         self._paused: dict[TopicPartition, tuple[str, Override]] = {}
         self._released: dict[TopicPartition, Override] = {}
 
-    def start_plan(self, here: Mapping[str, int]) -> None:
-        """Start a plan for a site with these topics and numbers of partitions: find released logs; ``allows`` finds
-        paused ones."""
-        self._paused, self._released = {}, {}
+    def start_plan(self, here: Mapping[str, int], topics: Collection[str] | None = None) -> None:
+        """Start a plan of ``topics`` (None: all) for a site with the topics ``here`` and their numbers of partitions:
+        find released logs; ``allows`` finds paused ones."""
+        if topics is None:
+            self._paused, self._released = {}, {}
+        else:
+            self._paused = {tp: each for tp, each in self._paused.items() if tp.topic not in topics}
+            self._released = {tp: each for tp, each in self._released.items() if tp.topic not in topics}
         if any(True for _ in self._orders.releases()):
-            for topic, count in here.items():
+            for topic in here if topics is None else topics:
+                count = here.get(topic, 0)
                 if self._catalog.facts(topic) is not None:
                     for tp in map(TopicPartition, [topic] * count, range(count)):
                         release = self._orders.released(str(tp))
@@ -253,8 +263,8 @@ class SiteOverrides:
 
     def logs_to_retry(self, stopped: Iterable[TopicPartition]) -> set[TopicPartition]:
         """Return the stopped logs for which an order to retry has arrived since the last call."""
-        again = set()
-        for tp in stopped:
+        again: set[TopicPartition] = set()
+        for tp in stopped if self._orders.has_retries else ():
             order = self._orders.retries(str(tp))
             if order is not None and self._tried.get(tp) != order:
                 self._tried[tp] = order

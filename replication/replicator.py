@@ -25,6 +25,7 @@ from fairlead.home import private_folder
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.groups.rules import origins_of
 from replication.groups.sync import GroupSync
@@ -81,17 +82,17 @@ class Replicator:
         self._target_error: str | None = "not connected yet"
         self._target_since = now()
         self._appender: TargetAppender | None = None
-        self._changed = asyncio.Event()  # set: make the plan again
+        self._changes = PlanChanges()
         self._share = WorkShare(group=group is not None)
         self._member = GroupMember(group, topology, site, self._share, self._on_share) if group is not None else None
-        self._ledger = Ledger(topology, site, on_change=self._changed.set)
+        self._ledger = Ledger(topology, site, self._changes)
         catalog = Catalog(topology)
         self._source_links = tuple(
             SourceLink(
                 link,
                 SourceRules(link, catalog, self._ledger.custody, self._ledger.overrides),
                 _bind(upstream, link.from_, topology.sites[site].rack),
-                self._changed.set,
+                self._changes,
                 GroupSync(
                     link,
                     _bind(upstream, link.from_),
@@ -105,7 +106,7 @@ class Replicator:
             )
             for link in topology.links_to(site)
         )
-        self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changed, self._share)
+        self._planner = Planner(topology, site, catalog, self._ledger, self._source_links, self._changes, self._share)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Replicate until ``stop`` is set. Retry sites that cannot be reached.
@@ -141,7 +142,7 @@ class Replicator:
             appender = self._appender = TargetAppender(
                 cluster,
                 memory=self._memory,
-                on_change=self._changed.set,
+                changes=self._changes,
                 limit_of=lambda tp: self._planner.upkeep.limit_of(cluster, tp),
             )
             group.create_task(appender.run())
@@ -149,7 +150,7 @@ class Replicator:
             group.create_task(self._planner.watch_target(cluster, self._set_target_error))
             group.create_task(self._planner.run(cluster, appender))
             group.create_task(self._planner.survey(appender))
-            group.create_task(self._planner.rebuilder.run(cluster, self._changed.set))
+            group.create_task(self._planner.rebuilder.run(cluster, self._changes))
             group.create_task(self._planner.upkeep.keep_retention(cluster, appender))
             group.create_task(self._planner.upkeep.keep_settings(cluster))
             group.create_task(self._planner.upkeep.keep_tidy(cluster, appender.trimmer))
@@ -159,14 +160,14 @@ class Replicator:
             for source_link in self._source_links:
                 elsewhere = functools.partial(self._planner.brought_first, appender, source_link.name)
                 group.create_task(source_link.run(appender, elsewhere))
-            self._changed.set()
+            self._changes.add_all()
 
     def _on_share(self) -> None:
         """Act on a new list of members: their rates, and what is followed."""
         if self._share.roster is not None:
             for source_link in self._source_links:
                 source_link.budget.divide(self._share.members, time.monotonic())
-        self._changed.set()
+        self._changes.add_all()
 
     async def _open_target(self) -> Cluster:
         """Connect to the target, however long it takes; after that the cluster reconnects by itself."""

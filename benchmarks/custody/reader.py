@@ -23,6 +23,7 @@ from benchmarks.processes import peak_rss_mb
 from fairlead.custody.view import CustodyView
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.local.registry import LocalSiteRegistry
+from replication.changes import PlanChanges
 from topologies.ledger_trust import Believer, Rules
 from topologies.model import Topology
 
@@ -55,7 +56,7 @@ def replicator(cluster: Cluster, site: str, sites: list[str]) -> tuple[CustodyVi
     import replication.replicator  # noqa: F401 - what a replicator has loaded
     from replication.custody.ledger import Ledger
 
-    ledger = Ledger(_topology(sites), site, on_change=lambda: None)
+    ledger = Ledger(_topology(sites), site, PlanChanges())
     ledger.follow_topics([f"custody.{name}" for name in sites])
 
     async def load() -> None:

@@ -24,6 +24,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.records import encode
 from fairlead.records.ends import LogEnd
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.plan.ends import EndsWriter, entries
 from replication.plan.retention import SWEEP_SECONDS, RetentionKeeper
@@ -83,7 +84,7 @@ async def _sweeps(cluster: Cluster, logs: int, say: Say) -> dict[str, Any]:
             await _append(cluster, names[first : first + AT_ONCE], batch, at + count)
     say(f"{logs:,} logs written")
     spec = topology()
-    ledger = Ledger(spec, EDGE, on_change=lambda: None)
+    ledger = Ledger(spec, EDGE, PlanChanges())
     share = WorkShare(group=False)
     keeper = RetentionKeeper(spec, EDGE, ledger, lambda: here, spec.fixed_holder, set, share)
     writer = EndsWriter(EDGE, cluster, share)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Container
+from collections.abc import Collection, Container
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.admin import create_logs
@@ -21,6 +21,7 @@ from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import WITHOUT_PAST, Ledger
 from replication.sharing.rules import WorkShare
 from replication.target.appender import TargetAppender
@@ -34,11 +35,12 @@ class LedgerBootstrap:
 
     name = "the ledger"
 
-    def __init__(self, topology: Topology, site: str, ledger: Ledger, catalog: Catalog) -> None:
+    def __init__(self, topology: Topology, site: str, ledger: Ledger, catalog: Catalog, changes: PlanChanges) -> None:
         self._site = site
         self._links = topology.links_to(site)
         self._ledger = ledger
         self._catalog = catalog
+        self._changes = changes
         self._appender: TargetAppender | None = None
         self.under_way: set[TopicPartition] = set()
 
@@ -49,16 +51,19 @@ class LedgerBootstrap:
         carried: Container[TopicPartition],
         here: Container[str],
         share: WorkShare,
+        topics: Collection[str] | None,
     ) -> list[str]:
-        """Start this process's logs that the site was given without older records and that no open link carries
-        (``carried``). Return the topics that were created.
+        """Start those of ``topics`` (None: all) that this process follows, that the site was given without older
+        records, and that no open link carries (``carried``). Return the topics that were created.
 
         Raises:
             FairleadError: the target cannot be reached.
         """
         self._appender = appender
         wanted: dict[TopicPartition, tuple[CustodyEntry, PreparedBatch]] = {}
-        for entry in tuple(self._ledger.given.values()):
+        given = self._ledger.given
+        asked = tuple(given) if topics is None else given.keys() & set(topics)
+        for entry in [given[topic] for topic in asked]:
             tp = TopicPartition(entry.log)
             if not share.owns(tp):
                 continue
@@ -66,7 +71,7 @@ class LedgerBootstrap:
             if prepared is None or not is_wanted:
                 if is_wanted:
                     log.error("%s: the marker in the ledger of %s does not match its entry", tp, entry.granted_by)
-                del self._ledger.given[entry.log]
+                del given[entry.log]
             elif tp not in carried and tp not in self.under_way:
                 wanted[tp] = entry, prepared
         made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
@@ -126,6 +131,7 @@ class LedgerBootstrap:
             self._submit(tp, end)
         else:  # another client may have started it: the next plan decides again
             self.under_way.discard(tp)
+            self._changes.add([tp.topic])
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         entry = self._ledger.given.get(tp.topic)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from fairlead.custody.ledger import Told
@@ -29,6 +29,7 @@ from fairlead.records.custody import CustodyEntry, ReturnEntry, ledger_entries
 from fairlead.records.event import Event
 from fairlead.records.ship import Position
 from replication.berths import Berths, fix_of, needs_berths, position_logs
+from replication.changes import PlanChanges
 from replication.overrides import ORDERS_TOPIC, Overrides, decode
 from replication.states import now_ms
 from topologies.ledger_trust import Believer, Refused, Rules
@@ -50,7 +51,8 @@ _fixes = decoder(Position)
 class Ledger:
     """Custody and berths as known at one site. ``ready`` is set once the existing records have been read."""
 
-    def __init__(self, topology: Topology, site: str, *, on_change: Callable[[], None]) -> None:
+    def __init__(self, topology: Topology, site: str, changes: PlanChanges) -> None:
+        """``changes`` gets the logs that an entry is about, everything after an operator's order."""
         self.custody = CustodyView()
         self.berths = Berths(topology)
         self.overrides = Overrides()
@@ -68,7 +70,7 @@ class Ledger:
         self._own = f"{CUSTODY}.{site}"
         self._events_log = f"events.{site}" if needs_berths(topology, site) else None
         self._position_logs = position_logs(topology, site)
-        self._on_change = on_change
+        self._changes = changes
         self.refused = 0  # entries that are not trusted
         self._rules = Rules.of(topology)
         self._believer = Believer(self._rules, self.custody, on_refused=self._refuse)
@@ -203,7 +205,8 @@ class Ledger:
         return self.ready.is_set() or tp.topic in self._position_logs
 
     def _apply_records(self, tp: TopicPartition, records: memoryview) -> bool:
-        changed, before = False, self._positions[tp]
+        changed: set[str] = set()
+        ordered, before = False, self._positions[tp]
         for record in self._records(tp, records):
             self._positions[tp] = record.offset + 1
             if record.value is None or not is_data(record):
@@ -211,7 +214,7 @@ class Ledger:
             try:
                 if tp.topic == ORDERS_TOPIC:
                     self.overrides.apply(decode(record.value))
-                    changed = True  # even without effect: its giver waits until it has been read
+                    ordered = True  # even without effect: its giver waits until it has been read
                 elif tp.topic == self._events_log:
                     self.berths.apply(_events.decode(record.value), record.offset)
                 elif (imo := self._position_logs.get(tp.topic)) is not None:
@@ -221,17 +224,19 @@ class Ledger:
                 else:
                     told = Told(tp.topic, record.offset, ledger_entries.decode(record.value))
                     for each in self._believer.hear(told):
-                        changed |= self._apply_entry(each)
+                        changed.update(self._apply_entry(each))
             except UNREADABLE as error:
                 log.warning("%s at offset %d cannot be decoded: %s", tp, record.offset, error)
+        if ordered:
+            self._changes.add_all()
         if changed:
-            self._on_change()
+            self._changes.add(changed)
         return self._positions[tp] > before
 
     def _notice_berths(self) -> None:
         """Have the plan made again if a berthed link opened or closed, by a record or because a position is too old."""
         if self.berths.has_changed(now_ms()):
-            self._on_change()
+            self._changes.add()
 
     @property
     def waiting(self) -> int:
@@ -242,8 +247,8 @@ class Ledger:
         self.refused += 1
         log.error("%s: %s", self._site, entry)
 
-    def _apply_entry(self, told: Told) -> bool:
-        """Apply a trusted entry of a site's ledger; True if it may change the plan."""
+    def _apply_entry(self, told: Told) -> tuple[str, ...]:
+        """Apply a trusted entry of a site's ledger; return the log if its plan may change."""
         match told.entry:
             case CustodyEntry() as entry:
                 known = len(self.custody.seizures(entry.log))
@@ -252,14 +257,15 @@ class Ledger:
                     if entry.to_site == self._site != entry.granted_by:
                         self.given[entry.log] = entry
                 try:
-                    return self.custody.apply(entry) or len(self.custody.seizures(entry.log)) > known
+                    applied = self.custody.apply(entry) or len(self.custody.seizures(entry.log)) > known
                 except SplitCustodyError as split:
                     self.splits[str(split.fields["log"])] = split.what
-                    return True
+                    applied = True
+                return (entry.log,) if applied else ()
             case ReturnEntry() as entry if told.ledger == self._own:
                 self.returned[entry.log] = entry
-                return True
-        return False
+                return (entry.log,)
+        return ()
 
     def _records(self, tp: TopicPartition, records: memoryview) -> Iterator[Record]:
         position = self._positions[tp]

@@ -27,6 +27,7 @@ from fairlead.kafka.protocol.types import TP, TopicPartition
 from replication.batch.batch_diff import conflict
 from replication.batch.prepared import same_marker
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.link.source_link import SourceLink
 from replication.states import LogState, LogTrouble
@@ -150,9 +151,10 @@ class Rebuilder:
         self._retried: dict[TopicPartition, int] = {}  # term of the seizure that made an old difference worth a look
         self._begin: dict[TopicPartition, tuple[frozenset[str], int]] = {}  # links to copy from, up to which offset
 
-    def seized_topics(self, topics: Collection[str]) -> list[str]:
-        """Return the topics that were ever seized."""
-        return [topic for topic in self._custody.seized() if topic in topics]
+    def seized_topics(self, here: Container[str], topics: Collection[str] | None) -> list[str]:
+        """Return those of ``topics`` (None: all) that this site has and that were ever seized."""
+        seized = self._custody.seized()
+        return [topic for topic in (seized if topics is None else seized & set(topics)) if topic in here]
 
     def rebuild_links(self, tp: TopicPartition, end: int, source_links: Sequence[SourceLink]) -> Sequence[SourceLink]:
         """Return the links over which a log is rebuilt: not every source has its whole past."""
@@ -163,14 +165,23 @@ class Rebuilder:
         return chosen if chosen and end <= until else source_links
 
     async def stop_stale_copies(
-        self, cluster: Cluster, appender: TargetAppender, logs: Mapping[TopicPartition, frozenset[str]]
+        self,
+        cluster: Cluster,
+        appender: TargetAppender,
+        logs: Mapping[TopicPartition, frozenset[str]],
+        topics: Container[str] | None,
     ) -> set[TopicPartition]:
         """Stop copies that are no longer the log, before anything is fetched for them.
+
+        Args:
+            logs: The seized logs among those that are planned, with the links that may carry them.
+            topics: The topics that are planned; None stands for all.
 
         Returns:
             Logs to retry, because the ledger now explains their difference.
         """
-        self._stale = {tp: each for tp, each in self._stale.items() if tp in logs}
+        kept = {tp for tp in self._stale if topics is not None and tp.topic not in topics}
+        self._stale = {tp: each for tp, each in self._stale.items() if tp in logs or tp in kept}
         asked = [tp for tp in logs if self._sound.get(tp) != self._newest(tp).term]
         try:
             found = await copies(cluster, self._custody, [tp.topic for tp in asked]) if asked else {}
@@ -236,13 +247,13 @@ class Rebuilder:
 
     # ---- which source can give it back
 
-    async def run(self, cluster: Cluster, changed: Callable[[], None]) -> None:
-        """Search for sources of stale copies until cancelled; call ``changed`` if there is news."""
+    async def run(self, cluster: Cluster, changes: PlanChanges) -> None:
+        """Search for sources of stale copies until cancelled; have these copies planned again if there is news."""
         while True:
             await asyncio.sleep(EVERY)
             try:
                 if await self.find_rebuild_sources(cluster):
-                    changed()
+                    changes.add(tp.topic for tp in self._stale)
             except FairleadError as error:
                 log.info("copies to rebuild: %s", error.what)
 
@@ -325,7 +336,10 @@ class Rebuilder:
     # ---- status
 
     def waiting_logs(
-        self, carried: Container[TopicPartition], holder: Callable[[str], str | None]
+        self,
+        carried: Container[TopicPartition],
+        holder: Callable[[str], str | None],
+        topics: Container[str] | None,
     ) -> dict[TopicPartition, LogTrouble]:
         """Return the logs whose every source was cut off by a seizure or exceeds its right to write, without logs that
         this site itself seized or holds."""
@@ -337,7 +351,8 @@ class Rebuilder:
                 *source_link.cut_off.items(),
                 *((tp, each) for tp, (_, each) in source_link.beyond.items()),
             )
-            if tp not in carried
+            if (topics is None or tp.topic in topics)
+            and tp not in carried
             and self._site not in (holder(tp.topic), *(each.to_site for each in self._custody.seizures(tp.topic)))
         }
 

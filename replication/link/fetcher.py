@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from fairlead.custody.view import Seizure
@@ -443,11 +443,6 @@ class FetcherManager:
             return False
         fetcher.unfollow(tp)
         return True
-
-    def unfollow_all_but(self, kept: Container[TopicPartition]) -> None:
-        """Stop fetching all other logs."""
-        for tp in [tp for tp in self._fetcher_of if tp not in kept]:
-            self.unfollow(tp)
 
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs that are followed."""

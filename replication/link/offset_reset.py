@@ -54,8 +54,8 @@ class LinkContext(Protocol):
     def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         """Stop copying a log that continues at the source beyond what the source may write."""
 
-    def replan(self) -> None:
-        """Have the plan made again."""
+    def replan(self, topic: str) -> None:
+        """Have a log planned again."""
 
     async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
         """Return the logs that another link should copy before this link copies them from the given offsets on: it
@@ -200,7 +200,7 @@ class OffsetReset:
             state.is_short = True
         else:
             self._fetcher.verify_tail(state, end)
-        self._link.replan()  # another source may have what comes next
+        self._link.replan(state.tp.topic)  # another source may have what comes next
 
     async def _begins_later(self, state: PartitionFetchState, start: int, *, is_first: bool) -> None:
         replica = state.replica

@@ -20,6 +20,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from fairlead.waiting import wait_set
 from replication.catalog import SourceReach
+from replication.changes import PlanChanges
 from replication.groups.sync import GroupSync
 from replication.link.byte_budget import LinkBudget, refresh_pause
 from replication.link.cut_off import SourceRules
@@ -97,11 +98,11 @@ class SourceLink:
         link: Link,
         rules: SourceRules,
         endpoint: Callable[[], KafkaEndpoint],
-        replan: Callable[[], None],
+        changes: PlanChanges,
         groups: GroupSync | None = None,
     ) -> None:
         """``endpoint`` is called at every attempt to connect, since addresses and passwords may change meanwhile.
-        ``replan`` is called when the plan must be made again."""
+        ``changes`` gets the topics that must be planned again."""
         self.link = link
         self.name = link.name
         self.counters = Counters()
@@ -117,7 +118,7 @@ class SourceLink:
         self._status = LinkStatus(link.name)
         self._endpoint = endpoint
         self._appender: TargetAppender | None = None
-        self.replan = replan
+        self._changes = changes
         self._groups = groups
         self.rules = rules
         self._elsewhere: Elsewhere | None = None
@@ -150,10 +151,8 @@ class SourceLink:
         if self._status.state in (LinkState.CLOSED, LinkState.PAUSED):
             self._status.set_state(state, cause)
 
-    def follow(self, replicas: Mapping[TopicPartition, MirrorPartition], *, only: bool = False) -> None:
-        """Fetch these logs over this link; with ``only``, no others."""
-        if only:
-            self._fetchers.unfollow_all_but(replicas)
+    def follow(self, replicas: Mapping[TopicPartition, MirrorPartition]) -> None:
+        """Fetch these logs over this link, too."""
         self._fetchers.follow(replicas, self.rules.priority)
 
     def unfollow(self, logs: Iterable[TopicPartition]) -> None:
@@ -170,7 +169,7 @@ class SourceLink:
         if known is None or known.state is not state:
             log.error("%s %s: %s", tp, state, cause)
             self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
-            self.replan()
+            self.replan(tp.topic)
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         """Stop copying a log whose history here was cut off by a seizure, until the source has rebuilt it."""
@@ -181,7 +180,7 @@ class SourceLink:
             )
             log.info("%s: %s", tp, cause)
             self.cut_off[tp] = LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.replan()
+            self.replan(tp.topic)
 
     def clear_cut_off(self, logs: Iterable[TopicPartition]) -> None:
         """Copy logs again that the target no longer has: it needs what lies before the seizure."""
@@ -195,7 +194,11 @@ class SourceLink:
             cause = f"{self.name}: {problem}, by this site's ledgers; nothing more is copied from {self.link.from_}"
             log.log(logging.WARNING if reach.stop is None else logging.INFO, "%s: %s", tp, cause)
             self.beyond[tp] = reach, LogTrouble(LogState.UNAVAILABLE, cause, now(), self.name)
-            self.replan()
+            self.replan(tp.topic)
+
+    def replan(self, topic: str) -> None:
+        """Have a log planned again: another source may have what comes next."""
+        self._changes.add([topic])
 
     @property
     def start(self) -> str:
@@ -217,7 +220,7 @@ class SourceLink:
         self.ends.pop(tp, None)
         if self._fetchers.unfollow(tp):
             self._refresh.set()
-            asyncio.get_running_loop().call_later(REFRESH_AFTER, self.replan)
+            asyncio.get_running_loop().call_later(REFRESH_AFTER, self.replan, tp.topic)
 
     def charge(self, count: int) -> None:
         """Account for bytes of background requests; data of later classes waits for them."""
@@ -230,12 +233,13 @@ class SourceLink:
             self._refresh.set()
         self._expected |= new
 
-    def retry_unavailable(self) -> bool:
-        """Try logs again whose state is ``unavailable``; return whether there are any."""
+    def retry_unavailable(self) -> None:
+        """Try logs again whose state is ``unavailable``."""
         again = [tp for tp, each in self.troubles.items() if each.state is LogState.UNAVAILABLE]
         for tp in again:
             del self.troubles[tp]
-        return bool(again)
+        if again:
+            self._changes.add(tp.topic for tp in again)
 
     # ---- running
 
@@ -279,7 +283,7 @@ class SourceLink:
         finally:
             self.cluster = self._group = None
             self._fetchers.clear()
-            self.replan()
+            self._changes.add(self.topics)
 
     async def _discover(self, cluster: Cluster) -> None:
         """List the source's topics about every second, less often if there are very many."""
@@ -287,20 +291,25 @@ class SourceLink:
         while True:
             found = await cluster.all_topics()
             self.charge(cluster.whole_bytes)
-            if found is not None or not self.is_up:
-                changed = found is not None and self._update_topics(found)
-                if changed or not self.is_up:
-                    news = time.monotonic()
-                    self._status.set_state(LinkState.MIRRORING)
-                    self.replan()
+            if self._on_listing(found):
+                news = time.monotonic()
             await asyncio.sleep(REFRESH_AFTER)
             pause = refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.budget.rate)
             await wait_set(self._refresh, pause)
             self._refresh.clear()
 
-    def _update_topics(self, found: Mapping[str, TopicInfo]) -> bool:
-        """Update the source's topics; True if those of this link changed."""
-        topics, recreated = {}, False
+    def _on_listing(self, found: Mapping[str, TopicInfo] | None) -> bool:
+        """Act on a listing of the source's topics, None for one without changes; True if it has news for the plan."""
+        changed = self._update_topics(found) if found is not None else set()
+        if self.is_up and not changed:
+            return False
+        self._changes.add(changed if self.is_up else {*changed, *self.topics})
+        self._status.set_state(LinkState.MIRRORING)
+        return True
+
+    def _update_topics(self, found: Mapping[str, TopicInfo]) -> set[str]:
+        """Update the source's topics; return those of this link that are new, gone or different."""
+        topics, changed = {}, set()
         for topic, info in found.items():
             if not self.rules.may_carry(topic):
                 continue
@@ -313,10 +322,12 @@ class SourceLink:
                     self.beyond.pop(tp, None)
                     cause = f"{self.name}: the source's topic was deleted and created again"
                     self.stop_log(tp, LogState.SOURCE_RECREATED, cause)
-                recreated = True
-        changed = topics != self.topics
+                changed.add(topic)
+        if topics != self.topics:
+            changed.update(topics.keys() ^ self.topics.keys())
+            changed.update(topic for topic, count in topics.items() if self.topics.get(topic, count) != count)
         self.topics = topics
-        return changed or recreated
+        return changed
 
     def _leader_of(self, tp: TopicPartition) -> int:
         return self.cluster.metadata.leader(tp) if self.cluster is not None else NO_LEADER

@@ -9,6 +9,7 @@ that were unavailable are retried.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +19,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.link.source_link import SourceLink
 from replication.plan.assignment import to_survey
@@ -42,9 +44,9 @@ class Survey:
 
     Args:
         followed: The links over which each log is followed now.
-        carried: The logs that a link could be followed over.
+        carried: Those of the given topics' logs (None: of all) that could be followed over a link.
         holder: The site that appends to a topic, as far as it is known.
-        on_change: Called when a source has more than the target, or a log may be tried again.
+        changes: Gets the topics of which a source has more than the target, or that may be tried again.
     """
 
     def __init__(
@@ -52,17 +54,24 @@ class Survey:
         source_links: Sequence[SourceLink],
         *,
         followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
-        carried: Callable[[SourceLink], Collection[TopicPartition]],
+        carried: Callable[[SourceLink, Collection[str] | None], Collection[TopicPartition]],
         holder: Callable[[str], str | None],
-        on_change: Callable[[], None],
+        changes: PlanChanges,
     ) -> None:
         self._source_links = source_links
         self._followed = followed
         self._carried = carried
         self._holder = holder
-        self._on_change = on_change
-        self._known: tuple[Mapping[TopicPartition, Collection[str]], int, frozenset[str]] | None = None
-        self._to_ask: dict[str, list[TopicPartition]] = {}
+        self._changes = changes
+        self._planned: set[str] | None = None  # topics planned since the logs were chosen; None: all
+        self._to_ask: dict[str, dict[str, list[TopicPartition]]] = {}  # logs to ask for, by link and topic
+
+    def on_planned(self, topics: Collection[str] | None) -> None:
+        """Choose the logs of these topics anew, None for all: they have just been planned."""
+        if topics is None:
+            self._planned = None
+        elif self._planned is not None:
+            self._planned.update(topics)
 
     async def run(self, appender: TargetAppender) -> None:
         """Survey until cancelled."""
@@ -82,42 +91,49 @@ class Survey:
         asked = self._choose(source_links)
         for name, logs in asked.items():
             await _ask(source_links[name], logs)
-        if any(
-            source_links[name].ends.get(tp, 0) > appender.replicas[tp].end
+        ahead = {
+            tp.topic
             for name, logs in asked.items()
             for tp in logs
-            if tp in appender.replicas
-        ):
-            self._on_change()
+            if tp in appender.replicas and source_links[name].ends.get(tp, 0) > appender.replicas[tp].end
+        }
+        if ahead:
+            self._changes.add(ahead)
         return sum(len(logs) for logs in asked.values())
 
     def _choose(self, source_links: Mapping[str, SourceLink]) -> Mapping[str, Collection[TopicPartition]]:
-        """Return the logs to ask for over each link. They are chosen anew only after a plan, which makes a new
-        ``followed``, when logs were added to it, and when a log was forgiven.
+        """Return the logs to ask for over each link that is up; looks only at topics that were planned meanwhile.
 
         Looking at all logs of all links takes seconds at 500,000 logs, and a survey comes every 2 s if it asks for few.
         """
-        followed = self._followed()
-        known = self._known
-        up = frozenset(source_links)
-        if known is None or known[0] is not followed or known[1:] != (len(followed), up):
+        topics, self._planned = self._planned, set()
+        if topics is None:
+            self._to_ask.clear()
+        if topics is None or topics:
             carried = {
-                name: dict.fromkeys(self._carried(source_link), source_link.link.from_)
+                name: dict.fromkeys(self._carried(source_link, topics), source_link.link.from_)
                 for name, source_link in source_links.items()
             }
-            self._to_ask = to_survey(followed, carried, lambda tp: self._holder(tp.topic))
-            self._known = followed, len(followed), up
-        return self._to_ask
+            for known in self._to_ask.values():
+                for topic in topics or ():
+                    known.pop(topic, None)
+            for name, logs in to_survey(self._followed(), carried, lambda tp: self._holder(tp.topic)).items():
+                for tp in logs:
+                    self._to_ask.setdefault(name, {}).setdefault(tp.topic, []).append(tp)
+        return {
+            name: [*itertools.chain.from_iterable(known.values())]
+            for name, known in self._to_ask.items()
+            if known and name in source_links
+        }
 
     def retry_unavailable(self, appender: TargetAppender) -> None:
         """Retry logs that are ``unavailable``, at the sources and here."""
         for source_link in self._source_links:
-            if source_link.retry_unavailable():
-                self._known = None
+            source_link.retry_unavailable()
         for replica in appender.replicas.values():
             if replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE:
                 replica.trouble = None
-                self._on_change()
+                self._changes.add([replica.tp.topic])
 
 
 async def _ask(source_link: SourceLink, logs: Collection[TopicPartition]) -> None:
@@ -160,6 +176,7 @@ class Upkeep:
         self._source_links = source_links
         self._followed = followed
         self._appender: TargetAppender | None = None
+        self._gaps: TrailingGaps | None = None
         self.retention = RetentionKeeper(
             topology,
             site,
@@ -203,7 +220,13 @@ class Upkeep:
 
     async def keep_closed(self, cluster: Cluster, appender: TargetAppender) -> None:
         """Fill offsets at the ends of logs for which the sources have no records left."""
-        await TrailingGaps(self._source_links, self._followed, self._catalog, cluster, appender).run()
+        gaps = self._gaps = TrailingGaps(self._source_links, self._followed, self._catalog, cluster, appender)
+        await gaps.run()
+
+    def on_planned(self, topics: Collection[str] | None) -> None:
+        """Note that these topics have just been planned; None stands for all."""
+        if self._gaps is not None:
+            self._gaps.on_planned(topics)
 
     async def keep_settings(self, cluster: Cluster) -> None:
         """Copy settings of replicas from their sources, for logs whose settings are copied."""

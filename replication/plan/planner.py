@@ -1,7 +1,8 @@
 """Decide which log is followed over which link, and create missing topics. Plan again after every change.
 
 Changes are: a source has new logs, a link opened or closed, custody moved, a ship berthed, another source got ahead, a
-log stopped, an operator gave an order. The part that notices a change sets the event ``changed``.
+log stopped, an operator gave an order. The part that notices a change adds the topics to ``PlanChanges``, and only
+these are planned; an order, or another share of the group's logs, has all of them planned.
 ``replication.plan.assignment`` decides, pure.
 """
 
@@ -9,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
+import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from fairlead.errors import FairleadError
@@ -19,6 +22,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.waiting import wait_set
 from replication.catalog import EVERY_SOURCE, Catalog
+from replication.changes import PlanChanges
 from replication.custody.bootstrap import LedgerBootstrap
 from replication.custody.ledger import Ledger
 from replication.custody.rebuild import Rebuilder
@@ -42,6 +46,7 @@ GATHER: Final = 0.02  # seconds; changes within them share one plan
 LEARN_AT_ONCE: Final = 2000
 BREATH: Final = 500
 RETRY: Final = 1.0
+PLAN_ALL: Final = 600.0  # seconds; a change that nobody noticed has its effect after that
 
 
 class Planner:
@@ -54,20 +59,24 @@ class Planner:
         catalog: Catalog,
         ledger: Ledger,
         source_links: Sequence[SourceLink],
-        changed: asyncio.Event,
+        changes: PlanChanges,
         share: WorkShare | None = None,
     ) -> None:
-        """``changed``: set to have the plan made again. ``share``: the logs that are followed; all by default."""
+        """``changes``: what to plan next. ``share``: the logs that are followed; all by default."""
         self._site = site
         self._catalog = catalog
         self._ledger = ledger
         self._source_links = source_links
-        self._changed = changed
+        self._links = {source_link.name: source_link for source_link in source_links}
+        self._changes = changes
+        self._planned_all = -math.inf  # when, monotonic
         self._share = share or WorkShare(group=False)
         self._shared = 0  # changes of the share that are planned for
         self.counts: dict[str, int] = {}  # logs of each member of the group, by its id
         self._followed: dict[TopicPartition, frozenset[str]] = {}
         self._same: dict[frozenset[str], frozenset[str]] = {}  # equal sets of links are kept once
+        self._most: dict[str, int] = {}  # the most partitions that a topic had in a plan, if more than one
+        self._carried: dict[str, int] = {}  # topics of a shared site that a link carries, with their partitions
         self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
         self._refresh = asyncio.Event()
         self.overrides = SiteOverrides(ledger.overrides, catalog)
@@ -85,9 +94,9 @@ class Planner:
             followed=lambda: self._followed,
             carried=self._available_from,
             holder=self._holder_of,
-            on_change=changed.set,
+            changes=changes,
         )
-        self._bootstrap = LedgerBootstrap(topology, site, ledger, catalog)
+        self._bootstrap = LedgerBootstrap(topology, site, ledger, catalog, changes)
         self.rebuilder = Rebuilder(site, ledger, source_links, catalog)
         self.waiting: dict[TopicPartition, LogTrouble] = {}  # logs whose sources must all be rebuilt first
         self.orders_done = 0  # offset in the topic of orders; all orders before it are carried out
@@ -103,18 +112,25 @@ class Planner:
     async def run(self, cluster: Cluster, appender: TargetAppender) -> None:
         """Plan after every change."""
         while True:
-            await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, self._planned_all + PLAN_ALL - time.monotonic())):
+                    await self._changes.wait()
             await asyncio.sleep(GATHER)
-            self._changed.clear()
+            topics = self._changes.take()
+            if time.monotonic() - self._planned_all > PLAN_ALL:
+                topics = None
             try:
-                await self._plan(cluster, appender)
+                await self._plan(cluster, appender, topics)
                 self.last_error = ""
             except FairleadError as error:
                 if error.what != self.last_error:
                     log.warning("planning: %s", error.what)
                 self.last_error = error.what
                 await asyncio.sleep(RETRY)
-                self._changed.set()
+                if topics is None:
+                    self._changes.add_all()
+                else:
+                    self._changes.add(topics)
 
     async def watch_target(self, cluster: Cluster, say: Callable[[str | None], None]) -> None:
         """Notice topics that others create or delete at the target. Call ``say`` with an error, or None."""
@@ -134,7 +150,7 @@ class Planner:
                 self._here = here
                 known = dict(here)
                 if gone:
-                    self._changed.set()
+                    self._changes.add(gone)
                 say(None)
             except FairleadError as error:
                 say(error.what)
@@ -191,7 +207,8 @@ class Planner:
 
     # ---- the plan
 
-    async def _plan(self, cluster: Cluster, appender: TargetAppender) -> None:
+    async def _plan(self, cluster: Cluster, appender: TargetAppender, topics: set[str] | None) -> None:
+        """Plan the logs of these topics, None for all."""
         await self._ledger.ready.wait()
         orders = self._ledger.orders_read
         for source_link in self._source_links:
@@ -200,42 +217,29 @@ class Planner:
         for topic, what in self._ledger.splits.items():
             if self._share.owns(TopicPartition(topic)):
                 appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
-        self._retry_ordered(appender)
+        also = self._retry_ordered(appender) | appender.missing_topics
         for topic in appender.missing_topics:
             self._here.pop(topic, None)  # deleted here: created again below
         appender.missing_topics.clear()
-        self.overrides.start_plan(self._here)
-        await self._rebuild(cluster, appender)
-        carrying: dict[TopicPartition, list[SourceLink]] = {}
-        every: set[TopicPartition] = set()
-        for source_link in self._source_links:
-            if source_link.is_up:
-                source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
-                source_link.expect_topics(self._ledger.custody.logs())
-                carriable = self._all_carriable(source_link)
-                if self._share.is_shared:
-                    every.update(carriable)
-                for tp in self._owned(carriable):
-                    if self.overrides.allows(source_link.name, tp) and source_link.may_give(tp):
-                        carrying.setdefault(tp, []).append(source_link)
-        self.counts = self._share.counts(every)
+        if topics is None:
+            self._planned_all = time.monotonic()
+        else:
+            topics |= also
+        self.overrides.start_plan(self._here, topics)
+        rebuilt = await self._rebuild(cluster, appender, topics)
+        if topics is not None:
+            topics |= rebuilt
+        carrying = self._carrying(topics)
         self.overrides.clear_carried(carrying)
+        waiting = self.rebuilder.waiting_logs(carrying, self._holder_of, topics)
         self.waiting = {
-            tp: trouble
-            for tp, trouble in self.rebuilder.waiting_logs(carrying, self._holder_of).items()
-            if self._share.owns(tp)
+            **({tp: each for tp, each in self.waiting.items() if tp.topic not in topics} if topics is not None else {}),
+            **{tp: trouble for tp, trouble in waiting.items() if self._share.owns(tp)},
         }
         logs = self._catalog.in_order(carrying)
         present = [tp for tp in logs if self._is_here(tp)]
         missing = [tp for tp in logs if not self._is_here(tp)]
-        followed = await self._choose_links(appender, present, carrying)
-        routes = self._routes(followed, appender)
-        for source_link in self._source_links:
-            source_link.follow(routes[source_link.name], only=True)
-        # Batches from before a seizure, or from before the source exceeded its right, are still written.
-        cut_off = {tp for source_link in self._source_links for tp in (*source_link.cut_off, *source_link.beyond)}
-        appender.drop_all_but(followed.keys() | self._bootstrap.under_way | cut_off)
-        self._followed = followed
+        self._follow_only(appender, await self._choose_links(appender, present, carrying), topics)
         parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
         turns = iter(parts)
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
@@ -244,9 +248,89 @@ class Planner:
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here |= {topic: model.partitions for topic, model in new.items()}
                 await self._follow_new(appender, next(turns), carrying)
-        begun = await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share)
+                several = [topic for topic, model in new.items() if model.partitions > 1]
+                if several:
+                    self._changes.add(several)  # now other links carry their further partitions, too
+        begun = await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
         self._here |= dict.fromkeys(begun, 1)
         self.orders_done = orders
+
+    def _carrying(self, topics: Collection[str] | None) -> dict[TopicPartition, list[SourceLink]]:
+        """Return the logs of these topics (None: all) that may be followed, each with its links."""
+        carrying: dict[TopicPartition, list[SourceLink]] = {}
+        carried: dict[str, int] = {}
+        every = self._ledger.custody.logs()
+        expected = every if topics is None else every & set(topics)
+        for source_link in self._source_links:
+            if source_link.is_up:
+                source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
+                source_link.expect_topics(expected)
+                for topic, partitions in self._carried_topics(source_link, topics):
+                    if self._share.is_shared:
+                        carried[topic] = max(partitions, carried.get(topic, 0))
+                    for tp in map(TopicPartition, [topic] * partitions, range(partitions)):
+                        if (
+                            self._share.owns(tp)
+                            and self.overrides.allows(source_link.name, tp)
+                            and source_link.may_give(tp)
+                        ):
+                            carrying.setdefault(tp, []).append(source_link)
+        self._count(carried, topics)
+        return carrying
+
+    def _count(self, carried: Mapping[str, int], topics: Collection[str] | None) -> None:
+        """Count the logs of each member of the group; ``carried`` are those of the planned topics, with their numbers
+        of partitions."""
+        gone = {topic: self._carried.pop(topic) for topic in topics or () if topic in self._carried}
+        if topics is None:
+            self.counts = self._share.counts(())
+            self._carried = {}
+        for change, sign in ((gone, -1), (carried, 1)):
+            logs = [TopicPartition(topic, number) for topic, count in change.items() for number in range(count)]
+            for member, count in self._share.counts(logs).items():
+                self.counts[member] = self.counts.get(member, 0) + sign * count
+        self._carried |= carried
+
+    def _follow_only(
+        self,
+        appender: TargetAppender,
+        followed: Mapping[TopicPartition, frozenset[str]],
+        topics: Collection[str] | None,
+    ) -> None:
+        """Follow these logs, and no others of the planned topics."""
+        logs = appender.replicas.keys() if topics is None else {*self._logs_of(topics)}
+        stopped = [tp for tp in logs if tp not in followed]
+        if topics is None:
+            self._followed = {}
+        for tp in stopped:
+            self._followed.pop(tp, None)
+        self._followed |= followed
+        for name, route in self._routes(followed, appender).items():
+            source_link = self._links[name]
+            source_link.unfollow(tp for tp in logs if tp not in route)
+            source_link.follow(route)
+        appender.drop(tp for tp in stopped if not self._is_still_written(tp))
+        self._on_planned(topics)
+
+    def _is_still_written(self, tp: TopicPartition) -> bool:
+        """Return whether what waits of a log that is not followed is still appended: a marker from the ledger, or
+        batches from before a seizure, or from before the source exceeded its right."""
+        return tp in self._bootstrap.under_way or any(
+            tp in source_link.cut_off or tp in source_link.beyond for source_link in self._source_links
+        )
+
+    def _on_planned(self, topics: Collection[str] | None) -> None:
+        self._survey.on_planned(topics)
+        self.upkeep.on_planned(topics)
+
+    def _logs_of(self, topics: Iterable[str]) -> Iterator[TopicPartition]:
+        """Yield all logs of these topics that may be followed, or were."""
+        for topic in topics:
+            counts = (self._here, self._most, *(source_link.topics for source_link in self._source_links))
+            count = max(1, *(each.get(topic, 0) for each in counts))
+            if count > 1:
+                self._most[topic] = count
+            yield from map(TopicPartition, [topic] * count, range(count))
 
     def _set_gate(self, source_link: SourceLink) -> None:
         pause = self.overrides.link_pause(source_link.name)
@@ -270,16 +354,17 @@ class Planner:
         self._bootstrap.under_way.difference_update(lost)
         self._shared = changes
 
-    def _retry_ordered(self, appender: TargetAppender) -> None:
-        """Forget the troubles of logs that an operator ordered to retry."""
-        stopped = {tp for tp, _ in appender.troubles()} | {
-            tp for source_link in self._source_links for tp in source_link.troubles
-        }
+    def _retry_ordered(self, appender: TargetAppender) -> set[str]:
+        """Forget the troubles of logs that an operator ordered to retry; return their topics."""
+        stopped = itertools.chain(
+            (tp for tp, _ in appender.troubles()), *(source_link.troubles for source_link in self._source_links)
+        )
         again = self.overrides.logs_to_retry(stopped)
         self._reset_logs(appender, again)
         if again:
             log.info("retried: %s", ", ".join(map(str, sorted(again))))
             self._refresh.set()
+        return {tp.topic for tp in again}
 
     def _reset_logs(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
         for tp in logs:
@@ -290,10 +375,14 @@ class Planner:
                 appender.replicas[tp].reset()
             self._followed.pop(tp, None)
 
-    async def _rebuild(self, cluster: Cluster, appender: TargetAppender) -> None:
-        """Stop copies that a seizure cut off; delete those that a source can give back: they are copied anew."""
+    async def _rebuild(self, cluster: Cluster, appender: TargetAppender, topics: set[str] | None) -> set[str]:
+        """Stop copies that a seizure cut off; delete those that a source can give back: they are copied anew.
+
+        Returns:
+            The topics of the latter.
+        """
         seized: dict[TopicPartition, frozenset[str]] = {}
-        for tp in map(TopicPartition, self.rebuilder.seized_topics(self._here)):
+        for tp in map(TopicPartition, self.rebuilder.seized_topics(self._here, topics)):
             if not self._share.owns(tp):
                 continue
             takers = [
@@ -304,10 +393,12 @@ class Planner:
             links = frozenset(source_link.name for source_link in takers if self.overrides.allows(source_link.name, tp))
             if links:
                 seized[tp] = links
-        self._reset_logs(appender, await self.rebuilder.stop_stale_copies(cluster, appender, seized))
-        for topic in await self.rebuilder.delete_stale_copies(cluster, appender):
+        self._reset_logs(appender, await self.rebuilder.stop_stale_copies(cluster, appender, seized, topics))
+        deleted = set(await self.rebuilder.delete_stale_copies(cluster, appender))
+        for topic in deleted:
             self._here.pop(topic, None)
             self._reset_logs(appender, [TopicPartition(topic)])
+        return deleted
 
     async def _follow_new(
         self,
@@ -324,6 +415,7 @@ class Planner:
         for source_link in self._source_links:
             source_link.follow(routes[source_link.name])
         self._followed |= added
+        self._on_planned({tp.topic for tp in added})
 
     async def _choose_links(
         self,
@@ -384,22 +476,13 @@ class Planner:
     def _holder_of(self, topic: str) -> str | None:
         return self._catalog.holder(self._ledger.custody, topic)
 
-    def _carriable(self, source_link: SourceLink) -> list[TopicPartition]:
-        """Return the logs that a link carries and that this replicator takes care of."""
-        return self._owned(self._all_carriable(source_link))
-
-    def _owned(self, logs: list[TopicPartition]) -> list[TopicPartition]:
-        return [tp for tp in logs if self._share.owns(tp)] if self._share.is_shared else logs
-
-    def _all_carriable(self, source_link: SourceLink) -> list[TopicPartition]:
-        return [
-            tp
-            for topic, partitions in source_link.topics.items()
-            if self._catalog.carries(self._ledger.custody, source_link.link, topic)
-            for tp in map(
-                TopicPartition, [topic] * partitions, range(self._wanted_partitions(source_link, topic, partitions))
-            )
-        ]
+    def _carried_topics(self, source_link: SourceLink, topics: Collection[str] | None) -> Iterator[tuple[str, int]]:
+        """Yield those of these topics (None: all) that a link carries, with the number of partitions to follow."""
+        there = source_link.topics
+        for topic in there if topics is None else topics:
+            partitions = there.get(topic, 0)
+            if partitions and self._catalog.carries(self._ledger.custody, source_link.link, topic):
+                yield topic, self._wanted_partitions(source_link, topic, partitions)
 
     def _wanted_partitions(self, source_link: SourceLink, topic: str, partitions: int) -> int:
         """Return how many partitions of a topic to follow if the link's source has ``partitions``."""
@@ -407,8 +490,13 @@ class Planner:
             return partitions
         return min(partitions, self._here.get(topic, 1))
 
-    def _available_from(self, source_link: SourceLink) -> list[TopicPartition]:
-        return [tp for tp in self._carriable(source_link) if source_link.may_give(tp)]
+    def _available_from(self, source_link: SourceLink, topics: Collection[str] | None) -> list[TopicPartition]:
+        return [
+            tp
+            for topic, partitions in self._carried_topics(source_link, topics)
+            for tp in map(TopicPartition, [topic] * partitions, range(partitions))
+            if self._share.owns(tp) and source_link.may_give(tp)
+        ]
 
     @staticmethod
     def _source(source_link: SourceLink, tp: TopicPartition) -> LinkSource:

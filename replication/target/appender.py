@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from typing import Final
 
@@ -54,6 +54,7 @@ from replication.batch.header_rewrite import id_after, is_foreign, rewrite_heade
 from replication.batch.prepared import SEQUENCES, Gap, PreparedBatch
 from replication.batch.rebuild import split_prepared
 from replication.catalog import CLASSES
+from replication.changes import PlanChanges
 from replication.states import LogState, LogTrouble, now
 from replication.target.gaps import Trimmer, positions, reach_of_fillers
 from replication.target.log_reader import first_batch, read_ends, read_tails, stored_at
@@ -117,11 +118,11 @@ class TargetAppender:
 
     Args:
         memory: Bytes of fetched batches that may be in flight or wait here.
-        on_change: Called when a log stops or reaches its limit, so that the plan is made again.
+        changes: Gets a log's topic when the log stops or reaches its limit, so that it is planned again.
         limit_of: Called when a broker refuses a batch as too large.
     """
 
-    def __init__(self, cluster: Cluster, *, memory: int, on_change: Callable[[], None], limit_of: LimitOf) -> None:
+    def __init__(self, cluster: Cluster, *, memory: int, changes: PlanChanges, limit_of: LimitOf) -> None:
         self.queued = 0  # bytes that wait here or are in flight to the broker
         self.fetchers = 0  # how many fetch at the same time
         self.replicas: dict[TopicPartition, MirrorPartition] = {}
@@ -130,7 +131,7 @@ class TargetAppender:
         self.trimmer = Trimmer(cluster)
         self._cluster = cluster
         self._memory = memory
-        self._on_change = on_change
+        self._changes = changes
         self._limit_of = limit_of
         self._room = asyncio.Event()
         self._room.set()
@@ -314,7 +315,7 @@ class TargetAppender:
                 waiting.feed.on_appended(replica.tp, prepared)
                 self._resume_feeds(replica)
                 if replica.is_complete:
-                    self._on_change()
+                    self._changes.add([replica.tp.topic])
                 self._mark_ready(replica)
             case AppendMeaning.UNKNOWN:
                 self._generation += 1
@@ -366,17 +367,11 @@ class TargetAppender:
         if replica.trouble is None or replica.trouble.state is not state:
             log.error("%s %s: %s", replica.tp, state, cause)
             replica.trouble = LogTrouble(state, cause, now())
+            self._changes.add([replica.tp.topic])
         self._drop_queue(replica)
-        self._on_change()
-
-    def drop_all_but(self, followed: Container[TopicPartition]) -> None:
-        """Drop the queues of logs that are no longer followed; batches in flight stay in flight."""
-        for tp, replica in self.replicas.items():
-            if replica.queue and tp not in followed:
-                self._drop_queue(replica)
 
     def drop(self, logs: Iterable[TopicPartition]) -> None:
-        """Drop the queues of these logs, because another process follows them now; batches in flight stay in flight."""
+        """Drop the queues of these logs, which are no longer followed; batches in flight stay in flight."""
         for tp in logs:
             if (replica := self.replicas.get(tp)) is not None and replica.queue:
                 self._drop_queue(replica)
@@ -622,7 +617,7 @@ class TargetAppender:
         for feed in replica.feeds:
             feed.rewind(replica.tp, replica.end)
         if replica.is_complete:
-            self._on_change()
+            self._changes.add([replica.tp.topic])
 
     def _mark_ready(self, replica: MirrorPartition) -> None:
         """Schedule the log's queue to be sent."""

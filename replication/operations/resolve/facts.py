@@ -17,6 +17,7 @@ from fairlead.kafka.protocol.errors import WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.groups.client import GroupClient
 from replication.operations.resolve.copier import identity, without_producer
@@ -133,7 +134,7 @@ async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]
 @contextlib.asynccontextmanager
 async def _ledger(topology: Topology, site: str, cluster: Cluster, topics: Collection[str]) -> AsyncIterator[Ledger]:
     """Read the site's orders and custody to their current end."""
-    ledger = Ledger(topology, site, on_change=lambda: None)
+    ledger = Ledger(topology, site, PlanChanges())
     ledger.follow_topics(topics)
     following = asyncio.ensure_future(ledger.run(cluster))
     ready = asyncio.ensure_future(ledger.ready.wait())

@@ -21,6 +21,7 @@ from fairlead.kafka.admin import admin_client, ask_coordinator
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.groups.client import GroupClient, Groups
 from replication.groups.rules import REASON, Commit, GroupLogState, copied_position
 from replication.groups.sync import GroupSync
@@ -432,7 +433,7 @@ async def test_a_look_is_charged_to_the_rate_of_the_link(harbour: Harbour) -> No
     here = lab.kafka("beta")
     sync = Counted(link, lambda: lab.kafka("alpha"), here, carries=lambda _: True, origins={"alpha"}, interval=0.1)
     rules = SourceRules(link, Catalog(lab.one_way()), CustodyView(), Overrides())
-    source_link = SourceLink(link, rules, lambda: lab.kafka("alpha"), lambda: None, sync)
+    source_link = SourceLink(link, rules, lambda: lab.kafka("alpha"), PlanChanges(), sync)
     source_link.allow()
     looking = asyncio.ensure_future(source_link.run(cast(TargetAppender, None), nowhere))
 

@@ -14,6 +14,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import BatchHeader, parse_header
 from fairlead.kafka.protocol.errors import UNKNOWN_TOPIC_ID
 from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
+from replication.changes import PlanChanges
 from replication.target.appender import TargetAppender
 
 OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
@@ -147,7 +148,7 @@ async def unlimited(_tp: TopicPartition) -> int:
 @contextlib.asynccontextmanager
 async def running(broker: Broker) -> AsyncIterator[TargetAppender]:
     """Run an appender on the broker; at the end check its count of queued steps."""
-    made = TargetAppender(cast(Cluster, broker), memory=1 << 20, on_change=lambda: None, limit_of=unlimited)
+    made = TargetAppender(cast(Cluster, broker), memory=1 << 20, changes=PlanChanges(), limit_of=unlimited)
     task = asyncio.ensure_future(made.run())
     try:
         yield made

@@ -26,6 +26,7 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records import encode
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry, LedgerEntry, Marker, ReturnEntry
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from shore.tables.custody import believed_of
 from tests.support.honest_ledgers import ABOARD, ASHORE, HONEST, NEW, NOW, OUTSIDE, claim, grant, log
@@ -128,7 +129,7 @@ class Edge:
 
 
 def replicator(entries: Sequence[Told_]) -> tuple[Any, int]:
-    ledger = Ledger(topology(), "tokyo", on_change=lambda: None)
+    ledger = Ledger(topology(), "tokyo", PlanChanges())
     ledger._keep_given = True  # noqa: SLF001 - as where a link wants logs without past
     for offset, (site, entry) in enumerate(entries):
         tp = TP(f"custody.{site}")

@@ -34,6 +34,7 @@ from fairlead.records import UNREADABLE, encode
 from fairlead.records.alert import Alert
 from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.records.edge import Stray
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from shore.source.operations import rows_of
 from shore.tables.custody import rows_of_entries
@@ -86,7 +87,7 @@ async def by_bridge(values: list[bytes], _fake: FakeCluster, _cluster: Cluster) 
 
 async def by_replicator(values: list[bytes], fake: FakeCluster, cluster: Cluster) -> str | None:
     put(fake, values)
-    ledger = Ledger(topology(), "tokyo", on_change=lambda: None)
+    ledger = Ledger(topology(), "tokyo", PlanChanges())
     ledger.follow_topics([LEDGER])
     work = asyncio.create_task(ledger.run(cluster))
     async with asyncio.timeout(10):
@@ -275,7 +276,7 @@ async def test_a_bomb_stops_no_reader(fake: FakeCluster, cluster: Cluster, caplo
     tails = TailReader(cluster)
     assert [each.offset for each in (await tails.read(LEDGER)).records] == [0, 2]
     await tails.close()
-    ledger = Ledger(topology(), "tokyo", on_change=lambda: None)
+    ledger = Ledger(topology(), "tokyo", PlanChanges())
     ledger.follow_topics([LEDGER])
     work = asyncio.create_task(ledger.run(cluster))
     async with asyncio.timeout(10):

@@ -20,6 +20,7 @@ from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.bootstrap import LedgerBootstrap, marker_of
 from replication.sharing.rules import WorkShare
 from tests.unit.replication.broker import Broker, running
@@ -92,8 +93,8 @@ async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
     for filler in fillers(Gap(0, stored, PRODUCER_ID, 3, 70, 1, POSITION_KEY)):
         broker.log(ENTRY.log).append(bytes(filler.data))
     async with running(broker) as appender:
-        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP))
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False))
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()
@@ -108,7 +109,7 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
     broker, log = Broker(random.Random(1)), TopicPartition(ENTRY.log)  # noqa: S311
     past = bytes(term_batch([NewRecord(b"x", timestamp_ms=5)] * 5, term=2, offset=0, marker=0))
     async with running(broker) as appender:
-        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP))
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
         end_offsets, asked = broker.end_offsets, 0
 
         async def begun_after_the_first(logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
@@ -120,7 +121,7 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
             return found
 
         broker.end_offsets = begun_after_the_first  # type: ignore[method-assign]
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False))
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()

@@ -87,7 +87,7 @@ class Site:
     async def plan(self) -> set[TP]:
         """Return the logs whose copies must be checked."""
         return await self.rebuilder.stop_stale_copies(
-            self.cluster, cast(TargetAppender, self.appender), {TP(LOG): frozenset({LINK})}
+            self.cluster, cast(TargetAppender, self.appender), {TP(LOG): frozenset({LINK})}, None
         )
 
     async def step(self) -> list[str]:

@@ -136,7 +136,7 @@ class FakeLink:
     def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
         self.beyond.append((tp, reach))
 
-    def replan(self) -> None: ...
+    def replan(self, topic: str) -> None: ...
 
     async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
         return ()

@@ -15,6 +15,7 @@ from fairlead.custody.view import CustodyView
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog, SourceReach
+from replication.changes import PlanChanges
 from replication.link import fetcher as under_test
 from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
 from replication.link.cut_off import SourceRules
@@ -205,7 +206,7 @@ def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
     first, second, third = link.follow(3)
     assert link.fetchers.unfollow(first)
     assert not link.fetchers.unfollow(first)
-    link.fetchers.unfollow_all_but({third})
+    assert link.fetchers.unfollow(second)
     assert link.opened[0].logs == {third}
     assert second not in link.opened[0].logs
     assert len(link.fetchers) == 1
@@ -299,17 +300,19 @@ def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_an
     """After a source sent records that it may not write, its log is ignored until its right to write changes."""
     topology, box, other = load("minimal", env={}), TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
     link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
-    custody, plans, reach = CustodyView(), list[None](), SourceReach(4)
+    custody, changes, reach = CustodyView(), PlanChanges(), SourceReach(4)
     custody.apply(granted(4, "duck-star"))
     rules = SourceRules(link, Catalog(topology), custody, Overrides())
-    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), lambda: plans.append(None))
+    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), changes)
     assert source_link.may_give(box)
     for _ in range(2):
         source_link.refuse_log(box, reach, "the batch at offset 9 is of term 7")
-    assert (source_link.may_give(box), source_link.may_give(other), len(plans)) == (False, True, 1)
+    assert (source_link.may_give(box), source_link.may_give(other), changes.take()) == (False, True, {box.topic})
     (shown,) = (trouble for _, trouble in source_link.beyond.values())
     assert (shown.state, shown.link) == (LogState.UNAVAILABLE, "duck-star->tokyo:berthed")
     assert "offset 9 is of term 7" in shown.cause and "nothing more is copied from duck-star" in shown.cause
+    source_link.refuse_log(box, reach, "the same again")
+    assert changes.take() == set()
     custody.apply(granted(7, "duck-star"))
     assert source_link.may_give(box)
     assert source_link.beyond == {}

@@ -498,7 +498,7 @@ async def test_nothing_is_sent_again_of_a_log_that_was_let_go(trouble: str) -> N
             while target.replica.in_flight:  # noqa: ASYNC110 - what is on its way to the broker stays so
                 await asyncio.sleep(0)
         target.fetchers[0].unfollow(LOG)
-        target.appender.drop_all_but(())
+        target.appender.drop(target.appender.replicas)
         end = broker.log(*LOG).end
         broker.is_troubled = False
         await settle(target)

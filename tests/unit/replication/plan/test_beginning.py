@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +13,7 @@ from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import Catalog
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import SourceLink
@@ -119,9 +119,9 @@ async def ask(topology: Topology, other: Source | None, **what: Any) -> set[Topi
     """Return whether the link from ``late``, whose source begins at 1000, must let the other link begin."""
     names = {each.from_: each.name for each in topology.directed_links()}
     source_links = [Link(topology, names["late"], Source(1000, 2000)), Link(topology, names["whole"], other, **what)]
-    ledger = Ledger(topology, "target", on_change=lambda: None)
+    ledger = Ledger(topology, "target", PlanChanges())
     links = cast(list[SourceLink], source_links)
-    planner = Planner(topology, "target", Catalog(topology), ledger, links, asyncio.Event())
+    planner = Planner(topology, "target", Catalog(topology), ledger, links, PlanChanges())
     replica = MirrorPartition(LOG, topology.streams["alerts"].priority)
     replica.set_end(0, None, 0)
     appender = cast(TargetAppender, SimpleNamespace(replicas={LOG: replica}))
@@ -178,7 +178,7 @@ def test_a_link_is_being_connected_from_the_opening_of_its_gate_until_it_is_up_o
     topology = world()
     link = topology.directed_links()[0]
     rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
-    source_link = SourceLink(link, rules, lambda: pytest.fail("not asked for here"), lambda: None)
+    source_link = SourceLink(link, rules, lambda: pytest.fail("not asked for here"), PlanChanges())
     source_link.forbid(LinkState.CLOSED, "the ship is not at this berth")
     assert not source_link.is_coming
     source_link.allow()

@@ -26,6 +26,7 @@ from fairlead.records.custody import CustodyEntry
 from fairlead.records.reading import Device, GeoLocation
 from fairlead.records.ship import MOORED, Position
 from replication import berths
+from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from topologies.loader.load import load
 
@@ -157,8 +158,8 @@ class Reader:
 
     def __init__(self) -> None:
         self.kafka = Kafka()
-        self.changed = asyncio.Event()
-        self.ledger = Ledger(load("big-blue", env={}), "tokyo", on_change=self.changed.set)
+        self.changes = PlanChanges()
+        self.ledger = Ledger(load("big-blue", env={}), "tokyo", self.changes)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -181,8 +182,8 @@ class Reader:
     async def knows(self, *logs: str) -> None:
         async with asyncio.timeout(10):
             while not set(logs) <= set(self.ledger.custody.logs()):
-                await self.changed.wait()
-                self.changed.clear()
+                await self.changes.wait()
+                self.changes.take()
 
 
 @pytest.fixture
@@ -258,8 +259,8 @@ async def test_positions_that_cannot_be_read_hold_up_nothing(reader: Reader, mon
         reader.kafka.make(POSITIONS, position(30.0, 0), position(35.65, 100))
         async with asyncio.timeout(10):
             while not reader.ledger.berths.is_open(link, 0):
-                await reader.changed.wait()
-                reader.changed.clear()
+                await reader.changes.wait()
+                reader.changes.take()
 
 
 @pytest.mark.parametrize("received", [b"9" * 5000, b"9" * 15, b"soon"])

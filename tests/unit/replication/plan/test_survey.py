@@ -11,6 +11,7 @@ import pytest
 from fairlead.errors import FairleadError, UnavailableError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import EVERYTHING, SourceReach
+from replication.changes import PlanChanges
 from replication.link.source_link import SourceLink
 from replication.plan.maintenance import Survey
 from replication.states import LogState, LogTrouble, now
@@ -36,7 +37,6 @@ class Link:
         self.end = end
         self.asked: list[TopicPartition] = []
         self.forgiven = 0
-        self.unavailable = False
 
     async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         self.asked += logs
@@ -48,9 +48,8 @@ class Link:
     def rules(self) -> Link:
         return self
 
-    def retry_unavailable(self) -> bool:
+    def retry_unavailable(self) -> None:
         self.forgiven += 1
-        return self.unavailable
 
 
 class World:
@@ -61,35 +60,32 @@ class World:
         self.looked: list[str] = []  # links whose logs were looked at
         self.replica = MirrorPartition(LOG, Priority.NORMAL)
         self.replica.end = 5
-        self.changes = 0
+        self.changes = PlanChanges()
         self.appender = cast(TargetAppender, SimpleNamespace(replicas={LOG: self.replica}))
         self.survey = Survey(
             cast(list[SourceLink], list(links)),
             followed=lambda: self.followed,
             carried=self._carried,
             holder=lambda _: holder,
-            on_change=self._changed,
+            changes=self.changes,
         )
 
-    def _changed(self) -> None:
-        self.changes += 1
-
-    def _carried(self, link: SourceLink) -> list[TopicPartition]:
+    def _carried(self, link: SourceLink, topics: Collection[str] | None) -> list[TopicPartition]:
         self.looked.append(link.name)
-        return [LOG]
+        return [LOG] if topics is None or LOG.topic in topics else []
 
     async def look(self) -> int:
         return await self.survey.survey_once(self.appender)
 
 
-@pytest.mark.parametrize(("end", "changes"), [(5, 0), (6, 1)])
-async def test_a_source_that_has_more_changes_the_plan(end: int, changes: int) -> None:
-    """A source with more records changes the plan."""
+@pytest.mark.parametrize(("end", "changes"), [(5, set()), (6, {LOG.topic})])
+async def test_a_source_that_has_more_changes_the_plan(end: int, changes: set[str]) -> None:
+    """A log of which a source has more records is planned again."""
     first, second = Link("a->t"), Link("b->t", end=end)
     world = World(first, second)
     assert await world.look() == 1
     assert (first.asked, second.asked, second.ends) == ([], [LOG], {LOG: end})
-    assert world.changes == changes
+    assert world.changes.take() == changes
 
 
 async def test_what_a_source_may_not_give_is_no_more() -> None:
@@ -97,7 +93,7 @@ async def test_what_a_source_may_not_give_is_no_more() -> None:
     second = Link("ship->t", end=90, reach=SourceReach(3, 5))
     world = World(Link("a->t"), second)
     await world.look()
-    assert (second.ends, world.changes) == ({LOG: 5}, 0)
+    assert (second.ends, world.changes.take()) == ({LOG: 5}, set())
 
 
 @pytest.mark.parametrize("other", [None, Link("b->t", up=False, end=9)], ids=["no other", "the other is down"])
@@ -123,7 +119,7 @@ async def test_a_source_that_goes_away_meanwhile_changes_nothing(away: bool) -> 
         second.cluster = None
     world = World(Link("a->t"), second)
     await world.look()
-    assert (second.ends, world.changes) == ({}, 0)
+    assert (second.ends, world.changes.take()) == ({}, set())
 
 
 @pytest.mark.parametrize(("state", "stays"), [(LogState.UNAVAILABLE, False), (LogState.DIVERGED, True)])
@@ -134,7 +130,7 @@ def test_only_what_was_unavailable_is_forgiven(state: LogState, stays: bool) -> 
     world.replica.trouble = LogTrouble(state, "why", now())
     world.survey.retry_unavailable(world.appender)
     assert (world.replica.trouble is not None) is stays
-    assert (world.changes, link.forgiven) == (0 if stays else 1, 1)
+    assert (world.changes.take(), link.forgiven) == (set() if stays else {LOG.topic}, 1)
 
 
 async def test_which_logs_to_ask_for_is_decided_once_for_each_plan() -> None:
@@ -144,24 +140,28 @@ async def test_which_logs_to_ask_for_is_decided_once_for_each_plan() -> None:
     await world.look()
     await world.look()
     assert (world.looked, second.asked) == (["a->t", "b->t"], [LOG, LOG])
-    world.followed = {LOG: {"b->t"}}  # a plan makes a new one
+    world.followed = {LOG: {"b->t"}}
+    world.survey.on_planned({LOG.topic})
     await world.look()
     assert (len(world.looked), first.asked) == (4, [LOG])
 
 
-@pytest.mark.parametrize("change", ["followed", "forgiven", "down"])
-async def test_what_may_change_between_plans_is_looked_at_again(change: str) -> None:
-    """All logs are looked at again when a log was added, forgiven at a source, or a link went down."""
+async def test_a_plan_of_other_logs_leaves_the_choice() -> None:
+    """After a plan of some topics the logs of the others are asked for as before."""
+    first, second = Link("a->t"), Link("b->t", end=5)
+    world = World(first, second)
+    await world.look()
+    world.survey.on_planned({"orders.b"})
+    await world.look()
+    assert second.asked == [LOG, LOG]
+
+
+async def test_a_link_that_is_down_is_not_asked() -> None:
+    """A link that went down after the choice is not asked until it is up again."""
     first, second, third = Link("a->t"), Link("b->t"), Link("c->t")
     world = World(first, second, third)
     await world.look()
-    match change:
-        case "followed":
-            world.followed[TopicPartition("orders.b")] = {"a->t"}
-        case "forgiven":
-            second.unavailable = True
-            world.survey.retry_unavailable(world.appender)
-        case "down":
-            third.is_up = False
-    await world.look()
-    assert len(world.looked) == (5 if change == "down" else 6)
+    third.is_up = False
+    assert await world.look() == 1
+    third.is_up = True
+    assert await world.look() == 2

@@ -51,15 +51,17 @@ async def test_logs_that_are_never_filled_cost_nothing_each_second() -> None:
 
 
 async def test_logs_that_are_followed_later_are_looked_at() -> None:
-    """A log that is followed from now on is looked at in the next round, and one that is no longer followed is not."""
+    """A log that a plan added is looked at in the next round, and one that is no longer followed is not."""
     metric, other = TopicPartition("metrics.cpu"), TopicPartition("metrics.disk")
     replicas = CountedReplicas()
     followed = dict.fromkeys([*BOXES, metric], frozenset({"east->west"}))
     made, link = gaps(followed, replicas)
     await made.close_gaps(link, 0.0)
     followed[other] = frozenset({"east->west"})
+    made.on_planned({other.topic})
     await made.close_gaps(link, 1.0)
     assert replicas.looked == 3
     followed.clear()
+    made.on_planned(None)
     await made.close_gaps(link, 2.0)
     assert replicas.looked == 3

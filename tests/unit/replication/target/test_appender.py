@@ -378,7 +378,7 @@ async def test_what_waits_for_a_log_that_is_let_go_is_dropped() -> None:
             await asyncio.sleep(0)
         assert appender.queued > 0
         assert appender.is_busy(source.replica.tp)
-        appender.drop_all_but(())
+        appender.drop(appender.replicas)
         gate.set()
         for _ in range(100):
             await asyncio.sleep(0)

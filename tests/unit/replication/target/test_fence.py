@@ -12,6 +12,7 @@ import pytest
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_EPOCH, FOREIGN_PRODUCER_ID
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
+from replication.changes import PlanChanges
 from replication.states import LogState
 from replication.target import appender as target
 from replication.target.appender import TargetAppender
@@ -51,10 +52,7 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
 
     monkeypatch.setattr(target, "read_ends", ends)
     monkeypatch.setattr(target, "read_tails", tails)
-    plans: list[None] = []
-    here = TargetAppender(
-        cast(Cluster, Broker()), memory=1 << 20, on_change=lambda: plans.append(None), limit_of=AsyncMock()
-    )
+    here = TargetAppender(cast(Cluster, Broker()), memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
     replica = MirrorPartition(LOG, Priority.NORMAL)
     await here.load_ends([replica])
     assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE

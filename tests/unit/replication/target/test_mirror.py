@@ -10,6 +10,7 @@ import pytest
 
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.prepared import Gap, PreparedBatch
+from replication.changes import PlanChanges
 from replication.target import appender as under_test
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition, Waiting
@@ -86,12 +87,12 @@ def test_very_many_small_batches_close_the_room_as_many_bytes_do(monkeypatch: py
     monkeypatch.setattr(under_test, "WAITING", 3)
 
     async def check() -> None:
-        target = TargetAppender(cast("Any", None), memory=1 << 20, on_change=lambda: None, limit_of=AsyncMock())
+        target = TargetAppender(cast("Any", None), memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
         replica = target.replica(LOG, Priority.NORMAL)
         target._account(replica.queue_steps([prepared(n) for n in range(3)], Silent()), 3)  # noqa: SLF001
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(target.wait_ready(), 0.01)
-        target.drop_all_but(())
+        target.drop(target.replicas)
         await asyncio.wait_for(target.wait_ready(), 1)
         assert target.queued == 0
 

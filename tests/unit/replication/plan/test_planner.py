@@ -1,0 +1,335 @@
+"""A plan of what has changed leaves the same as a plan of everything, whatever happens in whichever order."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import AsyncMock
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairlead.custody.ledger import Told
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.metadata import MetadataCache
+from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
+from fairlead.records.custody import CustodyEntry
+from replication.catalog import Catalog
+from replication.changes import PlanChanges
+from replication.custody.ledger import Ledger
+from replication.link.cut_off import SourceRules
+from replication.link.fetcher import Fetcher
+from replication.link.source_link import SourceLink
+from replication.overrides import Override, OverrideKind
+from replication.plan import planner as planning
+from replication.plan.planner import Planner
+from replication.plan.topics import TopicModel
+from replication.sharing.rules import MemberInfo, Roster, WorkShare
+from replication.states import LogState
+from replication.target.appender import TargetAppender
+from replication.target.mirror import MirrorPartition
+from tests.support.waits import until
+from topologies.model import Priority, Topology
+
+TARGET = "hq"
+SOURCES = ("tokyo", "singapore")
+BOXES = ("containers.BIGU1000010", "containers.BIGU1000026", "containers.BIGU1000031")
+TOPICS = (*BOXES, "orders.a", "orders.b", "alerts.tokyo")
+NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+
+
+def fleet() -> Topology:
+    """Two ports, each with a link to headquarters for boxes, orders (of any site) and urgent alerts."""
+    streams = {"containers": "all", "orders": "all", "alerts": "all", "custody": "all"}
+    return Topology.model_validate(
+        {
+            "name": "fleet",
+            "sites": {
+                TARGET: {"kind": "hq"},
+                "tokyo": {"kind": "port", "unlocode": "JPTYO"},
+                "singapore": {"kind": "port", "unlocode": "SGSIN"},
+            },
+            "streams": {
+                "containers": {"insert_point": "moves", "owners": ["BIGU"]},
+                "orders": {},
+                "alerts": {"priority": "urgent"},
+            },
+            "links": [{"from": site, "to": TARGET, "streams": streams} for site in SOURCES],
+        }
+    )
+
+
+class Followed:
+    """Instead of a fetcher: the logs that it would fetch."""
+
+    def __init__(self) -> None:
+        self.logs: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def follow(self, replica: MirrorPartition) -> None:
+        self.logs.add(replica.tp)
+
+    def unfollow(self, tp: TopicPartition) -> None:
+        self.logs.discard(tp)
+
+
+class Link(SourceLink):
+    """A link without a connection. ``there``: the topics of its source, with their partitions."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.there: dict[str, int] = {}
+        self.fetchers: list[Followed] = []
+        self.cluster = cast(Cluster, SimpleNamespace(metadata=MetadataCache()))
+
+    def _open_fetcher(self, priority: Priority) -> Fetcher | None:
+        self.fetchers.append(Followed())
+        return cast(Fetcher, self.fetchers[-1]) if self.is_up else None
+
+    def list_topics(self) -> None:
+        """Connect if the link is down, and list the source's topics."""
+        self._on_listing(
+            {name: TopicInfo(name, name.encode(), dict.fromkeys(range(n), 1), 1) for name, n in self.there.items()}
+        )
+
+    def lose(self) -> None:
+        """Lose the connection."""
+        self._fetchers.clear()
+        self._changes.add(self.topics)
+        self._status.set_unavailable("no route")
+
+    @property
+    def fetched(self) -> set[TopicPartition]:
+        return {tp for fetcher in self.fetchers for tp in fetcher.logs} if self.is_up else set()
+
+
+class World:
+    """The planner of headquarters that ships, with links and a target without brokers."""
+
+    def __init__(self) -> None:
+        topology = fleet()
+        self.changes = PlanChanges()
+        self.ledger = Ledger(topology, TARGET, self.changes)
+        self.ledger.ready.set()
+        catalog = Catalog(topology)
+        self.links = {
+            link.from_: Link(
+                link,
+                SourceRules(link, catalog, self.ledger.custody, self.ledger.overrides),
+                lambda: pytest.fail("nobody connects"),
+                self.changes,
+            )
+            for link in topology.links_to(TARGET)
+        }
+        self.share = WorkShare(group=True)
+        self.share.update(Roster("me", {"me": MemberInfo("host")}), "me", 0.0)
+        self.planner = Planner(
+            topology, TARGET, catalog, self.ledger, tuple(self.links.values()), self.changes, self.share
+        )
+        self.appender = TargetAppender(
+            cast(Cluster, object()), memory=1 << 20, changes=self.changes, limit_of=AsyncMock()
+        )
+        self.ends: dict[TopicPartition, int] = {}
+        self.appender.load_ends = self._load_ends  # type: ignore[method-assign]
+
+    async def _load_ends(self, replicas: Collection[MirrorPartition]) -> None:
+        for each in replicas:
+            each.set_end(self.ends.get(each.tp, 0), None, 0)
+
+    async def plan(self, topics: set[str] | None) -> None:
+        await self.planner._plan(cast(Cluster, object()), self.appender, topics)  # noqa: SLF001
+
+    async def settle(self) -> None:
+        """Plan what has changed until nothing changes any more, as ``Planner.run`` does."""
+        for _ in range(10):
+            if not self.changes._event.is_set():  # noqa: SLF001
+                return
+            await self.plan(self.changes.take())
+        raise AssertionError("every plan asks for another one")
+
+    def left(self) -> dict[str, Any]:
+        """What the plans left behind."""
+        return {
+            "followed": dict(self.planner._followed),  # noqa: SLF001
+            "fetched": {site: link.fetched for site, link in self.links.items()},
+            "counts": dict(self.planner.counts),
+            "waiting": set(self.planner.waiting),
+            "paused": set(self.planner.overrides._paused),  # noqa: SLF001
+            "released": set(self.planner.overrides._released),  # noqa: SLF001
+            "asked": {
+                name: sorted(logs)
+                for name, logs in self.planner._survey._choose(  # noqa: SLF001
+                    {link.name: link for link in self.links.values() if link.is_up}
+                ).items()
+            },
+        }
+
+    # ---- what happens
+
+    def grant(self, topic: str, site: str, term: int, by: str = "tokyo") -> None:
+        entry = CustodyEntry(
+            log=topic,
+            term=term,
+            marker_offset=term,
+            from_site=by,
+            to_site=site,
+            event="LOAD",
+            event_id=f"{topic}-{term}",
+            event_date_time=NOW,
+            granted_date_time=NOW,
+            granted_by=by,
+            marker_batch=b"",
+        )
+        self.changes.add(self.ledger._apply_entry(Told(f"custody.{by}", term, entry)))  # noqa: SLF001
+
+    def order(self, kind: OverrideKind, link: str, topic: str) -> None:
+        self.ledger.overrides.apply(Override(kind, NOW, "operator", link=link, log=topic))
+        self.changes.add_all()
+
+
+async def create(
+    _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
+) -> AsyncIterator[Mapping[str, TopicModel]]:
+    """Create every topic at once."""
+    for part in parts:
+        yield part
+
+
+Act = Callable[[World], None]
+sites = st.sampled_from(SOURCES)
+topics = st.sampled_from(TOPICS)
+boxes = st.sampled_from(BOXES)
+
+
+@st.composite
+def acts(draw: st.DrawFn) -> Act:
+    kind = draw(st.integers(0, 11))
+    site, topic, box, number = draw(sites), draw(topics), draw(boxes), draw(st.integers(1, 4))
+    tp = TopicPartition(topic)
+
+    def act(world: World) -> None:
+        link = world.links[site]
+        match kind:
+            case 0 | 1:
+                link.there[topic] = number if topic.startswith("orders") else 1
+                link.list_topics()
+            case 2:
+                link.there.pop(topic, None)
+                link.list_topics()
+            case 3:
+                link.lose()
+            case 4:
+                world.grant(box, draw_site, number)
+            case 5:
+                link.stop_log(tp, LogState.UNAVAILABLE, "refused")
+            case 6:
+                link.retry_unavailable()
+                world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
+            case 7:
+                replica = world.appender.replica(tp, Priority.NORMAL)
+                world.appender.stop_log(replica, LogState.QUARANTINED, "bad bytes")
+            case 8:
+                world.order(OverrideKind.PAUSE, link.name, topic)
+            case 9:
+                world.order(OverrideKind.RESUME, link.name, topic)
+            case 10:
+                world.appender.missing_topics.add(topic)
+                world.changes.add([topic])
+            case _:
+                link.ends[tp] = number
+                world.changes.add([topic])
+
+    draw_site = draw(st.sampled_from((*SOURCES, TARGET)))
+    return act
+
+
+@pytest.fixture(autouse=True)
+def no_brokers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "create_topics", create)
+
+
+@given(st.lists(st.lists(acts(), min_size=1, max_size=3), max_size=12))
+@settings(deadline=None, max_examples=150)
+def test_a_plan_of_what_has_changed_leaves_what_a_plan_of_everything_leaves(steps: list[list[Act]]) -> None:
+    """After each change, planning everything once more changes nothing: which logs are followed over which link, what
+    is fetched, counted, paused, waits, and is asked for elsewhere."""
+
+    async def run() -> None:
+        world = World()
+        for link, most in zip(world.links.values(), (2, 3), strict=True):
+            link.there = {topic: most if topic == "orders.a" else 1 for topic in TOPICS[1:]}
+            link.list_topics()
+        await world.plan(None)
+        for step in steps:
+            for act in step:
+                act(world)
+            await world.settle()
+            found = world.left()
+            await world.plan(None)
+            await world.settle()
+            assert found == world.left()
+
+    asyncio.run(run())
+
+
+async def test_only_what_has_changed_is_planned() -> None:
+    """A box that moves has its own log planned, and no other."""
+    world = World()
+    for link in world.links.values():
+        link.there = dict.fromkeys(TOPICS, 1)
+        link.list_topics()
+    await world.settle()
+    looked: list[str] = []
+    catalog = world.planner._catalog  # noqa: SLF001
+    carries = catalog.carries
+
+    def looking(custody: Any, link: Any, topic: str) -> bool:
+        looked.append(topic)
+        return carries(custody, link, topic)
+
+    catalog.carries = looking  # type: ignore[method-assign]
+    world.grant(BOXES[0], "singapore", 2)
+    await world.settle()
+    assert set(looked) == {BOXES[0]}
+    assert world.planner._followed[TopicPartition(BOXES[0])] == {world.links["singapore"].name}  # noqa: SLF001
+    assert world.links["tokyo"].fetched.isdisjoint({TopicPartition(BOXES[0])})
+
+
+async def test_a_log_that_was_granted_twice_stops_once() -> None:
+    """Two sites with one term stop the log; the stop asks for one more plan, and that one for none."""
+    world = World()
+    for link in world.links.values():
+        link.there = dict.fromkeys(TOPICS, 1)
+        link.list_topics()
+    world.grant(BOXES[0], "singapore", 2)
+    world.grant(BOXES[0], TARGET, 2, by="singapore")
+    assert BOXES[0] in world.ledger.splits
+    await world.settle()
+    trouble = world.appender.replicas[TopicPartition(BOXES[0])].trouble
+    assert trouble is not None and trouble.state is LogState.DIVERGED
+    assert TopicPartition(BOXES[0]) not in world.planner._followed  # noqa: SLF001
+
+
+async def test_everything_is_planned_again_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change that nobody has noticed has its effect after ``PLAN_ALL`` seconds."""
+    monkeypatch.setattr(planning, "PLAN_ALL", 0.2)
+    world = World()
+    running = asyncio.create_task(world.planner.run(cast(Cluster, object()), world.appender))
+    try:
+        link = world.links["tokyo"]
+        link.there = {BOXES[0]: 1}
+        link.list_topics()
+        await asyncio.to_thread(until, lambda: world.planner.mirroring == 1, "the first plan")
+        world.changes.take()
+        link.topics = {BOXES[1]: 1}  # nobody adds it to the changes
+        wanted = {TopicPartition(BOXES[1])}
+        await asyncio.to_thread(until, lambda: set(world.planner._followed) == wanted, "the other plan")  # noqa: SLF001
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
