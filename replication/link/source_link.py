@@ -15,9 +15,9 @@ from typing import Any, Final
 from fairlead.custody.view import Seizure
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.metadata import NO_LEADER
+from fairlead.kafka.client.metadata import NO_LEADER, TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.waiting import wait_set
 from replication.catalog import SourceReach
 from replication.changes import PlanChanges
@@ -289,7 +289,7 @@ class SourceLink:
         """List the source's topics about every second, less often if there are very many."""
         news = time.monotonic()
         while True:
-            found = await cluster.all_topics()
+            found = await cluster.topic_changes()
             self.charge(cluster.whole_bytes)
             if self._on_listing(found):
                 news = time.monotonic()
@@ -298,7 +298,7 @@ class SourceLink:
             await wait_set(self._refresh, pause)
             self._refresh.clear()
 
-    def _on_listing(self, found: Mapping[str, TopicInfo] | None) -> bool:
+    def _on_listing(self, found: TopicChanges | None) -> bool:
         """Act on a listing of the source's topics, None for one without changes; True if it has news for the plan."""
         changed = self._update_topics(found) if found is not None else set()
         if self.is_up and not changed:
@@ -307,13 +307,18 @@ class SourceLink:
         self._status.set_state(LinkState.MIRRORING)
         return True
 
-    def _update_topics(self, found: Mapping[str, TopicInfo]) -> set[str]:
+    def _update_topics(self, found: TopicChanges) -> set[str]:
         """Update the source's topics; return those of this link that are new, gone or different."""
-        topics, changed = {}, set()
-        for topic, info in found.items():
+        gone = self.topics.keys() - found.topics.keys() if found.is_whole else self.topics.keys() & found.gone
+        for topic in gone:
+            del self.topics[topic]
+        changed = set(gone)
+        for topic, info in found.topics.items():
             if not self.rules.may_carry(topic):
                 continue
-            topics[topic] = len(info.partitions)
+            if self.topics.get(topic) != len(info.partitions):
+                self.topics[topic] = len(info.partitions)
+                changed.add(topic)
             known = self._ids.get(topic)
             self._ids[topic] = info.topic_id
             if known not in (None, info.topic_id):
@@ -323,10 +328,6 @@ class SourceLink:
                     cause = f"{self.name}: the source's topic was deleted and created again"
                     self.stop_log(tp, LogState.SOURCE_RECREATED, cause)
                 changed.add(topic)
-        if topics != self.topics:
-            changed.update(topics.keys() ^ self.topics.keys())
-            changed.update(topic for topic, count in topics.items() if self.topics.get(topic, count) != count)
-        self.topics = topics
         return changed
 
     def _leader_of(self, tp: TopicPartition) -> int:

@@ -33,7 +33,7 @@ from replication.overrides import SiteOverrides
 from replication.plan.assignment import LinkSource, choose_links
 from replication.plan.maintenance import Survey, Upkeep
 from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
-from replication.plan.topics import create_topics, merge_listing, topic_models
+from replication.plan.topics import TargetTopics, create_topics, topic_models
 from replication.sharing.rules import WorkShare
 from replication.states import LinkState, LogState, LogTrouble, now_ms
 from replication.target.appender import TargetAppender
@@ -77,7 +77,7 @@ class Planner:
         self._same: dict[frozenset[str], frozenset[str]] = {}  # equal sets of links are kept once
         self._most: dict[str, int] = {}  # the most partitions that a topic had in a plan, if more than one
         self._carried: dict[str, int] = {}  # topics of a shared site that a link carries, with their partitions
-        self._here: dict[str, int] = {}  # topics of the target, with their number of partitions
+        self._here = TargetTopics()
         self._refresh = asyncio.Event()
         self.overrides = SiteOverrides(ledger.overrides, catalog)
         self.upkeep = Upkeep(
@@ -135,20 +135,12 @@ class Planner:
     async def watch_target(self, cluster: Cluster, say: Callable[[str | None], None]) -> None:
         """Notice topics that others create or delete at the target. Call ``say`` with an error, or None."""
         news = time.monotonic()
-        seen: Mapping[str, int] = {}
-        known: Mapping[str, int] = {}
         while True:
             try:
-                found = await cluster.all_topics()
-                if found is not None:
-                    seen = {name: len(info.partitions) for name, info in found.items()}
-                here = merge_listing(self._here, known, seen)
-                if here != self._here:
+                new, gone = self._here.apply_listing(await cluster.topic_changes())
+                if new or gone:
                     news = time.monotonic()
-                new, gone = here.keys() - self._here.keys(), self._here.keys() - here.keys()
                 self._ledger.follow_topics(new)  # also if empty: then the ledger knows that there is none
-                self._here = here
-                known = dict(here)
                 if gone:
                     self._changes.add(gone)
                 say(None)
@@ -214,12 +206,12 @@ class Planner:
         for source_link in self._source_links:
             self._set_gate(source_link)
         self._drop_lost(appender)
+        also = self._retry_ordered(appender) | appender.missing_topics
         for topic, what in self._ledger.splits.items():
             if self._share.owns(TopicPartition(topic)):
                 appender.stop_log(self._replica(appender, TopicPartition(topic)), LogState.DIVERGED, what)
-        also = self._retry_ordered(appender) | appender.missing_topics
         for topic in appender.missing_topics:
-            self._here.pop(topic, None)  # deleted here: created again below
+            self._here.forget(topic)  # deleted here: created again below
         appender.missing_topics.clear()
         if topics is None:
             self._planned_all = time.monotonic()
@@ -246,13 +238,13 @@ class Planner:
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
             async for new in made:
                 self._ledger.follow_topics(new.keys() - self._here.keys())
-                self._here |= {topic: model.partitions for topic, model in new.items()}
+                self._here.create({topic: model.partitions for topic, model in new.items()})
                 await self._follow_new(appender, next(turns), carrying)
                 several = [topic for topic, model in new.items() if model.partitions > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too
         begun = await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
-        self._here |= dict.fromkeys(begun, 1)
+        self._here.create(dict.fromkeys(begun, 1))
         self.orders_done = orders
 
     def _carrying(self, topics: Collection[str] | None) -> dict[TopicPartition, list[SourceLink]]:
@@ -271,6 +263,7 @@ class Planner:
                     for tp in map(TopicPartition, [topic] * partitions, range(partitions)):
                         if (
                             self._share.owns(tp)
+                            and topic not in self._ledger.splits
                             and self.overrides.allows(source_link.name, tp)
                             and source_link.may_give(tp)
                         ):
@@ -396,7 +389,7 @@ class Planner:
         self._reset_logs(appender, await self.rebuilder.stop_stale_copies(cluster, appender, seized, topics))
         deleted = set(await self.rebuilder.delete_stale_copies(cluster, appender))
         for topic in deleted:
-            self._here.pop(topic, None)
+            self._here.forget(topic)
             self._reset_logs(appender, [TopicPartition(topic)])
         return deleted
 

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.link.source_link import SourceLink
 from topologies.model import Link
@@ -130,15 +131,41 @@ def topic_models(
     return wanted
 
 
-def merge_listing(here: Mapping[str, int], known: Container[str], seen: Mapping[str, int]) -> dict[str, int]:
-    """Merge a listing of the target's topics, with their numbers of partitions, into what is known.
+class TargetTopics(dict[str, int]):
+    """The target's topics with their numbers of partitions: as listed, and those created since then."""
 
-    Args:
-        here: The topics known now, including those created since the last listing.
-        known: The topics known after the last listing.
-        seen: The new listing. It may not have the newest topics yet.
-    """
-    return {topic: count for topic, count in here.items() if topic not in known} | dict(seen)
+    def __init__(self) -> None:
+        super().__init__()
+        self._created: dict[str, int] = {}  # topics that no listing has had, and how many there were since
+
+    def create(self, topics: Mapping[str, int]) -> None:
+        """Note topics that this process has just created, or made larger."""
+        self._created.update(dict.fromkeys(topics.keys() - self.keys(), 0))
+        self.update(topics)
+
+    def forget(self, topic: str) -> None:
+        """Note that a topic was deleted."""
+        self.pop(topic, None)
+        self._created.pop(topic, None)
+
+    def apply_listing(self, found: TopicChanges | None) -> tuple[set[str], set[str]]:
+        """Apply what a listing has changed, None for nothing. The first one after a creation may not have it yet.
+
+        Returns:
+            The topics that are new, and those that are gone.
+        """
+        listed = {topic: len(info.partitions) for topic, info in found.topics.items()} if found is not None else {}
+        for topic in listed:
+            self._created.pop(topic, None)
+        gone = {topic for topic, listings in self._created.items() if listings}
+        self._created = dict.fromkeys(self._created, 1)
+        if found is not None:
+            gone |= self.keys() - listed.keys() - self._created.keys() if found.is_whole else self.keys() & found.gone
+        for topic in gone:
+            self.forget(topic)
+        new = listed.keys() - self.keys()
+        self.update(listed)
+        return new, gone
 
 
 async def create_topics(

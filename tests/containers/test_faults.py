@@ -216,7 +216,7 @@ from fairlead.kafka.client.cluster import Cluster
 async def ask():
     endpoint = open_topology("{topology}").resolver.kafka("tokyo", "bridge")
     async with await Cluster.open(endpoint, client_id="fairlead-test", request_timeout=5.0) as cluster:
-        topics = await cluster.all_topics()
+        topics = await cluster.topics()
         print(cluster.metadata.brokers.get(topics["{log}"].partitions[0], ("",))[0])
 
 asyncio.run(ask())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from fairlead.kafka.client.connection import backoff, body_at
-from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache
+from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache, TopicChanges
 from fairlead.kafka.client.pool import Pool
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from fairlead.kafka.protocol import admin_codec, fetch_codec, offsets_codec, produce_codec
@@ -27,7 +26,7 @@ from fairlead.kafka.protocol.errors import (
     broker_error,
     is_retriable,
 )
-from fairlead.kafka.protocol.metadata_codec import decode_response, metadata_request
+from fairlead.kafka.protocol.metadata_codec import TopicListing, decode_response, metadata_request
 from fairlead.kafka.protocol.types import TP, Coded, FetchedPartition, ProduceResult, ProducerState, TopicInfo
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Cluster:
         self._refreshing = asyncio.Lock()
         self._wanted: set[str] = set()
         self._asked_at: dict[str, float] = {}
-        self._seen = b""  # digest of the last answer with all topics
+        self._listing = TopicListing()
         self.whole_bytes = 0
         self._produce_locks: dict[int, asyncio.Lock] = {}
         self._sessions = 0
@@ -130,29 +129,30 @@ class Cluster:
             await self.ask_metadata(wanted)
             self._asked_at.update(dict.fromkeys(wanted, asked_at))
 
-    async def all_topics(self) -> Mapping[str, TopicInfo] | None:
-        """Return all visible topics, or None when nothing has changed since the last call.
+    async def topic_changes(self) -> TopicChanges | None:
+        """List all visible topics and return what has changed since the last call, None for nothing.
 
-        For watching clusters of very many topics: an answer with the same bytes as the last one is not decoded, and
-        decoding is nearly all of the cost. ``whole_bytes`` is the size of the last answer.
+        For watching clusters of very many topics, by one caller. ``whole_bytes`` is the size of the last answer.
 
         Raises:
             ConnectionLost, RequestTimeout: no broker answered in time.
         """
-        known: Mapping[str, TopicInfo] | None = None
+        found: TopicChanges | None = None
 
         async def ask() -> None:
-            nonlocal known
+            nonlocal found
             body = await self._metadata_of(None)
             self.whole_bytes = len(body)
-            seen = hashlib.blake2b(body, digest_size=16).digest()
-            if seen != self._seen:
-                self._take_over(body, None)
-                self._seen = seen
-                known = self.metadata.topics()
+            is_first = not len(self._listing)
+            changes = self._listing.update(body)
+            if changes is not None:
+                found = self.metadata.apply_listing(changes, is_whole=is_first)
+                self.pool.set_brokers(self.metadata.brokers)
+                if len(self.metadata.names) > len(self._listing):  # one was deleted that no listing had
+                    self._take_over(body, None)
 
         await self._retry(ask)
-        return known
+        return found
 
     async def ask_metadata(self, names: Collection[str] | None) -> None:
         """Send one Metadata request to any broker and apply its answer; None asks for all visible topics."""

@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Set
+from typing import NamedTuple
 
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, is_retriable
-from fairlead.kafka.protocol.metadata_codec import MetadataAnswer, TopicMetadata
+from fairlead.kafka.protocol.metadata_codec import ListingChanges, MetadataAnswer, TopicMetadata
 from fairlead.kafka.protocol.types import TP, TopicInfo
 
 NO_LEADER = -1
+
+
+class TopicChanges(NamedTuple):
+    """What a listing of all visible topics changed since the one before.
+
+    Args:
+        topics: Topics that are new or different; all of them if ``is_whole``.
+        gone: Topics that are not visible any more.
+        is_whole: Whether it is the first listing, so that topics known from elsewhere may be gone, too.
+    """
+
+    topics: Mapping[str, TopicInfo]
+    gone: Set[str]
+    is_whole: bool
 
 
 class MetadataCache:
@@ -37,6 +52,16 @@ class MetadataCache:
         for name in gone:
             self._forget(name)
 
+    def apply_listing(self, changes: ListingChanges, *, is_whole: bool) -> TopicChanges:
+        """Apply what is different in a listing of all topics."""
+        self.apply(MetadataAnswer(changes.brokers, iter(changes.topics)), None if is_whole else ())
+        for name in changes.gone:
+            self._forget(name)
+        listed = [topic.name for topic in changes.topics]
+        return TopicChanges(
+            self.topics(listed), changes.gone.union(name for name in listed if name not in self._topics), is_whole
+        )
+
     def _remember(self, topic: TopicMetadata) -> None:
         known, now = self._topics.get(topic.name), (topic.topic_id, topic.leaders, topic.replicas)
         if known is None or (known.topic_id, known.partitions, known.replicas) != now:
@@ -44,6 +69,11 @@ class MetadataCache:
 
     def _forget(self, name: str) -> None:
         self._topics.pop(name, None)
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of the known topics, as a live view."""
+        return self._topics.keys()
 
     def topics(self, names: Iterable[str] | None = None) -> dict[str, TopicInfo]:
         """Return the known topics among ``names``, or all known ones."""

@@ -31,7 +31,7 @@ def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint
 
 async def topic_id(kafka: KafkaEndpoint, log: str) -> bytes | None:
     async with await Cluster.open(kafka, client_id="test") as cluster:
-        info = (await cluster.all_topics() or {}).get(log)
+        info = (await cluster.topics()).get(log)
         return info.topic_id if info is not None else None
 
 

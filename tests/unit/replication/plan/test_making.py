@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,11 +12,12 @@ import pytest
 
 from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
-from replication.plan.topics import TopicModel, create_topics, merge_listing, topic_models
+from replication.plan.topics import TargetTopics, TopicModel, create_topics, topic_models
 from topologies.model import Link
 
 
@@ -156,19 +157,48 @@ def test_a_topic_gets_the_partitions_of_a_source_only_where_they_follow() -> Non
     }
 
 
-def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_second_look() -> None:
-    """A topic that is deleted before any refresh has seen it is found missing by the second refresh.
+def listing(*, gone: Iterable[str] = (), is_whole: bool = False, **topics: int) -> TopicChanges:
+    return TopicChanges(
+        {name: TopicInfo(name, name.encode(), dict.fromkeys(range(count), 1), 1) for name, count in topics.items()},
+        {*gone},
+        is_whole,
+    )
 
-    It was created and deleted between two refreshes: the target's answers are the same.
+
+def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_second_look() -> None:
+    """A topic that is deleted before any listing has had it is found missing by the second listing.
+
+    It was created and deleted between two listings: the target's answers are the same.
     """
-    first = merge_listing({}, {}, {"old": 1})
-    assert first == {"old": 1}
-    made = first | {"new": 1}
-    second = merge_listing(made, first, {"old": 1})
-    assert second == made, "it need not be shown yet"
-    assert merge_listing(second, second, {"old": 1}) == {"old": 1}
+    here = TargetTopics()
+    assert here.apply_listing(listing(old=1, is_whole=True)) == ({"old"}, set())
+    here.create({"new": 1})
+    assert here.apply_listing(None) == (set(), set())
+    assert here == {"old": 1, "new": 1}, "it need not be shown yet"
+    assert here.apply_listing(None) == (set(), {"new"})
+    assert here == {"old": 1}
+
+
+def test_a_topic_that_was_created_stays_once_it_was_listed() -> None:
+    """A topic that a listing has had is only gone when a later one says so."""
+    here = TargetTopics()
+    here.create({"new": 1})
+    assert here.apply_listing(listing(new=1)) == (set(), set())
+    for _ in range(3):
+        assert here.apply_listing(None) == (set(), set())
+    assert here.apply_listing(listing(gone=["new"])) == (set(), {"new"})
 
 
 def test_what_others_make_and_delete_is_seen_at_once() -> None:
-    """Topics that other clients create and delete are noticed at once."""
-    assert merge_listing({"a": 1, "b": 1}, {"a": 1, "b": 1}, {"b": 3, "c": 1}) == {"b": 3, "c": 1}
+    """Topics that other clients create, make larger and delete are noticed at once."""
+    here = TargetTopics()
+    here.apply_listing(listing(a=1, b=1, is_whole=True))
+    assert here.apply_listing(listing(b=3, c=1, gone=["a"])) == ({"c"}, {"a"})
+    assert here == {"b": 3, "c": 1}
+
+
+def test_a_first_listing_shows_what_is_gone_since_the_one_of_another_connection() -> None:
+    """After a new connection, topics that the first listing does not have are gone."""
+    here = TargetTopics()
+    here.apply_listing(listing(a=1, b=1, is_whole=True))
+    assert here.apply_listing(listing(b=1, is_whole=True)) == (set(), {"a"})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from fairlead.kafka.client.metadata import MetadataCache
-from fairlead.kafka.protocol.metadata_codec import TopicMetadata, decode_response, metadata_request
+from fairlead.kafka.protocol.metadata_codec import TopicListing, TopicMetadata, decode_response, metadata_request
 from fairlead.kafka.protocol.versions import METADATA
 from tests.support.examples import examples
 
@@ -27,6 +27,7 @@ TOPICS = st.builds(
     st.dictionaries(st.integers(0, 300), NODES, max_size=5),
     st.integers(1, 200),
 )
+LISTED = st.lists(TOPICS, max_size=12, unique_by=lambda topic: topic.name)
 BROKERS = st.dictionaries(NODES, st.tuples(NAMES, st.integers(0, 65535)), max_size=4)
 
 
@@ -120,3 +121,45 @@ def test_topics_of_one_partition_share_what_is_the_same() -> None:
     found = list(decode_response(memoryview(encoded({1: ("h", 1)}, topics))).topics)
     assert found == topics
     assert len({id(topic.leaders) for topic in found}) == 3
+
+
+@settings(max_examples=examples(150))
+@given(st.lists(st.tuples(BROKERS, LISTED), max_size=6), st.data())
+def test_a_listing_says_what_is_different_from_the_one_before(
+    answers: list[tuple[dict[int, tuple[str, int]], list[TopicMetadata]]], data: st.DataObject
+) -> None:
+    """Following the differences gives what decoding each whole answer gives, with topics that come, go and change, in
+    the same order or in another one."""
+    listing = TopicListing()
+    followed: dict[str, TopicMetadata] = {}
+    before: list[TopicMetadata] = []
+    for brokers, others in answers:
+        kept = [each for each in before if data.draw(st.booleans())]
+        new = [each for each in others if each.name not in {topic.name for topic in kept}]
+        topics = data.draw(st.permutations([*kept, *new])) if data.draw(st.booleans()) else [*kept, *new]
+        body = memoryview(encoded(brokers, topics))
+        changes = listing.update(body)
+        for name in changes.gone if changes else ():
+            del followed[name]
+        followed |= {topic.name: topic for topic in changes.topics} if changes else {}
+        whole = decode_response(body)
+        assert followed == {topic.name: topic for topic in whole.topics}
+        assert changes is None or changes.brokers == whole.brokers
+        assert len(listing) == len(topics)
+        assert listing.update(body) is None
+        before = topics
+
+
+def test_of_a_long_listing_only_the_differences_are_decoded() -> None:
+    """One new topic among thousands, one that is gone and one that has moved are the only ones that are decoded."""
+    topics = [TopicMetadata(f"log.{n:05}", 0, uuid.UUID(int=n).bytes, {0: 1}, 1) for n in range(5000)]
+    listing = TopicListing()
+    first = listing.update(memoryview(encoded({}, topics)))
+    assert first is not None and len(first.topics) == 5000
+    moved = topics[4000]._replace(leaders={0: 2})
+    new = TopicMetadata("new", 0, uuid.UUID(int=9999).bytes, {0: 1, 1: 2}, 3)
+    now = [*topics[:1000], new, *topics[1000:2000], *topics[2001:4000], moved, *topics[4001:]]
+    changes = listing.update(memoryview(encoded({}, now)))
+    assert changes is not None
+    assert changes.topics == [new, moved]
+    assert changes.gone == {"log.02000"}
