@@ -60,7 +60,7 @@ def page(found: Sequence[FleetSize], figures: dict[str, Any], replication: dict[
         figures: ``docs/benchmarks/sizing.json``.
         replication: ``docs/benchmarks/replication.json``.
     """
-    parts = [_head(), _headquarters(found), _satellites(found), _rules(found), _checks(figures, replication)]
+    parts = [_head(), _headquarters(found), _satellites(found), _rules(), _checks(figures, replication)]
     parts += [_simulation(figures["simulation"]), _limits()]
     blocks = "\n\n".join(parts).split("\n\n")
     return "\n\n".join(map(_filled, blocks)) + "\n"
@@ -188,8 +188,7 @@ def _direction(of: SatelliteSize) -> tuple[str, ...]:
     return human(of.bytes_per_day), f"{of.minutes_per_day:.1f}", f"{of.share:.2%}", f"{of.fullest_share:.1%}"
 
 
-def _rules(found: Sequence[FleetSize]) -> str:
-    largest = found[-1]
+def _rules() -> str:
     costs = [(cost.name, f"{cost.value:g} {cost.unit}".strip(), cost.origin, cost.where) for cost in USED]
     table = _table(("what", "value", "known", "from"), costs, texts=(0, 2, 3))
     return f"""## The rules
@@ -200,8 +199,6 @@ def _rules(found: Sequence[FleetSize]) -> str:
 - **Replicators**: {human(MEMORY_EACH)} each. Of that, `--memory` (256 MB) is for batches, and the rest for logs.
   Several share the work with [`--group`](replication.md#several-replicators-at-one-site). Every member lists all topics
   and reads all ledgers. The model divides all memory of logs among them, so it is too low for several.
-- **One move**: the replicator plans for all its logs when one box changes its holder. That takes CPU for each log:
-  {largest.move_seconds:.0f} s for {largest.logs:,.0f} logs in one process. Changes that come together share one plan.
 - **Ships** carry 20,000 boxes at most; what boxes cause at sea is divided among them.
 
 {table}"""
@@ -331,14 +328,12 @@ of the largest to the smallest size, divided by that of their logs: 1 is in prop
 
 {_table(head, lines, texts=(0,))}
 
-One move and one new box cost CPU for every log: each change makes the whole plan again, and for a new box the list
-of all topics is decoded again. Changes within 20 ms share one plan, so a thousand cost little more than one.
+A move costs what that box costs: a plan looks only at the logs of what has changed. For a new box each cluster sends
+its whole list of topics, of which only the differences are decoded.
 
-A **?** could not be measured: other work shared the cores, and the change was lost in the noise of standing by. With
-500,000 logs the window of standing by showed 459 ms a second. Work that comes once after the start was probably in it;
-it has to be measured again on a quiet machine. The growth of such a figure is that to the largest size which has it.
-The first plan grows faster than the logs. One cause was seen with 60,000: it was made three times, again for each
-source whose list of topics arrived meanwhile."""
+A **?** could not be measured: the change was lost in the noise of standing by. The growth of such a figure is that to
+the largest size which has it. The first plan grows faster than the logs: with many of them the sources' lists arrive
+seconds apart, and each has its logs planned again."""
 
 
 def _figure(value: float | None) -> str:

@@ -7,10 +7,12 @@ change no data in Delta's words), so all that grows is what a query might read. 
 minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in one
 Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
 
+Then the jobs run at the longest history as ``fairlead shore run`` runs them, all at once and at their intervals, while
+rows come each minute.
+
 ``ratio_worst`` is the largest ratio of a job's CPU at the longest history to that at the shortest. ``cores_used`` is
-what the jobs use of a core at the longest history, each at its interval and with news every time.
-``follows_within_seconds`` is the longest time from a reading's row to the tables that follow from it: the interval of
-the slowest job, and its batch.
+what the running jobs use of a core, without the appends of the rows that come. ``follows_within_seconds`` is the
+longest time from the commit of such rows until every job has read them, and what follows from them.
 """
 
 from __future__ import annotations
@@ -18,8 +20,10 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import tempfile
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -39,6 +43,7 @@ from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
 from shore.delta.commit import conform, create_tables
 from shore.delta.lake import Lake
+from shore.jobs.checkpoint import read_checkpoint, table_end
 from shore.jobs.runner import JOBS as RUN
 from shore.paths import TablePaths
 from shore.session import close, spark
@@ -70,6 +75,8 @@ _GROWING: Final = (
     "alerts_now",
 )
 """Tables with rows for each day; the others have rows for each box, booking or ship."""
+FED: Final = ("readings", "positions", "alerts", "booking_changes")
+"""Tables with new rows each minute."""
 _NAMES: Final = ("alert_id", "event_id", "excursion_id")
 """Columns whose values name a row for ever: those of a copied day get the day as a suffix."""
 
@@ -77,6 +84,7 @@ _NAMES: Final = ("alert_id", "event_id", "excursion_id")
 def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--growth-boxes", type=int, default=2_000)
     parser.add_argument("--growth-days", default="1,10,100", help="lengths of the history, separated by commas")
+    parser.add_argument("--growth-minutes", type=int, default=8, help="for which the jobs run at their intervals")
     parser.add_argument(
         "--growth-triggers", type=int, default=4, help="of each job at each length; the first is warm-up"
     )
@@ -89,7 +97,7 @@ def measure(options: argparse.Namespace, say: Say) -> dict[str, Any]:
         session = spark(Path(name))
         try:
             return _Growth(Lake(session, TablePaths.of(Path(name))), Path(name), options.growth_boxes, say).measure(
-                lengths, options.growth_triggers
+                lengths, options.growth_triggers, options.growth_minutes
             )
         finally:
             close(session)
@@ -106,7 +114,7 @@ class _Growth:
         self._days = 1
         self._filled: dict[str, int] = {}  # versions of the tables with one day
 
-    def measure(self, lengths: Sequence[int], triggers: int) -> dict[str, Any]:
+    def measure(self, lengths: Sequence[int], triggers: int, minutes: int) -> dict[str, Any]:
         paths = self._lake.paths
         create_tables(self._lake.spark, {paths.table(name): table for name, table in TABLES.items()})
         self._fill()
@@ -123,9 +131,8 @@ class _Growth:
                             found[job][str(days)] = {"cpu_seconds": round(cpu, 2), "seconds": round(seconds, 2)}
             self._say(f"{days} days: { {job: each[str(days)] for job, each in found.items()} }")
         first, last = str(lengths[0]), str(lengths[-1])
-        newest = {job: each[last] for job, each in found.items()}
-        pauses = {job: int(RUN[job].interval.split()[0]) for job in JOBS}
         ratios = {job: round(each[last]["cpu_seconds"] / each[first]["cpu_seconds"], 2) for job, each in found.items()}
+        following = self._follow(minutes)
         return {
             "boxes": len(self._boxes),
             "days": list(lengths),
@@ -133,8 +140,7 @@ class _Growth:
             "triggers": found,
             "ratios": ratios,
             "ratio_worst": max(ratios.values()),
-            "cores_used": round(sum(newest[job]["cpu_seconds"] / pauses[job] for job in JOBS), 2),
-            "follows_within_seconds": round(max(newest[job]["seconds"] + pauses[job] for job in JOBS), 1),
+            **following,
             "target": {"ratio_worst": RATIO, "cores_used": CORES, "follows_within_seconds": FOLLOWS},
         }
 
@@ -144,6 +150,54 @@ class _Growth:
         endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))  # these jobs read tables only
         shore.run(self._topology, endpoint, self._folder, jobs, once=True, session=self._lake.spark)
         return _cpu() - before, time.perf_counter() - began
+
+    def _follow(self, minutes: int) -> dict[str, float]:
+        """Run the jobs beside rows that come each minute. Rows of the first two minutes are warm-up."""
+        stop = threading.Event()
+        endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 9),))
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(
+                shore.run, self._topology, endpoint, self._folder, JOBS, session=self._lake.spark, stop=stop
+            )
+            try:
+                for _ in range(2):
+                    self._append_and_wait(1, running)
+                before, began, appended, longest, ended = _cpu(), time.monotonic(), 0, 0.0, 0.0
+                while (ended := time.monotonic() - began) < 60 * minutes:
+                    new = int(ended / 60) + 1 - appended
+                    longest = max(longest, self._append_and_wait(new, running))
+                    appended += new
+                    time.sleep(max(0.0, began + 60 * appended - time.monotonic()))
+                used = _cpu() - before
+            finally:
+                stop.set()
+            running.result()
+        before = _cpu()
+        for _ in range(minutes):
+            self._append_minutes(1)
+        used -= (_cpu() - before) / minutes * appended
+        return {"cores_used": round(used / ended, 2), "follows_within_seconds": round(longest, 1)}
+
+    def _append_and_wait(self, minutes: int, running: Future[Any]) -> float:
+        """Append what comes in some minutes; return the seconds until every job has read it and committed its batch."""
+        self._append_minutes(minutes)
+        began = time.monotonic()
+        ends = {name: table_end(self._lake.paths, name).version for name in FED}
+        while not all(self._has_read(job, ends) for job in JOBS):
+            if running.done():
+                running.result()
+            time.sleep(0.5)
+        return time.monotonic() - began
+
+    def _has_read(self, job: str, ends: Mapping[str, int]) -> bool:
+        checkpoint, inputs = read_checkpoint(self._lake.paths, job), RUN[job].inputs
+        return (
+            checkpoint is not None
+            and not checkpoint.under_way
+            and all(
+                position.version >= ends.get(name, 0) for name, position in zip(inputs, checkpoint.tables, strict=True)
+            )
+        )
 
     def _fill(self) -> None:
         """One day of everything, and all that follows from it."""

@@ -336,9 +336,14 @@ async def _listed_now(service: Board, feed: OwnFeed) -> Json:
         "counts": {tone: sum(row["tone"] == tone for row in rows) for tone in _TONES},
         "feed": feed,
         "has_bookings": any(row["box"].booking for row in rows),
-        "map_data": list_map(rows),
+        "map_data": _drawn(list_map(rows), "events", "ports"),
         "trouble": _trouble(service),
     }
+
+
+def _drawn(data: Json, *parts: str) -> Json | None:
+    """Return the data of a drawing; None while none of these parts has anything to draw."""
+    return data if any(data[part] for part in parts) else None
 
 
 async def _story(service: Board, request: Request) -> tuple[OwnFeed, BoxStory, dt.datetime]:
@@ -376,8 +381,8 @@ def _shown_now(service: Board, feed: OwnFeed, story: BoxStory, now: dt.datetime)
         "ago": None if story.heard is None else (now - story.heard) / dt.timedelta(minutes=1),
         "feed": feed,
         "alerts": story.alerts[:_TOLD],
-        "chart_data": chart_of(story),
-        "map_data": map_of(story),
+        "chart_data": _drawn(chart_of(story), "panels"),
+        "map_data": _drawn(map_of(story), "tracks", "events", "ports"),
         "trouble": _trouble(service),
     }
 

@@ -95,13 +95,6 @@ REPLICATOR_IDLE = Cost(
     "measured",
     "docs/benchmarks/sizing.json, simulation of 100,000 logs, 2026-11-28",
 )
-MOVE_CPU = Cost(
-    "CPU of a replicator for one move, for each log that it has",
-    26.0,
-    "us",
-    "measured",
-    "docs/benchmarks/sizing.json, simulation of 100,000 logs, 2026-11-28",
-)
 LOG_ON_DISK = Cost(
     "a log's files on the disk beyond its records",
     21_430.0,

@@ -17,7 +17,6 @@ from simulators.scale.costs import (
     CABLE_SHARE,
     LOG_ON_DISK,
     LOGS_PER_BROKER,
-    MOVE_CPU,
     REPLICATOR_BASE,
     REPLICATOR_CPU,
     REPLICATOR_IDLE,
@@ -39,7 +38,6 @@ USED: Final[tuple[Cost, ...]] = (
     REPLICATOR_CPU,
     REPLICATOR_IDLE,
     REPLICATOR_START,
-    MOVE_CPU,
     CABLE_SHARE,
 )
 
@@ -84,7 +82,6 @@ class FleetSize:
         replicators: At headquarters, with ``MEMORY_EACH`` each.
         replicator_bytes: Memory of one replicator that follows all logs and catches up.
         replicator_cores: Of headquarters' replicators, standing by and copying.
-        move_seconds: CPU of a replicator with all logs until one box that changes its holder is planned for.
         records_per_day: Stored at headquarters.
         stored_per_day: Their bytes.
         fetched_per_day: Bytes over all links to headquarters.
@@ -100,7 +97,6 @@ class FleetSize:
     replicators: int
     replicator_bytes: float
     replicator_cores: float
-    move_seconds: float
     records_per_day: float
     stored_per_day: float
     fetched_per_day: float
@@ -138,7 +134,6 @@ def fleet(size: Size, headquarters: str, ship: str) -> FleetSize:
         replicators=max(1, math.ceil(site.logs * REPLICATOR_LOG.value / each)),
         replicator_bytes=memory,
         replicator_cores=cores,
-        move_seconds=site.logs * MOVE_CPU.value / 1e6,
         records_per_day=site.stored_records_per_day,
         stored_per_day=site.stored_bytes_per_day,
         fetched_per_day=sum(link.bytes_per_day for link in size.links if _target(link) == headquarters),

@@ -280,6 +280,29 @@ async def test_an_open_list_and_an_open_page_show_new_records_by_themselves(port
     await expect(page.locator("[data-chart]")).to_have_attribute("data-drawn", "UTC")
 
 
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_map_and_a_chart_appear_with_the_first_thing_that_they_can_draw(portal: Served, pages: Pages) -> None:
+    """The page of a container of which nothing was measured has neither, until its first reading comes."""
+    customer = CUSTOMERS[17]
+    box, rows = box_of(customer, 5), FeedRows()
+    rows.alert(box, T0, 60)
+    rows.rows[0]["feed_offset"] = 4_000
+    rows.write(portal.board.paths, customer)
+    page = await portal.open(pages, customer, f"/mine/{box}")
+    drawn, nothing = page.locator("[data-map], [data-chart]"), page.get_by_text("No measurements were given to you.")
+    await expect(page.locator("#liveness")).to_have_text("live")
+    await expect(nothing).to_be_visible()
+    assert not any([await each.is_visible() for each in await drawn.all()])
+    rows.reading(box, T0 + MINUTE, 0, geoLocation={"latitude": 35.0, "longitude": 139.0})
+    del rows.rows[0]
+    rows.rows[0]["feed_offset"] = 4_001
+    rows.write(portal.board.paths, customer)
+    await expect(page.locator("[data-chart]")).to_have_attribute("data-drawn", "UTC", timeout=15_000)
+    await expect(page.locator("[data-map]")).to_have_attribute("data-land", "drawn")
+    assert [await each.is_visible() for each in await drawn.all()] == [True, True]
+    await expect(nothing).to_be_hidden()
+
+
 @contextlib.asynccontextmanager
 async def events_of(portal: Served, customer: str) -> AsyncIterator[AsyncIterator[str]]:
     """The lines of the events of a customer's open page, without those that only say that the stream lives."""
