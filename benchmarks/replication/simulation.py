@@ -67,7 +67,7 @@ def growth(rows: Sequence[Figures]) -> Figures:
     first = rows[0]
     found = {}
     for name, value in first.items():
-        last = next(row for row in reversed(rows) if row[name])
+        last = next((row for row in reversed(rows) if row[name]), first)
         if name != "kb_per_log" and isinstance(value, float) and value > 0 and last is not first:
             found[name] = round(last[name] / value / (last["logs"] / first["logs"]), 2)
     return found

@@ -175,6 +175,7 @@ async def test_the_others_replace_a_member_that_is_killed(lab: Lab, sites: Local
         assert status(tmp_path, "1")["logs"] == {}
 
 
+@pytest.mark.long
 async def test_a_member_that_hangs_is_replaced_and_does_no_harm_afterwards(
     lab: Lab, sites: LocalSites, tmp_path: Path
 ) -> None:

@@ -89,6 +89,7 @@ def test_a_booking_has_a_row_for_every_state(fleet: FleetLake) -> None:
     check(fleet)
 
 
+@pytest.mark.long
 def test_two_offices_are_ordered_by_time_and_no_log_is_read_backwards(fleet: FleetLake) -> None:
     fleet.add(booking_changes=[change(1, 4, customer="a"), change(2, 3, customer="b")])  # a clock was set back
     fleet.add(booking_changes=[change(7, 1, "tokyo", customer="c"), change(8, 4, "tokyo", customer="d")])
@@ -160,6 +161,7 @@ def test_the_topology_decides_who_is_believed(fleet: FleetLake) -> None:
 # -- milestones
 
 
+@pytest.mark.long
 def test_events_and_bookings_move_shipments_on_whichever_comes_first(fleet: FleetLake) -> None:
     columns = ("booking_reference", "state", "milestone", "vessel", "transport_document_reference")
     unnamed = event(1, 2, "LOAD", booking_reference=None, vessel_imo_number=STAR)

@@ -79,6 +79,7 @@ def test_what_it_says_of_single_boxes(spark: SparkSession) -> None:
             assert row["minutes_left_low"] < row["minutes_left"] < row["minutes_left_high"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", get_args(Trouble))
 def test_against_the_physics(spark: SparkSession, kind: Trouble) -> None:
     played = play(80, 5, kind, days=5)

@@ -104,6 +104,7 @@ def test_movements_say_what_came_and_left_and_of_which_line(fleet: FleetLake) ->
     check(fleet)
 
 
+@pytest.mark.long
 def test_an_event_is_one_row_however_often_it_is_told(fleet: FleetLake) -> None:
     first = docked(1, 2, "ARRI")
     fleet.add(events=[first | {"event_created_date_time": at(3)}])
