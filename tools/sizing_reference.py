@@ -331,7 +331,8 @@ of the largest to the smallest size, divided by that of their logs: 1 is in prop
 A move costs what that box costs: a plan looks only at the logs of what has changed. For a new box each cluster sends
 its whole list of topics, of which only the differences are decoded.
 
-A **?** could not be measured: the change was lost in the noise of standing by. The growth of such a figure is that to
+A **?** could not be measured: the change was lost in the noise of standing by. Where one change costs more than a
+thousand, work that comes now and then fell into its seconds. The growth of such a figure is that to
 the largest size which has it. The first plan grows faster than the logs: with many of them the sources' lists arrive
 seconds apart, and each has its logs planned again."""
 
