@@ -88,6 +88,7 @@ BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 REFRESH_AFTER: Final = 0.25
 BYTES_PER_LOG: Final = 60  # in a request for a log's offsets; on a thin link one request takes about a second
 LEAST_LOGS: Final = 40
+TELL_AGAIN: Final = 600.0  # seconds; a log that cannot be copied is tried every few seconds
 
 
 class SourceLink:
@@ -111,6 +112,7 @@ class SourceLink:
             str, int
         ] = {}  # the source's topics that this link may carry, with their number of partitions
         self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be copied from this source
+        self._told: dict[TopicPartition, tuple[LogState, float]] = {}  # states that were written to the log, and when
         self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history at this source a seizure cut off
         self.beyond: dict[
             TopicPartition, tuple[SourceReach, LogTrouble]
@@ -167,7 +169,10 @@ class SourceLink:
             return
         known = self.troubles.get(tp)
         if known is None or known.state is not state:
-            log.error("%s %s: %s", tp, state, cause)
+            told, when = self._told.get(tp, (None, 0.0))
+            if told is not state or time.monotonic() - when > TELL_AGAIN:
+                log.error("%s %s: %s", tp, state, cause)
+                self._told[tp] = state, time.monotonic()
             self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
             self.replan(tp.topic)
 

@@ -316,3 +316,20 @@ def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_an
     custody.apply(granted(7, "duck-star"))
     assert source_link.may_give(box)
     assert source_link.beyond == {}
+
+
+def test_a_log_that_is_tried_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A log that its source refuses is planned again each time it is tried, and named in the replicator's log once."""
+    topology, tp = load("minimal", env={}), TopicPartition("alerts.x")
+    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    changes = PlanChanges()
+    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
+    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), changes)
+    for _ in range(3):
+        source_link.stop_log(tp, LogState.UNAVAILABLE, "refused")
+        assert (changes.take(), source_link.may_give(tp)) == ({tp.topic}, False)
+        source_link.retry_unavailable()
+        assert (changes.take(), source_link.may_give(tp)) == ({tp.topic}, True)
+    assert [record.message for record in caplog.records] == ["alerts.x unavailable: refused"]
+    source_link.stop_log(tp, LogState.DIVERGED, "two batches at 3")
+    assert len(caplog.records) == 2
