@@ -127,9 +127,9 @@ class ListingChanges(NamedTuple):
 class TopicListing:
     """The last answer with all topics; of the next one only what differs is decoded.
 
-    Brokers list topics in the same order each time (by the hash of the name, Kafka 3.9 and 4.3), so nearly all bytes
-    are the same, elsewhere. At 100,000 topics an answer has 7.4 MB: decoding it takes a second, comparing it 10 ms. A
-    broker with another order costs no more than decoding everything.
+    A broker lists its topics in the same order each time, also when others have come (Kafka 4.3.1, tried with 2,500),
+    so nearly all bytes are the same, elsewhere. At 100,000 topics an answer has 7.4 MB: decoding it takes a second,
+    comparing it 10 ms. A broker with another order costs no more than decoding everything.
     """
 
     def __init__(self) -> None:
@@ -190,18 +190,15 @@ class TopicListing:
         and how many bytes these are."""
         equal = _common(self._body, then, new, at)
         count = length = 0
-        step = _STEP
-        while step:
+        left, step = len(self._sizes) - number, 1
+        while step and count < left:
+            step = min(step, left - count)
             more = sum(self._sizes[number + count : number + count + step])
-            if more and length + more <= equal:
-                length += more
-                count = min(count + step, len(self._sizes) - number)
+            if length + more <= equal:
+                count, length, step = count + step, length + more, step * 2
             else:
-                step //= 4
+                step //= 2
         return count, length
-
-
-_STEP: Final = 4096
 
 
 def _common(left: bytes, at: int, right: bytes, there: int) -> int:
