@@ -18,7 +18,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from replication.catalog import Catalog
 from replication.states import LogState, LogTrouble
 
@@ -230,7 +230,7 @@ class SiteOverrides:
             for topic in here if topics is None else topics:
                 count = here.get(topic, 0)
                 if self._catalog.facts(topic) is not None:
-                    for tp in map(TopicPartition, [topic] * count, range(count)):
+                    for tp in partitions_of(topic, count):
                         release = self._orders.released(str(tp))
                         if release is not None:
                             self._released[tp] = release

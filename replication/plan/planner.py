@@ -19,7 +19,7 @@ from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from fairlead.waiting import wait_set
 from replication.catalog import EVERY_SOURCE, Catalog
 from replication.changes import PlanChanges
@@ -257,10 +257,10 @@ class Planner:
             if source_link.is_up:
                 source_link.clear_cut_off([tp for tp in source_link.cut_off if not self._is_here(tp)])
                 source_link.expect_topics(expected)
-                for topic, partitions in self._carried_topics(source_link, topics):
+                for topic, count in self._carried_topics(source_link, topics):
                     if self._share.is_shared:
-                        carried[topic] = max(partitions, carried.get(topic, 0))
-                    for tp in map(TopicPartition, [topic] * partitions, range(partitions)):
+                        carried[topic] = max(count, carried.get(topic, 0))
+                    for tp in partitions_of(topic, count):
                         if (
                             self._share.owns(tp)
                             and topic not in self._ledger.splits
@@ -279,7 +279,7 @@ class Planner:
             self.counts = self._share.counts(())
             self._carried = {}
         for change, sign in ((gone, -1), (carried, 1)):
-            logs = [TopicPartition(topic, number) for topic, count in change.items() for number in range(count)]
+            logs = [tp for topic, count in change.items() for tp in partitions_of(topic, count)]
             for member, count in self._share.counts(logs).items():
                 self.counts[member] = self.counts.get(member, 0) + sign * count
         self._carried |= carried
@@ -323,7 +323,7 @@ class Planner:
             count = max(1, *(each.get(topic, 0) for each in counts))
             if count > 1:
                 self._most[topic] = count
-            yield from map(TopicPartition, [topic] * count, range(count))
+            yield from partitions_of(topic, count)
 
     def _set_gate(self, source_link: SourceLink) -> None:
         pause = self.overrides.link_pause(source_link.name)
@@ -486,8 +486,8 @@ class Planner:
     def _available_from(self, source_link: SourceLink, topics: Collection[str] | None) -> list[TopicPartition]:
         return [
             tp
-            for topic, partitions in self._carried_topics(source_link, topics)
-            for tp in map(TopicPartition, [topic] * partitions, range(partitions))
+            for topic, count in self._carried_topics(source_link, topics)
+            for tp in partitions_of(topic, count)
             if self._share.owns(tp) and source_link.may_give(tp)
         ]
 

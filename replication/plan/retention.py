@@ -27,7 +27,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.errors import BrokerError
-from fairlead.kafka.protocol.types import ProducerState, TopicPartition
+from fairlead.kafka.protocol.types import ProducerState, TopicPartition, partitions_of
 from fairlead.names import parse_log
 from replication.batch.header_rewrite import is_ordinary
 from replication.custody.ledger import Ledger
@@ -343,7 +343,7 @@ class RetentionKeeper:
 
 
 def _logs(topics: Mapping[str, int]) -> list[TopicPartition]:
-    return [tp for topic, count in topics.items() for tp in map(TopicPartition, [topic] * count, range(count))]
+    return [tp for topic, count in topics.items() for tp in partitions_of(topic, count)]
 
 
 def retention_limits(

@@ -19,7 +19,7 @@ from typing import Final
 from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import TopicChanges
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from replication.link.source_link import SourceLink
 from topologies.model import Link
 
@@ -189,7 +189,7 @@ async def create_topics(
             like = like or next(iter(part), None)
             following = next(left, None)
             making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
-            logs = [TopicPartition(topic, n) for topic, model in part.items() for n in range(model.partitions)]
+            logs = [tp for topic, model in part.items() for tp in partitions_of(topic, model.partitions)]
             await cluster.wait_writable(logs)
             yield part
             part = following

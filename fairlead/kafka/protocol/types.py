@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -28,6 +28,11 @@ class TopicPartition(NamedTuple):
 
 
 TP = TopicPartition
+
+
+def partitions_of(topic: str, count: int) -> Iterator[TopicPartition]:
+    """Yield the partitions of a topic that has so many."""
+    return map(TopicPartition, [topic] * count, range(count))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from fairlead.kafka.admin import create_logs, delete_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from fairlead.plan import Plan, PlanStep, Tell, execute, silent
 from replication.groups.client import GroupClient
 from replication.groups.rules import Commit
@@ -150,7 +150,7 @@ class KeepCopy(PlanStep[ResolveRun]):
         count = len(info.partitions) if info else max(number for number, _ in self.extents) + 1
         settings = (await cluster.topic_settings([self.topic], ["max.message.bytes"])).get(self.topic, {})
         await asyncio.to_thread(create_logs, context.target, {self.kept: settings}, partitions={self.kept: count})
-        await cluster.wait_writable([TopicPartition(self.kept, number) for number in range(count)])
+        await cluster.wait_writable([*partitions_of(self.kept, count)])
         await context.copy(self.topic, self.kept, self.extents)
 
 
@@ -245,11 +245,11 @@ class RestoreRecords(PlanStep[ResolveRun]):
         return f"create {self.topic} again with {_ranges(self.extents)}, which no source has any more, from {self.kept}"
 
     async def carry_out(self, context: ResolveRun) -> None:
-        cluster, partitions = context.cluster, {self.topic: self.partitions}
+        cluster, counts = context.cluster, {self.topic: self.partitions}
         settings = (await cluster.topic_settings([self.kept], ["max.message.bytes"])).get(self.kept, {})
-        await asyncio.to_thread(create_logs, context.target, {self.topic: settings}, partitions=partitions)
+        await asyncio.to_thread(create_logs, context.target, {self.topic: settings}, partitions=counts)
         await cluster.refresh([self.topic])  # the new topic has another id
-        await cluster.wait_writable([TopicPartition(self.topic, number) for number in range(self.partitions)])
+        await cluster.wait_writable([*partitions_of(self.topic, self.partitions)])
         for number, extent in self.extents:
             await context.copy(self.kept, self.topic, ((number, extent),))
             kept, log = TopicPartition(self.kept, number), TopicPartition(self.topic, number)
