@@ -17,6 +17,7 @@ from replication.link.fetcher import Fetcher
 from replication.link.status import Counters
 from replication.states import LogState
 from replication.target.mirror import MirrorPartition
+from topologies.model import Priority
 
 LOG = TopicPartition("custody.tokyo")
 NOTHING = memoryview(bytearray())
@@ -154,3 +155,23 @@ class FakeLink:
 
     def may_skip(self, _log: str, _start: int, _stop: int) -> bool:
         return False
+
+
+class FakeFetcher:
+    """Instead of a fetcher: the logs that it would fetch."""
+
+    def __init__(self, priority: Priority) -> None:
+        self.priority = priority
+        self.logs: set[TopicPartition] = set()
+
+    def __len__(self) -> int:
+        return len(self.logs)
+
+    def follow(self, replica: MirrorPartition) -> None:
+        self.logs.add(replica.tp)
+
+    def unfollow(self, tp: TopicPartition) -> None:
+        self.logs.remove(tp)
+
+    def lag(self) -> int:
+        return len(self.logs)

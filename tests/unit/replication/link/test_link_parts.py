@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import itertools
 from typing import Any, cast
 
@@ -25,6 +24,8 @@ from replication.link.status import LinkStatus
 from replication.overrides import Overrides
 from replication.states import LinkState, LogState
 from replication.target.mirror import MirrorPartition
+from tests.support.ledgers import entry
+from tests.unit.replication.link.scripted import FakeFetcher
 from topologies.loader.load import load
 from topologies.model import Priority
 
@@ -101,24 +102,6 @@ def test_the_last_error_stays_when_the_link_is_up_again() -> None:
 
 
 # ---- fetchers
-
-
-class FakeFetcher:
-    def __init__(self, priority: Priority) -> None:
-        self.priority = priority
-        self.logs: set[TopicPartition] = set()
-
-    def __len__(self) -> int:
-        return len(self.logs)
-
-    def follow(self, replica: MirrorPartition) -> None:
-        self.logs.add(replica.tp)
-
-    def unfollow(self, tp: TopicPartition) -> None:
-        self.logs.remove(tp)
-
-    def lag(self) -> int:
-        return len(self.logs)
 
 
 class Link:
@@ -281,19 +264,7 @@ def test_looking_costs_only_so_much(size: int, quiet: float, rate: int | None, s
 
 
 def granted(term: int, to_site: str) -> CustodyEntry:
-    return CustodyEntry(
-        log="containers.BIGU1000010",
-        term=term,
-        marker_offset=term * 10,
-        from_site="tokyo",
-        to_site=to_site,
-        event="LOAD",
-        event_id=f"load-{term}",
-        event_date_time=dt.datetime(2026, 1, term, tzinfo=dt.UTC),
-        granted_date_time=dt.datetime(2026, 1, term, tzinfo=dt.UTC),
-        granted_by="tokyo",
-        marker_batch=b"",
-    )
+    return entry(term, term * 10, to_site, "LOAD", log="containers.BIGU1000010")
 
 
 def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_another() -> None:

@@ -19,7 +19,6 @@ from fairlead.custody.ledger import Told
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import MetadataCache, TopicChanges
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
-from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
@@ -34,7 +33,9 @@ from replication.sharing.rules import MemberInfo, Roster, WorkShare
 from replication.states import LogState
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from tests.support.ledgers import entry
 from tests.support.waits import until
+from tests.unit.replication.link.scripted import FakeFetcher
 from topologies.model import Priority, Topology
 
 TARGET = "hq"
@@ -65,22 +66,6 @@ def fleet() -> Topology:
     )
 
 
-class Followed:
-    """Instead of a fetcher: the logs that it would fetch."""
-
-    def __init__(self) -> None:
-        self.logs: set[TopicPartition] = set()
-
-    def __len__(self) -> int:
-        return len(self.logs)
-
-    def follow(self, replica: MirrorPartition) -> None:
-        self.logs.add(replica.tp)
-
-    def unfollow(self, tp: TopicPartition) -> None:
-        self.logs.discard(tp)
-
-
 class Link(SourceLink):
     """A link without a connection. ``there``: the topics of its source, with their partitions."""
 
@@ -88,11 +73,11 @@ class Link(SourceLink):
         super().__init__(*arguments)
         self.there: dict[str, int] = {}
         self.most: dict[str, int] = {}
-        self.fetchers: list[Followed] = []
+        self.fetchers: list[FakeFetcher] = []
         self.cluster = cast(Cluster, SimpleNamespace(metadata=MetadataCache()))
 
     def _open_fetcher(self, priority: Priority) -> Fetcher | None:
-        self.fetchers.append(Followed())
+        self.fetchers.append(FakeFetcher(priority))
         return cast(Fetcher, self.fetchers[-1]) if self.is_up else None
 
     def list_topics(self) -> None:
@@ -175,20 +160,8 @@ class World:
     # ---- what happens
 
     def grant(self, topic: str, site: str, term: int, by: str = "tokyo") -> None:
-        entry = CustodyEntry(
-            log=topic,
-            term=term,
-            marker_offset=term,
-            from_site=by,
-            to_site=site,
-            event="LOAD",
-            event_id=f"{topic}-{term}",
-            event_date_time=NOW,
-            granted_date_time=NOW,
-            granted_by=by,
-            marker_batch=b"",
-        )
-        self.changes.add(self.ledger._apply_entry(Told(f"custody.{by}", term, entry)))  # noqa: SLF001
+        granted = entry(term, term, site, "LOAD", by=by, log=topic)
+        self.changes.add(self.ledger._apply_entry(Told(f"custody.{by}", term, granted)))  # noqa: SLF001
 
     def order(self, kind: OverrideKind, link: str, topic: str) -> None:
         self.ledger.overrides.apply(Override(kind, NOW, "operator", link=link, log=topic))
