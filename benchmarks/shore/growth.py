@@ -190,6 +190,8 @@ class _Growth:
         return time.monotonic() - began
 
     def _has_read(self, job: str, ends: Mapping[str, int]) -> bool:
+        """Whether a job has read these tables so far. ``has_read_all`` would also wait for commits without rows, which
+        a running query does not read."""
         checkpoint, inputs = read_checkpoint(self._lake.paths, job), RUN[job].inputs
         return (
             checkpoint is not None

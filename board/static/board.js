@@ -131,13 +131,13 @@
     }
   }
 
-  /* After the content of an element has changed. */
   /* Show a panel with a drawing once there is something to draw (data-with), and the words instead of it until then. */
   function showDrawings() {
     for (const each of document.querySelectorAll("[data-with]")) each.hidden = !document.getElementById(each.dataset.with);
     for (const each of document.querySelectorAll("[data-without]")) each.hidden = !!document.getElementById(each.dataset.without);
   }
 
+  /* After the content of an element has changed. */
   function settle(root) {
     showTimes(root);
     showDrawings();
