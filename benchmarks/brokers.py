@@ -17,6 +17,7 @@ BROKER_HEAP: Final = "-Xmx1g"  # 256 MB is enough for 10,000 logs, and too littl
 # A broker that gives 20,000 logs all it has must not be taken for dead: local ones have 3 s, Kafka's default is 9.
 BROKER: Final = {"broker.session.timeout.ms": "30000"}
 LOGS_OF_ONE_BROKER: Final = 10_000
+MOST_LOGS_OF_A_BROKER: Final = 15_000
 ONE_COPY: Final = dict.fromkeys(
     (
         "default.replication.factor",
@@ -38,7 +39,9 @@ def brokers_for(logs: int) -> int:
     A Kafka broker keeps a file open for each log and maps two more: with the 20,000 open files that many machines
     allow, it opens no log beyond about 18,400.
     """
-    return 1 if logs <= LOGS_OF_ONE_BROKER else 3
+    if logs <= LOGS_OF_ONE_BROKER:
+        return 1
+    return max(3, -(-logs // MOST_LOGS_OF_A_BROKER) | 1)
 
 
 @contextlib.contextmanager

@@ -47,7 +47,7 @@ async def _copied(logs: int) -> dict[str, Any]:
         made = await world.make_logs(logs)
         opened = _on_disk(world, TARGET)
         payload = await _fill(world.source, made.tps)
-        source = {name: each.memory_info().rss for name, each in world.brokers.items()}
+        memory_of_broker = world.resident(SOURCE)
         async with fairlead(world, made) as process:
             before = sockets(process)
             async with asyncio.timeout(WITHIN):
@@ -67,7 +67,7 @@ async def _copied(logs: int) -> dict[str, Any]:
             "disk_bytes": _on_disk(world, TARGET),
             "cpu_seconds": round(cpu, 2),
             "rss_mb": memory,
-            "broker_rss_mb": round(source[SOURCE] / 1e6),
+            "broker_rss_mb": round(memory_of_broker / 1e6),
         }
 
 

@@ -8,7 +8,7 @@ import random
 import secrets
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +17,7 @@ from typing import Any, Final
 import psutil
 from confluent_kafka import KafkaError, Message, Producer
 
-from benchmarks.brokers import BROKER, broker_heap
+from benchmarks.brokers import BROKER, ONE_COPY, broker_heap
 from benchmarks.processes import cpu_seconds, peak_rss_mb
 from benchmarks.replication.fairlead_side import SOURCE, TARGET, USER
 from fairlead.kafka.admin import create_logs
@@ -29,6 +29,7 @@ from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.local.sites import LocalSites, SiteSpec
 
+SITES: Final = (SOURCE, TARGET)
 WATCHED_AT_ONCE: Final = 250
 LOOK_SECONDS: Final = 0.05
 LONG_MS: Final = 1_800_000
@@ -48,20 +49,23 @@ class World:
 
     def __init__(self, sites: LocalSites, source: Cluster, target: Cluster) -> None:
         self.sites, self.source, self.target = sites, source, target
-        pids = {name: site.pids["kafka"] for name, site in sites.status().items()}
-        self.brokers = {name: psutil.Process(pid) for name, pid in pids.items()}
+        self._brokers = {
+            name: [psutil.Process(pid) for what, pid in site.pids.items() if what != "mqtt"]
+            for name, site in sites.status().items()
+        }
 
     @classmethod
     @contextlib.asynccontextmanager
     async def fresh(
-        cls, *, tls: bool = False, properties: Mapping[str, str] = MappingProxyType({})
+        cls, *, tls: bool = False, properties: Mapping[str, str] = MappingProxyType({}), brokers: int = 1
     ) -> AsyncIterator[World]:
-        """Fresh brokers, removed with their data afterwards."""
+        """Fresh brokers, removed with their data afterwards. Several brokers of a site have one copy of each log."""
+        properties = {**BROKER, **(ONE_COPY if brokers > 1 else {}), **properties}
         with tempfile.TemporaryDirectory(prefix="fairlead-bench-") as folder:
             sites = LocalSites(Path(folder) / "sites")
             try:
                 with broker_heap():
-                    specs = [SiteSpec(site, properties={**BROKER, **properties}, tls=tls) for site in (SOURCE, TARGET)]
+                    specs = [SiteSpec(site, properties=properties, brokers=brokers, tls=tls) for site in SITES]
                     await asyncio.to_thread(sites.up, specs)
                 async with (
                     await Cluster.open(sites.kafka(SOURCE, USER), client_id="bench", request_timeout=120) as source,
@@ -80,6 +84,14 @@ class World:
             await asyncio.to_thread(create_logs, cluster.endpoint, {name: {} for name in names}, partitions=counts)
             await cluster.wait_writable(names, timeout=600)
         return Logs(stream, names, tuple(TopicPartition(name, n) for name in names for n in range(partitions)))
+
+    def cpu(self) -> dict[str, float]:
+        """CPU seconds so far of each site's brokers together."""
+        return {name: sum(map(cpu_seconds, each)) for name, each in self._brokers.items()}
+
+    def resident(self, site: str) -> int:
+        """Bytes of memory that a site's brokers have resident together."""
+        return sum(each.memory_info().rss for each in self._brokers[site])
 
     # ---- watching what arrives
 
@@ -185,33 +197,46 @@ def _values(size: int) -> list[bytes]:
     return [random.randbytes((size + 1) // 2).hex()[:size].encode() for _ in range(POOL)]  # noqa: S311
 
 
+CORES: Final = psutil.cpu_count() or 1
 Side = Callable[[World, Logs], contextlib.AbstractAsyncContextManager[psutil.Process]]
 
 
 async def copy(
-    world: World, side: Side, logs: Logs, ends: Mapping[TopicPartition, int], *, within: float
+    world: World,
+    side: Side,
+    logs: Logs,
+    ends: Mapping[TopicPartition, int],
+    *,
+    within: float,
+    then: Callable[[psutil.Process], Awaitable[dict[str, float]]] | None = None,
 ) -> dict[str, Any]:
     """Start the side, wait until every log ends at the target where it should, stop it.
 
     Args:
         ends: Where each log ends at the source; all are empty at the target.
         within: Seconds after which it is given up.
+        then: Measures more while the side still runs.
 
     Returns:
         Seconds from the start of the process and from the first record at the target, both to the last record there;
-        CPU of the process and of the two brokers from start to then; the most memory the process had.
+        CPU of the process and of the two brokers from start to then; the most memory the process had. ``floor_ratio``
+        is the seconds from the first record beside those in which all cores could do what all three did meanwhile.
     """
     records = sum(ends.values())
-    brokers = {name: cpu_seconds(process) for name, process in world.brokers.items()}
-    async with world.watch_first(logs) as first:
+    before = world.cpu()
+    async with world.watch_first(logs) as watched:
         began = time.monotonic()
         async with side(world, logs) as process:
+            first = asyncio.create_task(_first_seen(world, process, watched))
             async with asyncio.timeout(within):
                 until = await world.complete(ends)
-            cpu, memory = cpu_seconds(process), peak_rss_mb(process)
-            brokers = {name: cpu_seconds(each) - brokers[name] for name, each in world.brokers.items()}
-            from_first = until - await first
+            cpu, memory, after = cpu_seconds(process), peak_rss_mb(process), world.cpu()
+            from_first, before_first = await first
+            from_first = until - from_first
+            more = {} if then is None else await then(process)
     seconds = until - began
+    brokers = {name: after[name] - before[name] for name in after}
+    meanwhile = cpu + sum(after.values()) - before_first
     return {
         "records": records,
         "seconds_from_start": round(seconds, 2),
@@ -219,6 +244,13 @@ async def copy(
         "records_per_second": round(records / seconds),
         "cpu_seconds": round(cpu, 2),
         "rss_mb": memory,
-        "source_broker_cpu_seconds": round(brokers["alpha"], 2),
-        "target_broker_cpu_seconds": round(brokers["beta"], 2),
+        "source_broker_cpu_seconds": round(brokers[SOURCE], 2),
+        "target_broker_cpu_seconds": round(brokers[TARGET], 2),
+        "floor_ratio": round(from_first / (meanwhile / CORES), 2),
+        **more,
     }
+
+
+async def _first_seen(world: World, process: psutil.Process, watched: asyncio.Task[float]) -> tuple[float, float]:
+    """When the first record is at the target, and the CPU that the process and all brokers had used by then."""
+    return await watched, cpu_seconds(process) + sum(world.cpu().values())
