@@ -8,6 +8,7 @@ can fill the board's memory. After that a session is like any other: what somebo
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ LASTS: Final = 600.0
 """Seconds for which somebody may be at the provider."""
 _LONGEST_TARGET: Final = 1000  # bytes; browsers drop cookies of more than 4,096
 _RENEWED: Final = 3600.0  # seconds after which the provider's document and keys are read again
+_ASKED_AGAIN: Final = 5.0  # seconds after the provider could not be used
 _PATIENCE: Final = 10.0  # seconds for the provider to answer
 _ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures by a key that only the provider has."""
@@ -65,7 +67,9 @@ class OidcSignIn:
         self._settings, self._secret, self._clock = settings, secret, clock
         self._seal = Fernet(Fernet.generate_key())
         self._used: dict[str, float] = {}  # when attempts ended, by the digest of their cookie's content
-        self._client: tuple[object, float, Any] | None = None
+        self._asking = asyncio.Lock()
+        # Of which settings and secret, when it was found, and the client or why there is none.
+        self._found: tuple[object, float, Any] | None = None
 
     def provider(self) -> str:
         """Return the provider's host, for people; empty where there is none."""
@@ -145,12 +149,38 @@ class OidcSignIn:
         return name_of(settings, claims), str(claims["sub"])
 
     async def _provider(self) -> tuple[Oidc, Any]:
-        """Return the settings and Authlib's client, made anew when settings or secret change, and every hour."""
-        settings, secret, now = self._settings(), self._secret(), self._clock()
+        """Return the settings and Authlib's client, made anew when settings or secret change, and every hour.
+
+        While the provider cannot be used it is asked once in ``_ASKED_AGAIN`` seconds, however many want to sign in.
+        """
+        settings, secret = self._settings(), self._secret()
         if settings is None:
             raise _refused("this board has no provider")
-        if self._client is not None and self._client[0] == (settings, secret) and now - self._client[1] < _RENEWED:
-            return settings, self._client[2]
+        async with self._asking:
+            if not self._is_known(settings, secret):
+                try:
+                    found = await self._discover(settings, secret)
+                except UnavailableError as error:
+                    found = error
+                self._found = (settings, secret), self._clock(), found
+            assert self._found is not None  # noqa: S101 - set above
+            client = self._found[2]
+        if isinstance(client, UnavailableError):
+            raise client.with_traceback(None)
+        return settings, client
+
+    def _is_known(self, settings: Oidc, secret: SecretStr | None) -> bool:
+        if self._found is None or self._found[0] != (settings, secret):
+            return False
+        lasts = _ASKED_AGAIN if isinstance(self._found[2], UnavailableError) else _RENEWED
+        return self._clock() - self._found[1] < lasts
+
+    async def _discover(self, settings: Oidc, secret: SecretStr | None) -> Any:
+        """Return Authlib's client, with what is used of the provider's discovery document.
+
+        Raises:
+            UnavailableError: the provider does not answer, or cannot be used.
+        """
         client = OAuth().register(
             "oidc",
             client_id=settings.client_id,
@@ -181,8 +211,7 @@ class OidcSignIn:
         client.server_metadata = {name: found[name] for name in (*_NEEDED, "_loaded_at")} | {
             "id_token_signing_alg_values_supported": [each for each in offered if each in _ALGORITHMS]
         }  # nothing else, because Authlib takes fields such as `verify` and `client_id` for options of its HTTP client
-        self._client = ((settings, secret), now, client)
-        return settings, client
+        return client
 
     def _away(self, error: Exception) -> UnavailableError:
         return self._unavailable(f"does not answer ({type(error).__name__})")

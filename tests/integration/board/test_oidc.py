@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
@@ -40,6 +41,8 @@ from topologies.context import open_topology
 pytestmark = [pytest.mark.integration, pytest.mark.asyncio(loop_scope="session")]
 
 CLIENT: Final = "the-board"
+LATER: Final = 10.0
+"""Seconds after which a provider that could not be used is asked again."""
 RETURN: Final = "/sign-in/oidc/return"
 TOPOLOGY: Final = """
 name: oidc
@@ -81,6 +84,7 @@ class Provider:
     status: int = 200
     challenges: dict[str, tuple[str, str]] = field(default_factory=dict)  # by code: challenge and nonce
     asked: list[dict[str, str]] = field(default_factory=list)
+    read: int = 0  # times that its discovery document was read
 
     def application(self) -> Starlette:
         return Starlette(
@@ -92,6 +96,7 @@ class Provider:
         )
 
     def describe(self, _: Request) -> Response:
+        self.read += 1
         if isinstance(self.described, str):
             return Response(self.described)
         endpoints = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "jwks"}
@@ -179,6 +184,7 @@ def front(forger: Provider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("FAIRLEAD_SECRET_TOKYO_BOARD_OIDC", "the board's secret")
     forger.described, forger.claims, forger.sign, forger.status = {}, {}, None, 200
     forger.asked.clear()
+    forger.read = 0
     clock = Clock()
     return Front(forger, opened(tmp_path, forger.issuer, clock), clock)
 
@@ -468,6 +474,20 @@ async def test_a_provider_whose_discovery_document_is_of_no_use_is_not_used(
         assert answer.status_code == 503
         assert f"The sign-in provider {urlsplit(front.provider.issuer).netloc}" in answer.text
         front.provider.described = {}
+        front.clock.now += LATER
+        assert (await front.sign_in(client)).status_code == 303
+
+
+async def test_a_provider_that_cannot_be_used_is_asked_once_however_many_want_to_sign_in(front: Front) -> None:
+    front.provider.described = ""
+    async with front.client() as client:
+        for asked in (1, 2):
+            answers = await asyncio.gather(*(client.get("/sign-in/oidc") for _ in range(20)))
+            assert {answer.status_code for answer in answers} == {503}
+            assert (await client.get("/sign-in/oidc")).status_code == 503
+            assert front.provider.read == asked
+            front.clock.now += LATER
+        front.provider.described = {}
         assert (await front.sign_in(client)).status_code == 303
 
 
@@ -486,6 +506,7 @@ async def test_a_discovery_document_that_is_of_no_use_any_more_is_said_at_the_re
         front.provider.described = {"jwks_uri": None}
         assert (await client.get(RETURN, params=answer)).status_code == 503
         front.provider.described = {}
+        front.clock.now += LATER
         assert (await client.get(RETURN, params=answer)).status_code == 303
 
 
