@@ -27,6 +27,8 @@ STAFF = {
     "container": "/containers/BIGU1000010",
     "access": "/access?topic=BIGU1000010",
 }
+QUICK = ("fleet", "port", "container")
+"""The pages with most on them; the others are tried by the long tests."""
 RAISED = alert("BIGU1000010", raised_at=PORT, kind="POWER_LOST", alert_id="POWER_LOST-BIGU1000010-1-0")
 
 
@@ -39,7 +41,9 @@ async def signed_in(world: World, pages: Pages, path: str) -> Page:
     return page
 
 
-@pytest.mark.parametrize("name", STAFF)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in STAFF]
+)
 async def test_a_page_is_usable_by_everybody_on_a_desk_and_on_a_phone(world: World, pages: Pages, name: str) -> None:
     world.raise_alert(RAISED)
     page = await signed_in(world, pages, STAFF[name])

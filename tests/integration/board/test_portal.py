@@ -223,7 +223,13 @@ def portal(service: Board) -> Iterator[Served]:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (PHONE, True)], ids=["desktop", "phone-dark"])
+@pytest.mark.parametrize(
+    ("width", "dark"),
+    [
+        pytest.param(1280, False, id="desktop"),
+        pytest.param(PHONE, True, id="phone-dark", marks=pytest.mark.long),
+    ],
+)
 @pytest.mark.parametrize(
     "shown",
     [

@@ -16,7 +16,7 @@ from tests.integration.replication.conftest import Lab, records, states
 
 pytestmark = pytest.mark.integration
 
-TIMEOUT = 2.0  # seconds; the broker mutes connections for longer
+TIMEOUT = 4.0  # seconds; the broker mutes connections for longer
 QUOTA = 300_000.0  # bytes per second; brokers let ten seconds of it pass before they throttle
 LOGS = 10
 BATCHES = 5  # of each log, so that requests follow the one after which the broker mutes the connection
