@@ -170,6 +170,7 @@ def settings(
                 "-XX:+UseSerialGC",
                 "-XX:NewSize=340m",
                 "-XX:TieredStopAtLevel=1",
+                "-XX:MetaspaceSize=256m",  # a session fills it, and each growth from 21 MB on collects the whole heap
                 # The default of 48 MB for that compiler is full after some minutes: the JVM then interprets, or fails.
                 "-XX:ReservedCodeCacheSize=256m",
                 archive_option(java, jars) if java is not None else "",

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.harness import Figures, Say
 from benchmarks.brokers import brokers_for
+from benchmarks.harness import Figures, Say
 from benchmarks.processes import bytes_between, cpu_seconds, peak_rss_mb, sockets
 from benchmarks.replication.fairlead_side import SOURCE, fairlead
 from benchmarks.replication.mirrormaker_side import DELIVERED, Setting, described, mirrormaker

@@ -2,10 +2,10 @@
 
 2,000 boxes send four readings an hour, on 20 ships that send a position every ten minutes. One day is made, and the
 jobs compute all tables of it. Then earlier days are put before it, in raw and in derived tables alike: copies of that
-day, moved back in time, one or two files a day as compaction leaves them. No query sees them as new (their commits
-change no data in Delta's words), so all that grows is what a query might read. At each length of the history some
-minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in one
-Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
+day, moved back in time. Tables are compacted as ``fairlead shore run`` compacts them. No query sees this as new (such
+commits change no data in Delta's words), so all that grows is what a query might read. At each length of the history
+some minutes of readings, positions and alerts are appended, and every job reads them once (``--once``), by itself, in
+one Spark session: CPU seconds of the JVM, Spark's Python workers and this process, of the best of several triggers.
 
 Then the jobs run at the longest history as ``fairlead shore run`` runs them, all at once and at their intervals, while
 rows come each minute.
@@ -45,6 +45,7 @@ from shore.delta.commit import conform, create_tables
 from shore.delta.lake import Lake
 from shore.jobs.checkpoint import read_checkpoint, table_end
 from shore.jobs.runner import JOBS as RUN
+from shore.maintenance import compact, maintenance_session, plan_compaction
 from shore.paths import TablePaths
 from shore.session import close, spark
 from shore.tables import TABLES
@@ -121,6 +122,7 @@ class _Growth:
         found: dict[str, dict[str, Any]] = {job: {} for job in JOBS}
         for days in lengths:
             self._reach_back(days)
+            self._compact()
             for nth in range(triggers):
                 self._append_minutes(2)
                 for job in JOBS:
@@ -242,6 +244,13 @@ class _Growth:
             rows.unpersist()
         self._days = days
         self._say(f"{days} days: {self._lake.read('readings').count():,} readings")
+
+    def _compact(self) -> None:
+        session = maintenance_session(self._lake.spark)
+        for step in plan_compaction(self._lake.paths):
+            if step.why:
+                self._say(f"{step.table}: {step.why}")
+                compact(session, self._lake.paths, step)
 
     def _append_minutes(self, minutes: int) -> None:
         """What comes in so many minutes after the last day: readings of some boxes, positions, an alert."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from operator import and_
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 from delta.tables import DeltaTable
@@ -50,7 +50,8 @@ _ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.leafNodeDefa
 """Settings for tables whose rows are too few to be shared among tasks."""
 
 SMALL_BYTES: Final = 1 << 20
-"""The most that the files of tables together have where ``Lake.of_small_tables`` pays: some 30,000 readings.
+"""The most that the files of a table have where it is read by ``SmallTables``, and those of all tables of a computation
+where one task does it (``Lake.of_small_tables``): some 30,000 readings.
 
 Beyond, generated code pays: 190,000 readings take 26 instead of 83 CPU-s (Spark 4.2.0).
 """
@@ -73,15 +74,14 @@ def computed(rows: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The locations of tables, and the session that reads and writes them.
-
-    Args:
-        small: Set by ``of_small_tables``.
-    """
+    """The locations of tables, and the session that reads and writes them."""
 
     spark: SparkSession
     paths: TablePaths
-    small: SmallTables | None = None
+    _small: SmallTables = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_small", SmallTables(self.spark, self.paths))
 
     def in_batch(self, batch: DataFrame) -> Lake:
         """Return the same tables in the session of a ``foreachBatch`` batch, with ``AS_THEY_STAND`` set."""
@@ -94,15 +94,14 @@ class Lake:
         return self._as_they_stand(SparkSession(self.spark.sparkContext, copied))
 
     def of_small_tables(self) -> Lake:
-        """Return the same tables in a new session with ``AS_THEY_STAND`` set, which reads small tables cheaply
-        (``SmallTables``)."""
+        """Return the same tables in a session of their own (``in_own_session``) where one task does the work."""
         lake = self.in_own_session()
         _configure(lake.spark, _ONE_TASK)
-        return replace(lake, small=SmallTables(lake.spark, lake.paths))
+        return lake
 
     def _as_they_stand(self, session: SparkSession) -> Lake:
         _configure(session, AS_THEY_STAND)
-        return replace(self, spark=session, small=None)
+        return replace(self, spark=session)
 
     def generate_code(self) -> None:
         """Let Spark generate code in this session, of a batch or the caller's own, from now on."""
@@ -110,8 +109,8 @@ class Lake:
 
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """Return a table's rows in its newest version, or in ``version``."""
-        if self.small is not None:
-            return self.small.read(table, version)
+        if (small := self._small.read(table, version)) is not None:
+            return small
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -158,8 +157,7 @@ class Lake:
         """Return the size of the files of a table in its newest version, or in ``version``."""
         from deltalake import DeltaTable as Reader  # as in ``is_empty``
 
-        sizes = Reader(self.paths.table(table), version=version).get_add_actions(flatten=True)
-        return sum(pa.table(sizes)["size_bytes"].to_pylist())
+        return _bytes_of(Reader(self.paths.table(table), version=version))
 
     def are_small(self, versions: Mapping[str, int]) -> bool:
         """Return whether the files of these tables' versions have at most ``SMALL_BYTES`` together."""
@@ -194,8 +192,13 @@ class Lake:
         )
 
 
+def _bytes_of(there: Any) -> int:
+    """Return the size of the files of a table that delta-rs has opened."""
+    return sum(pa.table(there.get_add_actions(flatten=True))["size_bytes"].to_pylist())
+
+
 class SmallTables:
-    """Reads tables whose rows fit into a plan: by delta-rs, each version once, and gives Spark the rows.
+    """Reads tables of at most ``SMALL_BYTES``: by delta-rs, each version once, and gives Spark the rows in the plan.
 
     For each query that reads a Delta table, Spark runs two or three more, which read the table's log: 167 of the 296 of
     a verification of a voyage of ten boxes. It now runs 80, with 35 to 40 instead of 100 to 108 CPU-s in the JVM (Spark
@@ -204,18 +207,19 @@ class SmallTables:
 
     def __init__(self, spark: SparkSession, paths: TablePaths) -> None:
         self._spark, self._paths = spark, paths
-        self._read = dict[tuple[str, int], DataFrame]()
+        self._read = dict[tuple[str, int], DataFrame | None]()
         self._reading = threading.Lock()
 
-    def read(self, table: str, version: int | None = None) -> DataFrame:
-        """Return a table's rows in its newest version, or in ``version``."""
+    def read(self, table: str, version: int | None = None) -> DataFrame | None:
+        """Return a table's rows in its newest version, or in ``version``; None where the table is larger."""
         from deltalake import DeltaTable as Reader  # as in ``Lake.is_empty``
 
         there = Reader(self._paths.table(table), version=version)
         key = table, there.version()
         with self._reading:
             if key not in self._read:
-                self._read[key] = self._frame(there.to_pyarrow_table())
+                small = _bytes_of(there) <= SMALL_BYTES
+                self._read[key] = self._frame(there.to_pyarrow_table()) if small else None
             return self._read[key]
 
     def _frame(self, rows: pa.Table) -> DataFrame:

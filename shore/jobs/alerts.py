@@ -1,7 +1,8 @@
 """Job ``alerts``: detects alerts ashore. In: the logs of all containers. Out: table ``alerts_ashore``.
 
 This query has state: Spark's ``transformWithState`` keeps what is known of each log (``shore.alerts.processor``).
-Delta's sink appends each batch as one commit that names query and batch. State and table belong to the checkpoint.
+A batch with alerts is one append that names query and batch; most batches have none, and append nothing. State and
+table belong to the checkpoint.
 
 The result does not depend on how tasks run: one call gets all of a log's rows in a batch, and the processor sorts them.
 """
@@ -19,7 +20,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
 from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, DAY_MS, WATERMARK_DELAY_MS
-from shore.jobs.model import JobContext
+from shore.delta.commit import append_once
+from shore.delta.lake import computed
+from shore.jobs.model import JobContext, query_id
 from shore.tables.alerts_ashore import ALERTS_ASHORE
 from shore.tables.containers_now import CONTAINERS_NOW
 
@@ -49,10 +52,16 @@ def query(context: JobContext) -> DataStreamWriter:
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )
     states = detected(readings, SitesNow(context.paths.table(CONTAINERS_NOW.name)))
-    writer: DataStreamWriter = states.writeStream.format("delta").option(
-        "path", context.paths.table(ALERTS_ASHORE.name)
-    )
+    table = context.paths.table(ALERTS_ASHORE.name)
+    writer: DataStreamWriter = states.writeStream.foreachBatch(lambda batch, number: store(batch, number, table))
     return writer
+
+
+def store(batch: DataFrame, number: int, table: str) -> None:
+    """Append the rows of a batch, if it has any and the table does not have them yet."""
+    rows = computed(batch)  # once, because it changes the state
+    if not rows.isEmpty():
+        append_once(rows.coalesce(1), table, app=query_id(batch), version=number)
 
 
 def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:

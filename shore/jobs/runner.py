@@ -347,7 +347,9 @@ def _run_jobs(
     stop: threading.Event,
 ) -> None:
     def start(job: Job) -> StreamingQuery:
-        return start_query(replace(context, endpoint=site.renew(job.name)), job, once)
+        # Before its first batch, a query reads the log of each table that it follows.
+        spark = context.spark if job.reads_logs else context.lake.in_own_session().spark
+        return start_query(replace(context, endpoint=site.renew(job.name), spark=spark), job, once)
 
     def begin_once(job: Job) -> QueryHandle:
         fill_first(context, job)

@@ -48,6 +48,7 @@ def test_alerts_follow_from_the_logs_in_any_number_of_runs(shore_of: Shore) -> N
 
     begun = run(warm=steps(warm, 0, 5, 9.0), silent=steps(silent, 0, 5), steady=steps(steady, 0, 5), late=none)
     assert begun.num_rows == 0
+    assert DeltaTable(paths.table("alerts_ashore")).version() == 0, "a batch without alerts appends nothing"
     fill(
         shore_of.folder,
         {"containers_now": [{"equipment_reference": steady, "reading_date_time": T0 + 390 * MINUTE}]},

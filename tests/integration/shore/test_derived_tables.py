@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from shore.delta import lake as of_tables
 from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.delta.table_errors import damaged_tables
@@ -110,15 +111,19 @@ def test_every_table_is_what_its_inputs_give(lake: Lake, topology: Topology) -> 
     assert check_reference("geofences", lake, topology).notes == ("shore has not run yet",)
 
 
-def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(lake: Lake, topology: Topology) -> None:
-    """This holds for derived tables with a time column and without one."""
+def test_missing_extra_doubled_and_changed_rows_are_named_and_put_right(
+    lake: Lake, topology: Topology, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """This holds for derived tables with a time column and without one, and for large ones, which Spark reads."""
     for name, column, value in (("conditions", "readings", 777), ("custody", "holder", "nobody")):
         derived, right = line(name), rows(lake, name)
         wrong = changed(right.slice(1), column, 0, value)
         extra = changed(wrong.slice(2, 1), TABLES[name].key[0], 0, "stranger")
         put(lake, name, pa.concat_tables([wrong, wrong.slice(1, 1), extra]))
-        check = check_derived(derived, lake, topology)
-        assert check == check_derived(derived, lake, topology, small=lake.of_small_tables())
+        check = check_derived(derived, lake, topology, small=lake.of_small_tables())
+        with monkeypatch.context() as large:
+            large.setattr(of_tables, "SMALL_BYTES", 0)
+            assert check == check_derived(derived, Lake(lake.spark, lake.paths), topology)
         assert (check.same, check.rows, check.expected) == (False, right.num_rows + 1, right.num_rows)
         assert sorted(told(check)) == [("changed", (column,)), ("doubled", ()), ("extra", ()), ("missing", ())]
         (odd,) = [each for each in check.differences if each.what == "changed"]

@@ -1,4 +1,4 @@
-"""Tables in a Spark session: those that are small are read without Spark's reader, and give the same rows."""
+"""Tables in a Spark session: those that are small are read without Spark's reader of Delta, and give the same rows."""
 
 from __future__ import annotations
 
@@ -55,23 +55,30 @@ def of_every_type() -> list[str]:
     [pytest.param(of_every_type(), id="of-every-type"), pytest.param([*TABLES], marks=pytest.mark.long, id="all")],
 )
 def test_small_tables_have_the_rows_and_types_that_spark_reads(lake: Lake, tables: list[str]) -> None:
-    small = lake.of_small_tables()
     for name in tables:
-        read, wanted = small.read(name), lake.read(name)
+        read, wanted = lake.read(name), lake.spark.read.format("delta").load(lake.paths.table(name))
         types = [[(field.name, field.dataType) for field in each.schema.fields] for each in (read, wanted)]
         assert types[0] == types[1], name
         rows = [sorted(each.toArrow().to_pylist(), key=str) for each in (read, wanted)]
         assert rows[0] == rows[1], name
         assert len(rows[0]) == 2
-        assert small.read(name, 0).collect() == [], name
+        assert lake.read(name, 0).collect() == [], name
 
 
 def test_a_version_is_read_once_and_a_newer_one_anew(lake: Lake, tmp_path: Path) -> None:
-    small = lake.of_small_tables()
-    before = small.read("sites")
-    assert small.read("sites") is before
+    before = lake.read("sites")
+    assert lake.read("sites") is before
     fill(tmp_path, {"sites": [{"site": "alpha"}]})
-    assert (before.count(), small.read("sites").count(), small.read("sites", 1) is before) == (2, 3, True)
+    assert (before.count(), lake.read("sites").count(), lake.read("sites", 1) is before) == (2, 3, True)
+
+
+def test_a_larger_table_is_read_by_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = sorted(lake.read("sites").collect(), key=str)
+    monkeypatch.setattr(of_tables, "SMALL_BYTES", lake.bytes_of("sites") - 1)
+    larger = Lake(lake.spark, lake.paths)
+    assert [len(each.read("sites").inputFiles()) for each in (lake, larger)] == [0, 1]
+    assert sorted(larger.read("sites").collect(), key=str) == small
+    assert larger.read("sites", 0).collect() == []
 
 
 def test_tables_are_small_together(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
