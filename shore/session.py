@@ -127,6 +127,8 @@ def settings(
         # computed (``shore.delta.lake.computed``; Spark 4.2: "key not found: ...").
         "spark.sql.constraintPropagation.enabled": "false",
         "spark.sql.parquet.compression.codec": "zstd",  # half the size of snappy for the same CPU
+        # Spark's default INT96 has no statistics, so that a question about one hour would read whole files.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # A batch of all jobs compiles some 600 classes; with Spark's default of 100 it would compile all of them again.
         "spark.sql.codegen.cache.maxEntries": "5000",
         "spark.sql.ui.explainMode": "simple",  # each action writes its plan as text; "formatted" takes longer

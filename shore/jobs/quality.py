@@ -29,6 +29,9 @@ MOST_SPANS: Final = 8
 FEW_DAYS: Final = 5_000
 """The most days of containers, some 100 readings each, that one task recomputes; more are shuffled to many tasks."""
 _DAY: Final = dt.timedelta(days=1)
+_LARGE: Final = 16 << 20
+"""Bytes of ``readings`` from which on generated code pays: after a compaction, a day's rows are in a file with millions
+of others, and what the file's statistics leave is looked at row by row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
 
     if not touched:
         return 0
+    if lake.bytes_of("readings") > _LARGE:
+        lake.generate_code()
     readings, rejected = lake.read("readings"), lake.read("readings_rejected")
     days = sum((span.until - span.since) // _DAY * len(span.boxes.names or ()) for span in touched)
 

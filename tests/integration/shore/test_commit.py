@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +115,14 @@ def test_an_append_is_repeated_once(lake: Lake) -> None:
     append_once(frame(lake.spark, [("b", 0, 3.0, None)]), location, app="another", version=0)
     assert stored(lake) == [("a", 0, 1.0, None), ("a", 1, 2.0, None), ("b", 0, 3.0, None)]
     assert not lake.is_empty(HOURS.name)
+
+
+def test_readers_skip_the_parts_of_a_file_that_are_of_other_hours(lake: Lake) -> None:
+    lake.append(HOURS.name, frame(lake.spark, [("a", hour, 1.0, None) for hour in range(3)]).coalesce(1))
+    (file,) = DeltaTable(lake.paths.table(HOURS.name)).file_uris()
+    columns = pq.ParquetFile(file).metadata.row_group(0)
+    (times,) = [each for i in range(columns.num_columns) if (each := columns.column(i)).path_in_schema == "hour"]
+    assert (times.statistics.min, times.statistics.max) == (T0, T0 + 2 * HOUR)
 
 
 def test_replacing_writes_only_what_differs(lake: Lake) -> None:
