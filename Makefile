@@ -9,7 +9,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_FOR_TESTS := .venv/.ready-for-tests
 TOPOLOGY ?= big-blue
-TEST_WORKERS ?= 4
+TEST_WORKERS ?= 3
 # Most long tests use Spark or sail a voyage, of which two keep both cores busy.
 LONG_WORKERS ?= 2
 FUZZ_SECONDS ?= 120

@@ -6,7 +6,7 @@
 # interrupted and run again. PYTHON=/path/to/python chooses the Python.
 #
 # "tools/bootstrap.sh tests" sees to the programs that only tests run: kcat, promtool, openssl, git,
-# Chromium. No test is skipped for want of one.
+# Chromium. No test is skipped for want of one. It also compiles the tests and makes the archive of Spark's classes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -171,8 +171,20 @@ install_for_tests() {
         "macOS: brew install kcat prometheus openssl git chromium"
 }
 
+# What the first run of the tests would make otherwise, while its workers wait or each do the same.
+prepare_tests() {
+    say "compiling the tests, and making the archive of Spark's classes (about a minute; once)"
+    .venv/bin/python -m pytest --collect-only -q >/dev/null &
+    .venv/bin/python -c '
+from fairlead.jars import ensure_jars, find_java
+from shore.quickstart import archive_option
+archive_option(find_java(), ensure_jars("delta"))'
+    wait $!
+}
+
 if [ "${1:-}" = tests ]; then
     install_for_tests
+    prepare_tests
     exit
 fi
 make_venv
