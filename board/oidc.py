@@ -157,23 +157,24 @@ class OidcSignIn:
         if settings is None:
             raise _refused("this board has no provider")
         async with self._asking:
-            if not self._is_known(settings, secret):
+            found = self._known(settings, secret)
+            if found is None:
                 try:
                     found = await self._discover(settings, secret)
                 except UnavailableError as error:
                     found = error
                 self._found = (settings, secret), self._clock(), found
-            assert self._found is not None  # noqa: S101 - set above
-            client = self._found[2]
-        if isinstance(client, UnavailableError):
-            raise client.with_traceback(None)
-        return settings, client
+        if isinstance(found, UnavailableError):
+            raise found.with_traceback(None)
+        return settings, found
 
-    def _is_known(self, settings: Oidc, secret: SecretStr | None) -> bool:
+    def _known(self, settings: Oidc, secret: SecretStr | None) -> Any:
+        """Return the client, or why there is none; None when the provider must be asked."""
         if self._found is None or self._found[0] != (settings, secret):
-            return False
-        lasts = _ASKED_AGAIN if isinstance(self._found[2], UnavailableError) else _RENEWED
-        return self._clock() - self._found[1] < lasts
+            return None
+        _, at, found = self._found
+        lasts = _ASKED_AGAIN if isinstance(found, UnavailableError) else _RENEWED
+        return found if self._clock() - at < lasts else None
 
     async def _discover(self, settings: Oidc, secret: SecretStr | None) -> Any:
         """Return Authlib's client, with what is used of the provider's discovery document.

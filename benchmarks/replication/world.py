@@ -231,10 +231,9 @@ async def copy(
             async with asyncio.timeout(within):
                 until = await world.complete(ends)
             cpu, memory, after = cpu_seconds(process), peak_rss_mb(process), world.cpu()
-            from_first, before_first = await first
-            from_first = until - from_first
+            arrived, before_first = await first
             more = {} if then is None else await then(process)
-    seconds = until - began
+    seconds, from_first = until - began, until - arrived
     brokers = {name: after[name] - before[name] for name in after}
     meanwhile = cpu + sum(after.values()) - before_first
     return {

@@ -10,7 +10,6 @@ The result does not depend on how tasks run: one call gets all of a log's rows i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -42,7 +41,7 @@ STATE_SETTINGS: Final = {
 
 
 def query(context: JobContext) -> DataStreamWriter:
-    context = replace(context, spark=context.lake.in_own_session().spark)  # generated code would not pay
+    context = context.in_own_session()  # generated code would not pay
     for name, value in STATE_SETTINGS.items():
         context.spark.conf.set(name, value)
     readings = context.read_logs(

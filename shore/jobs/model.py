@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from fairlead.errors import FairleadError
@@ -40,6 +40,10 @@ class JobContext:
         from shore.delta.lake import Lake  # comparing tables needs no Spark
 
         return Lake(self.spark, self.paths)
+
+    def in_own_session(self) -> JobContext:
+        """Return the same with a session of its own that generates no code (``Lake.in_own_session``)."""
+        return replace(self, spark=self.lake.in_own_session().spark)
 
     def read_logs(self, job: str, **options: str) -> Any:
         """Return a streaming DataFrame of the source ``fairlead`` for the job of this name."""

@@ -347,9 +347,9 @@ def _run_jobs(
     stop: threading.Event,
 ) -> None:
     def start(job: Job) -> StreamingQuery:
-        # Before its first batch, a query reads the log of each table that it follows.
-        spark = context.spark if job.reads_logs else context.lake.in_own_session().spark
-        return start_query(replace(context, endpoint=site.renew(job.name), spark=spark), job, once)
+        # Before its first batch, a query reads the log of each table that it follows. Generated code does not pay there.
+        own = context if job.reads_logs else context.in_own_session()
+        return start_query(replace(own, endpoint=site.renew(job.name)), job, once)
 
     def begin_once(job: Job) -> QueryHandle:
         fill_first(context, job)
