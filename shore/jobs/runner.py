@@ -347,7 +347,7 @@ def _run_jobs(
     stop: threading.Event,
 ) -> None:
     def start(job: Job) -> StreamingQuery:
-        # Before its first batch, a query reads the log of each table that it follows. Generated code does not pay there.
+        # Before its first batch, a query reads the logs of its tables, where generated code does not pay.
         own = context if job.reads_logs else context.in_own_session()
         return start_query(replace(own, endpoint=site.renew(job.name)), job, once)
 
