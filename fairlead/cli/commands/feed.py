@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import typer
@@ -39,23 +39,17 @@ from topologies.model import Topology
 CA_FILE: Final = "ca.pem"
 
 
-class ClientKind(StrEnum):
-    """A Kafka client for which a configuration can be printed."""
-
-    KCAT = "kcat"
-    JAVA = "java"
-    CONSOLE = "console"
-    PYTHON = "python"
-
-
 class Client(StrEnum):
-    """What ``--client`` offers: the Kafka clients, and Delta Sharing's."""
+    """What ``--client`` configures: Kafka clients, and Delta Sharing's."""
 
     KCAT = "kcat"
     JAVA = "java"
     CONSOLE = "console"
     PYTHON = "python"
     DELTA_SHARING = "delta-sharing"
+
+
+KafkaClient: TypeAlias = Literal[Client.KCAT, Client.JAVA, Client.CONSOLE, Client.PYTHON]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +70,7 @@ class Recipe:
 
 
 def recipe(
-    kind: ClientKind,
+    kind: KafkaClient,
     endpoint: KafkaEndpoint,
     topics: Sequence[str],
     *,
@@ -108,13 +102,13 @@ def recipe(
     variable = "" if password else secret_variable(endpoint.site, endpoint.user or "")
     made = _Maker(endpoint, tuple(topics), group, ca, variable, password.get_secret_value() if password else "")
     match kind:
-        case ClientKind.KCAT:
+        case Client.KCAT:
             files, command = made.kcat()
-        case ClientKind.CONSOLE:
+        case Client.CONSOLE:
             files, command = made.console()
-        case ClientKind.JAVA:
+        case Client.JAVA:
             files, command = made.java()
-        case ClientKind.PYTHON:
+        case Client.PYTHON:
             files, command = made.python()
     return Recipe(variable, files, command, made.notes(kind))
 
@@ -132,7 +126,7 @@ def require_printable(what: str, value: str) -> None:
         )
 
 
-def script(customer: str, site: str, kind: ClientKind, one: Recipe) -> str:
+def script(customer: str, site: str, kind: KafkaClient, one: Recipe) -> str:
     """Return a recipe as text to copy into a shell: it writes the files, and reads."""
     lines = [f"# {customer} reads at {site} with {kind}"]
     lines += [f"# {note}" for note in one.notes]
@@ -228,13 +222,13 @@ class _Maker:
         text = _PYTHON.replace("SETTINGS", settings.rstrip("\n")).replace("SECRET", secret)
         return {"feed.py": text.replace("TOPICS", repr(wanted))}, "python3 feed.py"
 
-    def notes(self, kind: ClientKind) -> tuple[str, ...]:
+    def notes(self, kind: KafkaClient) -> tuple[str, ...]:
         needs = {
             # Older versions repeat a nonce in SCRAM, which Kafka 4 takes for a wrong password.
-            ClientKind.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
-            ClientKind.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
-            ClientKind.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
-            ClientKind.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
+            Client.KCAT: "needs bash, and kcat 1.7 or later with librdkafka 2.6.1 or later (kcat -V tells both)",
+            Client.CONSOLE: "needs bin/ of Apache Kafka 3.5 or later in PATH",
+            Client.JAVA: "needs Java 11 and the jars of Apache Kafka 3.5 or later: KAFKA_JARS='/opt/kafka/libs/*'",
+            Client.PYTHON: "needs Python 3 and confluent-kafka 2.6.1 or later (pip install confluent-kafka)",
         }
         local = any(host in ("127.0.0.1", "localhost", "::1") for host, _ in self.endpoint.bootstrap)
         return (
@@ -389,7 +383,7 @@ def feed(
             f"{customer} may not use the consumer group {group!r}", hint=f"its groups begin with '{customer}.'"
         )
     if client is not None:
-        _configure(context, customer, site, ClientKind(client), group or f"{customer}.{client}", out, as_json=as_json)
+        _configure(context, customer, site, client, group or f"{customer}.{client}", out, as_json=as_json)
         return
     if out is not None:
         raise ConfigurationError("--out is for the files of another client", hint="add --client kcat, java, …")
@@ -422,7 +416,7 @@ def feed(
 
 
 def _configure(
-    context: Context, customer: str, site: str, kind: ClientKind, group: str, out: Path | None, *, as_json: bool
+    context: Context, customer: str, site: str, kind: KafkaClient, group: str, out: Path | None, *, as_json: bool
 ) -> None:
     """Print another client's configuration, or write it to a folder."""
     endpoint = context.resolver.kafka(site, customer)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from confluent_kafka import Consumer
 from pydantic import SecretStr
 
-from fairlead.cli.commands.feed import ClientKind, Recipe, recipe, script
+from fairlead.cli.commands.feed import Client, KafkaClient, Recipe, recipe, script
 from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import KafkaEndpoint
 
@@ -20,15 +20,15 @@ SECURE = KafkaEndpoint("los-angeles", (("kafka.example", 9093),), "ducks", Secre
 VARIABLE = "FAIRLEAD_SECRET_LOS_ANGELES_DUCKS"
 
 
-def made(kind: ClientKind, endpoint: KafkaEndpoint = PLAIN, *topics: str, **more: Any) -> Recipe:
+def made(kind: KafkaClient, endpoint: KafkaEndpoint = PLAIN, *topics: str, **more: Any) -> Recipe:
     ca = str(endpoint.tls_ca) if endpoint.tls_ca else None
     return recipe(kind, endpoint, topics or ("feeds.ducks",), group=f"ducks.{kind}", ca=ca, **more)
 
 
-@pytest.mark.parametrize("kind", ClientKind)
+@pytest.mark.parametrize("kind", get_args(KafkaClient))
 @pytest.mark.parametrize("endpoint", [PLAIN, SECURE])
 def test_the_password_is_in_a_variable_and_only_in_files_that_ask_for_it(
-    kind: ClientKind, endpoint: KafkaEndpoint
+    kind: KafkaClient, endpoint: KafkaEndpoint
 ) -> None:
     one = made(kind, endpoint)
     text = script("ducks", "los-angeles", kind, one)
@@ -39,9 +39,9 @@ def test_the_password_is_in_a_variable_and_only_in_files_that_ask_for_it(
     assert PASSWORD in "".join(written.files.values()) and PASSWORD not in written.command
 
 
-@pytest.mark.parametrize("kind", ClientKind)
+@pytest.mark.parametrize("kind", get_args(KafkaClient))
 def test_the_script_is_one_that_a_shell_understands_and_stops_without_a_password(
-    kind: ClientKind, tmp_path: Path
+    kind: KafkaClient, tmp_path: Path
 ) -> None:
     text = script("ducks", "los-angeles", kind, made(kind))
     subprocess.run(["/bin/bash", "-n"], input=text, text=True, check=True)
@@ -51,16 +51,16 @@ def test_the_script_is_one_that_a_shell_understands_and_stops_without_a_password
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("kind", ClientKind)
+@pytest.mark.parametrize("kind", get_args(KafkaClient))
 @pytest.mark.parametrize("bad", ["/ca\nEND\ntouch owned\n.pem", "/ca\r.pem", "/ca\x1b[2J.pem", "/ca\u2028.pem"])
-def test_a_path_that_would_leave_the_here_document_is_refused(kind: ClientKind, bad: str) -> None:
+def test_a_path_that_would_leave_the_here_document_is_refused(kind: KafkaClient, bad: str) -> None:
     with pytest.raises(ConfigurationError, match=r"path of the authorities .* has control characters") as caught:
         recipe(kind, SECURE, ["feeds.ducks"], group="ducks.x", ca=bad)
     assert bad not in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ClientKind)
-def test_a_group_cannot_add_a_line_or_a_command(kind: ClientKind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", get_args(KafkaClient))
+def test_a_group_cannot_add_a_line_or_a_command(kind: KafkaClient, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"consumer group .* has control characters"):
         recipe(kind, PLAIN, ["feeds.ducks"], group="ducks.x\ntouch owned", ca=None)
     one = recipe(kind, PLAIN, ["feeds.ducks"], group="ducks.x; : > owned", ca=None)
@@ -73,7 +73,7 @@ def test_a_group_cannot_add_a_line_or_a_command(kind: ClientKind, tmp_path: Path
 def test_librdkafka_knows_every_setting_of_kcats_file() -> None:
     """kcat gives its file's lines to librdkafka as they are, and so does this."""
     for endpoint, security in ((PLAIN, "SASL_PLAINTEXT"), (SECURE, "SASL_SSL")):
-        text = made(ClientKind.KCAT, endpoint, password=endpoint.password).files["kcat.conf"]
+        text = made(Client.KCAT, endpoint, password=endpoint.password).files["kcat.conf"]
         settings = dict(line.split("=", 1) for line in text.splitlines())
         assert settings["security.protocol"] == security
         assert settings.get("ssl.ca.location") == (str(endpoint.tls_ca) if endpoint.tls_ca else None)
@@ -83,28 +83,28 @@ def test_librdkafka_knows_every_setting_of_kcats_file() -> None:
 
 def test_tls_without_an_authority_of_its_own_takes_the_machines() -> None:
     endpoint = KafkaEndpoint("la", (("kafka.example", 9093),), "ducks", SecretStr(PASSWORD), True)
-    assert "truststore" not in made(ClientKind.CONSOLE, endpoint).files["client.properties"]
-    assert "ssl.ca" not in made(ClientKind.PYTHON, endpoint).files["feed.py"]
-    assert "SASL_SSL" in made(ClientKind.PYTHON, endpoint).files["feed.py"]
+    assert "truststore" not in made(Client.CONSOLE, endpoint).files["client.properties"]
+    assert "ssl.ca" not in made(Client.PYTHON, endpoint).files["feed.py"]
+    assert "SASL_SSL" in made(Client.PYTHON, endpoint).files["feed.py"]
 
 
 def test_keys_by_their_beginning() -> None:
     topics = ("red.REDU99*", "red.REDU9812345")
-    kcat = made(ClientKind.KCAT, PLAIN, *topics)
+    kcat = made(Client.KCAT, PLAIN, *topics)
     assert "'^red\\.REDU99.*$' '^red\\.REDU9812345$'" in kcat.command
-    assert "--include 'red\\.REDU99.*|red\\.REDU9812345'" in made(ClientKind.CONSOLE, PLAIN, *topics).command
-    assert "['^red\\\\.REDU99', 'red.REDU9812345']" in made(ClientKind.PYTHON, PLAIN, *topics).files["feed.py"]
-    assert "--include 'red\\.REDU99.*'" in made(ClientKind.CONSOLE, PLAIN, "red.REDU99*").command
+    assert "--include 'red\\.REDU99.*|red\\.REDU9812345'" in made(Client.CONSOLE, PLAIN, *topics).command
+    assert "['^red\\\\.REDU99', 'red.REDU9812345']" in made(Client.PYTHON, PLAIN, *topics).files["feed.py"]
+    assert "--include 'red\\.REDU99.*'" in made(Client.CONSOLE, PLAIN, "red.REDU99*").command
 
 
 def test_streams_as_well_as_single_logs() -> None:
-    def command(kind: ClientKind) -> str:
+    def command(kind: KafkaClient) -> str:
         return made(kind, PLAIN, "feeds.red", "red.").command
 
-    def file(kind: ClientKind, name: str) -> str:
+    def file(kind: KafkaClient, name: str) -> str:
         return made(kind, PLAIN, "feeds.red", "red.").files[name]
 
-    assert command(ClientKind.KCAT).endswith("-G ducks.kcat '^feeds\\.red$' '^red\\..*$'")
-    assert "--include 'feeds\\.red|red\\..*' " in command(ClientKind.CONSOLE)
-    assert "subscribe(['feeds.red', '^red\\\\.'])" in file(ClientKind.PYTHON, "feed.py")
-    assert 'compile("feeds\\\\.red|red\\\\..*")' in file(ClientKind.JAVA, "Feed.java")
+    assert command(Client.KCAT).endswith("-G ducks.kcat '^feeds\\.red$' '^red\\..*$'")
+    assert "--include 'feeds\\.red|red\\..*' " in command(Client.CONSOLE)
+    assert "subscribe(['feeds.red', '^red\\\\.'])" in file(Client.PYTHON, "feed.py")
+    assert 'compile("feeds\\\\.red|red\\\\..*")' in file(Client.JAVA, "Feed.java")
