@@ -29,6 +29,7 @@ from edge.writer_registry import WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
 from fairlead.records.alert import Alert, AlertOrder, AlertState, Evidence, Severity
+from fairlead.records.reading import moment_of
 from topologies.ledger_trust import Refused
 from topologies.model import Topology
 
@@ -150,37 +151,36 @@ class SiteAlerts:
             found = {condition.subject: condition for condition in source.find(now_ms, opened)}
             for subject, condition in found.items():
                 if subject not in opened:
-                    opened[subject] = self._raise(source, condition, "OPENED", now_ms)
+                    opened[subject] = self._open_alert(source, condition, now_ms)
             for subject in opened.keys() - found.keys():
-                was = opened.pop(subject)
-                since_ms = int(was.event_date_time.timestamp() * 1000)
-                ended = SiteCondition(subject, since_ms, source.ended, was.equipment_reference)
-                self._raise(source, ended, "CLEARED", now_ms, was)
+                self._writers.alerts.append_alerts([_cleared(source, opened.pop(subject), now_ms)])
 
-    def _raise(
-        self, source: AlertSource, condition: SiteCondition, state: AlertState, now_ms: int, was: Alert | None = None
-    ) -> Alert:
+    def _open_alert(self, source: AlertSource, condition: SiteCondition, now_ms: int) -> Alert:
         alert = Alert(
             alert_id=f"{source.prefix}-{self._site}-{condition.subject}-{condition.since_ms}",
             kind=source.kind,
             severity=source.severity,
-            state=state,
+            state="OPENED",
             equipment_reference=condition.number,
             raised_at=self._site,
-            event_date_time=dt.datetime.fromtimestamp(condition.since_ms / 1000, dt.UTC),
-            raised_date_time=dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC),
+            event_date_time=moment_of(condition.since_ms),
+            raised_date_time=moment_of(now_ms),
             evidence=(Evidence(name=source.evidence, weight=1.0, detail=condition.detail),),
         )
-        if was is not None and was.acknowledged_by:
-            alert = msgspec.structs.replace(
-                alert,
-                revision=was.revision + 1,
-                acknowledged_by=was.acknowledged_by,
-                acknowledged_date_time=was.acknowledged_date_time,
-                acknowledgement=was.acknowledgement,
-            )
         self._writers.alerts.append_alerts([alert])
         return alert
+
+
+def _cleared(source: AlertSource, opened: Alert, now_ms: int) -> Alert:
+    now = moment_of(now_ms)
+    return msgspec.structs.replace(
+        opened,
+        state="CLEARED",
+        event_date_time=max(now, opened.event_date_time),
+        raised_date_time=now,
+        evidence=(Evidence(name=source.evidence, weight=1.0, detail=source.ended),),
+        revision=opened.revision + 1,
+    )
 
 
 def _acknowledge(books: Iterable[dict[str, Alert]], order: AlertOrder, now_ms: int) -> list[Alert]:

@@ -56,6 +56,8 @@ def test_one_alert_per_log_until_its_strays_are_gone(writers: Any) -> None:
     again.update_alerts(72_000)
     [_, cleared] = raised(writers)
     assert (cleared.state, cleared.alert_id) == ("CLEARED", opened.alert_id)
+    assert (opened.revision, cleared.revision) == (0, 1), "the id and the revision name a state"
+    assert cleared.event_date_time.timestamp() == 71.0, "it ended when none waited any more"
 
     last = of_strays(writers)
     for alert in (opened, cleared):
