@@ -2,7 +2,8 @@
 
 The archive (AppCDS): measured on two cores, a session and its first Delta commit take 8 s instead of 14 s, with a MERGE
 and a query 16 s instead of 24 s. The archive belongs to one build of Java and one set of jars, and its name contains a
-key of both. A throw-away session creates it once. If that fails, Spark starts without it.
+key of both. A throw-away session creates it once. If that fails, Spark starts without it. An archive takes 200 MB.
+Only those that were used last are kept: a few environments may take turns, and updates do not fill the disk.
 
 PySpark: Spark's Python processes import it from ``python/lib/pyspark.zip`` of Spark's home, if that exists, and else
 from the installed package. The zip has no compiled modules, so each process compiles what it imports: 0.75 CPU-s before
@@ -28,6 +29,7 @@ from fairlead import home
 from fairlead.jars.java import class_archive_key
 
 _SECONDS: Final = 180.0  # limit for creating it, which takes some 40 on a quiet machine with two cores
+_KEPT: Final = 3  # archives
 DUMP: Final = "FAIRLEAD_SPARK_ARCHIVE"  # tells the throw-away session where to write the archive
 
 
@@ -49,10 +51,13 @@ def archive_option(java: Path, jars: Sequence[Path]) -> str:
                 if not archive.exists() and not failed.exists():
                     try:
                         _make(archive)
+                        _forget_old(archive.parent)
                     except (OSError, subprocess.SubprocessError):
                         failed.touch()
                         raise
-        return f"-XX:SharedArchiveFile={archive}" if archive.exists() else ""
+        if archive.exists():
+            os.utime(archive)  # used now
+            return f"-XX:SharedArchiveFile={archive}"
     return ""
 
 
@@ -97,3 +102,10 @@ def _make(archive: Path) -> None:
             check=True,
         )
         new.replace(archive)
+
+
+def _forget_old(folder: Path) -> None:
+    """Delete all archives but those that were used last."""
+    archives = sorted(folder.glob("spark-*.jsa"), key=lambda each: each.stat().st_mtime_ns)
+    for old in archives[:-_KEPT]:
+        old.unlink()  # a JVM that has it open goes on

@@ -57,6 +57,23 @@ def test_it_is_made_once_and_again_for_other_jars(jar: Path, monkeypatch: pytest
     assert len(asked) == 2
 
 
+def test_those_that_were_used_last_are_kept(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _runs(monkeypatch, works=True)
+    jars = [jar.with_name(f"{nth}.jar") for nth in range(4)]
+    for each in jars:
+        each.write_bytes(b"classes")
+
+    def archive(nth: int) -> Path:
+        return Path(archive_option(JAVA, [jars[nth]]).partition("=")[2])
+
+    first, second, third = made = [archive(nth) for nth in range(3)]
+    for nth, each in enumerate(made):
+        os.utime(each, ns=(nth, nth))
+    assert archive(0) == first  # used again
+    fourth = archive(3)
+    assert [each.exists() for each in (first, second, third, fourth)] == [True, False, True, True]
+
+
 def test_spark_starts_without_it_where_it_cannot_be_made(jar: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = _runs(monkeypatch, works=False)
     assert archive_option(JAVA, [jar]) == ""
