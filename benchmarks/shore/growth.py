@@ -247,7 +247,7 @@ class _Growth:
 
     def _compact(self) -> None:
         session = maintenance_session(self._lake.spark)
-        for step in plan_compaction(self._lake.paths):
+        for step in plan_compaction(self._lake.paths, now=LAST_DAY + DAY):
             if step.why:
                 self._say(f"{step.table}: {step.why}")
                 compact(session, self._lake.paths, step)

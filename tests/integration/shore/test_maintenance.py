@@ -16,11 +16,14 @@ from delta.exceptions import ConcurrentDeleteReadException
 from delta.tables import DeltaOptimizeBuilder
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from fairlead.cli.app import run
 from fairlead.errors import RefusedError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.commit import create_table
+from shore import maintenance
+from shore.delta.commit import Between, create_table, create_tables, replace_rows
+from shore.delta.lake import Lake
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import commit_actions, write_checkpoint
 from shore.jobs.maintenance import Maintenance, unread_by
@@ -38,6 +41,7 @@ from shore.maintenance import (
 from shore.paths import TablePaths
 from shore.read import sql
 from shore.tables import TABLES
+from shore.tables.quality import QUALITY
 from tests.integration.shore.world import World
 from tests.support.deltars import create
 from tests.support.tables import age
@@ -114,7 +118,74 @@ def test_compaction_moves_rows_and_changes_none(paths: TablePaths, session: Spar
     assert stored == sorted(stored)
 
 
-def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: SparkSession) -> None:
+TODAY = NOW.replace(hour=0, minute=0, second=0, microsecond=0)
+TODAYS = Between("day", TODAY, TODAY)
+
+
+def days_of_quality(lake: Lake) -> pa.Table:
+    """Create table ``quality`` with 50 rows of each of 12 days, in one file each, of which today is the last."""
+    create_tables(lake.spark, {lake.paths.table("quality"): QUALITY})
+    for ago in range(12):
+        rows = [{"equipment_reference": f"{box:03d}", "device_id": "d", "day": TODAY - ago * DAY} for box in range(50)]
+        lake.append("quality", lake.spark.createDataFrame(pa.Table.from_pylist(rows, schema=QUALITY.plain_schema)))
+    return quality_rows(lake)
+
+
+def quality_rows(lake: Lake) -> pa.Table:
+    return QUALITY.sorted(DeltaTable(lake.paths.table("quality")).to_pyarrow_table())
+
+
+def change_today(lake: Lake) -> int:
+    """Change all rows of today, as a batch does."""
+    fresh = lake.read("quality").where(TODAYS.of()).withColumn("readings", F.lit(2))
+    return replace_rows(lake, QUALITY, fresh, within=lambda rows: rows.where(TODAYS.of()), bounds=[TODAYS])
+
+
+def test_a_change_of_a_recent_row_does_not_write_old_ones_again(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A compaction puts rows of the last days into files of their own."""
+    monkeypatch.setattr(maintenance, "_APART_BYTES", 0)
+    lake = Lake(session, TablePaths.of(tmp_path))
+    before = days_of_quality(lake)
+    (step,) = plan_compaction(lake.paths, ["quality"])
+    compact(session, lake.paths, step)
+    assert quality_rows(lake) == before
+
+    assert change_today(lake) == 50
+    table = DeltaTable(lake.paths.table("quality"))
+    (written,) = [
+        one["commitInfo"]["operationMetrics"] for one in commit_actions(table, table.version()) if "commitInfo" in one
+    ]
+    assert int(written["numTargetRowsCopied"]) <= 50, "yesterday is recent, too"
+
+
+def test_a_batch_that_commits_meanwhile_is_not_undone(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "_APART_BYTES", 0)
+    lake = Lake(session, TablePaths.of(tmp_path))
+    days_of_quality(lake)
+    (step,) = plan_compaction(lake.paths, ["quality"])
+    frames = type(lake.read("quality"))  # Spark's own class of DataFrames
+    sort = frames.sortWithinPartitions
+    changed: list[int] = []
+
+    def sort_after_a_batch(rows: DataFrame, *columns: str) -> DataFrame:
+        changed.append(change_today(lake))
+        return sort(rows, *columns)
+
+    monkeypatch.setattr(frames, "sortWithinPartitions", sort_after_a_batch)
+    compact(session, lake.paths, step)
+    assert changed == [50]
+    found = quality_rows(lake)
+    assert found.num_rows == 600
+    assert pc.sum(pc.equal(found["readings"], 2)).as_py() == 50
+
+
+def test_a_clustered_table_is_clustered_on_the_way(
+    tmp_path: Path, session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A query for one container opens 10 files or more before the compaction, and at most 2 after it."""
     paths = TablePaths.of(tmp_path)
     clustered = replace(READINGS, cluster_by=("equipment_reference", "device_date_time"))
@@ -134,7 +205,7 @@ def test_a_clustered_table_is_clustered_on_the_way(tmp_path: Path, session: Spar
     assert step.opened is not None
     assert step.opened >= 10
     assert "by equipment_reference and device_date_time" in step.why
-    session.conf.set("spark.databricks.delta.optimize.maxFileSize", str(50_000))
+    monkeypatch.setattr(maintenance, "GROWING", replace(maintenance.GROWING, target=50_000))
     before = rows_of(paths)
     _, files = compact(session, paths, step)
     assert files >= 3

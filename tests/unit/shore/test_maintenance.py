@@ -16,7 +16,8 @@ from fairlead.errors import RefusedError, UnknownNameError
 from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
-from shore.maintenance import TIMES, files_opened, plan_compaction, plan_vacuum
+from shore.jobs.runner import JOBS
+from shore.maintenance import CHANGING, TIMES, files_opened, plan_compaction, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import append_once, create
@@ -77,6 +78,15 @@ def test_the_plan_names_files_that_the_last_days_do_not_need(paths: TablePaths) 
         plan_vacuum(paths, keep=dt.timedelta(hours=1), now=NOW)
     with pytest.raises(UnknownNameError):
         plan_vacuum(paths, ["event"], now=NOW)
+
+
+def test_tables_with_recent_rows_are_clustered_and_no_job_follows_them() -> None:
+    """Putting recent rows apart looks to a stream like a change of them."""
+    followed = {name for job in JOBS.values() for name in job.inputs}
+    for name in CHANGING:
+        assert TABLES[name].cluster_by
+        assert name in TIMES
+        assert name not in followed
 
 
 def test_every_table_with_a_retention_has_times() -> None:
