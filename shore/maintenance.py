@@ -85,7 +85,7 @@ class Sizes:
         }
 
 
-GROWING: Final = Sizes(target=128 << 20, group=128 << 20)
+GROWING: Final = Sizes(target=64 << 20, group=64 << 20)
 OF_CHANGING: Final = Sizes(target=32 << 20, group=32 << 20)
 
 

@@ -48,8 +48,6 @@ EVENT, POSITION, TOPOLOGY = "event", "position", "topology"
 """The values of column ``kind`` in a batch: what a row is about."""
 _SHIP: Final = "vessel_imo_number"
 _MOST: Final = "64m"  # bytes of a table in one batch
-_LARGE: Final = 2 << 20
-"""Bytes of ``positions``, some 150,000 rows, from which on generated code pays: a file is looked through row by row."""
 _NAMED: Final = 100  # ships: up to so many are literals in a condition, by which Delta skips files
 _LOOK_BACK: Final = (dt.timedelta(days=10), dt.timedelta(days=60), None)
 """How far back to read a ship's movements or positions, step by step until they are enough. Ships call at a port every
@@ -103,8 +101,6 @@ def changes(
 def update(lake: Lake, batch: DataFrame) -> None:
     """Recompute what the rows of a batch of ``changes`` may change."""
     batch = computed(batch)
-    if lake.bytes_of("positions") > _LARGE:
-        lake.generate_code()
     news = batch.groupBy("kind", _SHIP).agg(*_ends("device_date_time")).collect()
     kinds = {row["kind"] for row in news}
     if TOPOLOGY in kinds:

@@ -72,9 +72,10 @@ def test_a_version_is_read_once_and_a_newer_one_anew(lake: Lake, tmp_path: Path)
     assert (before.count(), lake.read("sites").count(), lake.read("sites", 1) is before) == (2, 3, True)
 
 
-def test_a_larger_table_is_read_by_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["SMALL_BYTES", "SMALL_ROWS"])
+def test_a_larger_table_is_read_by_spark(lake: Lake, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     small = sorted(lake.read("sites").collect(), key=str)
-    monkeypatch.setattr(of_tables, "SMALL_BYTES", lake.bytes_of("sites") - 1)
+    monkeypatch.setattr(of_tables, limit, {"SMALL_BYTES": lake.bytes_of("sites"), "SMALL_ROWS": len(small)}[limit] - 1)
     larger = Lake(lake.spark, lake.paths)
     assert [len(each.read("sites").inputFiles()) for each in (lake, larger)] == [0, 1]
     assert sorted(larger.read("sites").collect(), key=str) == small
