@@ -167,10 +167,6 @@ class Overrides:
         """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
         return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
 
-    def has_skips(self, log: str) -> bool:
-        """Return whether any offset of a log may be filled and marked."""
-        return log in self._skips
-
     def pauses(self) -> Iterator[Override]:
         """Yield every pause in force, oldest scope first."""
         yield from self._pauses.values()

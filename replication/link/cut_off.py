@@ -53,10 +53,6 @@ class SourceRules:
         """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
 
-    def has_skips(self, log: str) -> bool:
-        """Return whether an operator skips any offset of a log."""
-        return self._overrides.has_skips(log)
-
 
 def before_seizure(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
     """Return the part before the first batch that a seizure cut off, and that seizure."""

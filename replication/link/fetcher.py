@@ -343,9 +343,8 @@ class Fetcher:
         made: list[PreparedBatch | Gap] = []
         inside, state.tail_matches = state.tail_matches, False
         log = str(state.tp)
-        skips = self._rules.has_skips(log)
         for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
-            if skips and isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
+            if isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
                 made.append(gap_of_batch(step, now_ms()))
             elif isinstance(step, RejectedBatch):
                 gap = step.gap

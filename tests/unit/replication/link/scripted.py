@@ -153,9 +153,6 @@ class FakeLink:
     def seizures(self, _topic: str) -> Sequence[Seizure]:
         return self._seizures
 
-    def has_skips(self, _log: str) -> bool:
-        return False
-
     def may_skip(self, _log: str, _start: int, _stop: int) -> bool:
         return False
 
