@@ -27,7 +27,7 @@ import contextlib
 import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -124,7 +124,7 @@ class CompactStep:
         views: Number of files whose strings or bytes are Arrow views, which Arrow cannot filter: delta-rs's delete,
             update and merge write them. Counted only for tables on this machine.
         key: The first column of the table's key.
-        recent_since: Rows with times at or after this get files of their own; None for tables without such.
+        recent_since: Rows with times at or after this get files of their own; None where none do.
         why: What to do and why; empty when there is nothing to do.
     """
 
@@ -168,7 +168,7 @@ def plan_compaction(
             actions = pa.table(delta.get_add_actions(flatten=True))
             views = _views(paths.table(name), actions["path"].to_pylist()) if paths.is_local else 0
             liquid = _CLUSTERING in (delta.protocol().writer_features or ())
-            steps.append(_step(name, tables[name], actions, views, since if name in CHANGING else None, liquid=liquid))
+            steps.append(_step(name, tables[name], actions, views, since, liquid=liquid))
     return tuple(steps)
 
 
@@ -197,15 +197,19 @@ def compact(spark: SparkSession, paths: TablePaths, step: CompactStep) -> tuple[
         else:
             Delta.forPath(spark, location).optimize().executeCompaction()
 
-    _commit(step.table, location, optimize)
-    if step.recent_since is not None and step.bytes >= _APART_BYTES:
-        since = step.recent_since
-        _commit(step.table, location, lambda: _set_apart(spark, location, step, since))
+    failed = f"table {step.table} could not be compacted"
+    _commit(step.table, location, optimize, failed)
+    if step.recent_since is not None:
+        _commit(step.table, location, partial(_set_apart, spark, location, step, step.recent_since), failed)
     return before, len(DeltaTable(location).file_uris())
 
 
-def _commit(table: str, location: str, work: Callable[[], None]) -> None:
-    """Do work that ends with a commit to a table, again if it conflicts with another writer's."""
+def _commit(table: str, location: str, work: Callable[[], None], failed: str) -> None:
+    """Do work that ends with a commit to a table, again if it conflicts with another writer's.
+
+    Raises:
+        UnavailableError: ``failed``, because all attempts conflicted.
+    """
     for _ in range(_ATTEMPTS):
         check_lease(location)
         with _as_table_errors(), _conflicts() as conflict:
@@ -213,7 +217,7 @@ def _commit(table: str, location: str, work: Callable[[], None]) -> None:
         if not conflict:
             return
     raise UnavailableError(
-        f"table {table} could not be compacted: writers were faster {_ATTEMPTS} times",
+        f"{failed}: writers were faster {_ATTEMPTS} times",
         hint="nothing was changed; it is tried again at the next time",
         table=table,
     )
@@ -279,9 +283,7 @@ def _has_views(file: Path) -> bool:
     return any(pa.types.is_string_view(each) or pa.types.is_binary_view(each) for each in types)
 
 
-def _step(
-    name: str, table: Table, actions: pa.Table, views: int, recent_since: dt.datetime | None, *, liquid: bool
-) -> CompactStep:
+def _step(name: str, table: Table, actions: pa.Table, views: int, since: dt.datetime, *, liquid: bool) -> CompactStep:
     sizes = actions["size_bytes"].to_pylist()
     small = sum(size < sizes_of(name).small for size in sizes)
     columns = table.cluster_by if liquid else tuple(filter(None, [CLUSTERED.get(name)]))
@@ -298,8 +300,8 @@ def _step(
     elif (liquid or not columns) and small > FEW:
         why = f"make few files of {small:,} small ones"
         why += f", by {' and '.join(columns)}" if columns else ""
-    key = table.key[0]
-    return CompactStep(name, len(sizes), small, sum(sizes), columns, liquid, opened, views, key, recent_since, why)
+    apart = since if name in CHANGING and sum(sizes) >= _APART_BYTES else None
+    return CompactStep(name, len(sizes), small, sum(sizes), columns, liquid, opened, views, table.key[0], apart, why)
 
 
 def _statistics(actions: pa.Table, name: str) -> list[Any]:
@@ -495,21 +497,16 @@ def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
     location = paths.table(step.table)
     limit = F.lit(step.before)
     old = reduce(and_, (F.col(column) < limit for column in TIMES[step.table]))
-    for _ in range(_ATTEMPTS):
-        check_lease(location)
+    version = DeltaTable(location).version()
+
+    def delete() -> None:
         _note_kept_since(paths, step)
-        version = DeltaTable(location).version()
-        table = Delta.forPath(spark, location)
-        with _as_table_errors(), _conflicts() as conflict:
-            table.delete(old)
-        if not conflict:
-            commits = table.history().where(F.col("version") > version).where(F.col("operation") == "DELETE")
-            return sum(int(each["operationMetrics"].get("numDeletedRows", 0)) for each in commits.collect())
-    raise UnavailableError(
-        f"old rows of table {step.table} could not be deleted: writers were faster {_ATTEMPTS} times",
-        hint="nothing was changed; it is tried again at the next time",
-        table=step.table,
-    )
+        Delta.forPath(spark, location).delete(old)
+
+    _commit(step.table, location, delete, f"old rows of table {step.table} could not be deleted")
+    commits = Delta.forPath(spark, location).history().where(F.col("version") > version)
+    deleted = commits.where(F.col("operation") == "DELETE").collect()
+    return sum(int(each["operationMetrics"].get("numDeletedRows", 0)) for each in deleted)
 
 
 def _note_kept_since(paths: TablePaths, step: ExpiryStep) -> None:

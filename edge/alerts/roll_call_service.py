@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Set
 from typing import Final
-
-import msgspec
 
 from edge.alerts.roll_call import ALL, BoxesAboard, Departure, RollCallResult
 from edge.alerts.ship import ShipState
-from edge.alerts.state import acknowledged, cleared_by_hand
+from edge.alerts.state import acknowledged, cleared_by_hand, next_state
 from edge.alerts.thresholds import CommodityThresholds
 from edge.logwriter.follower import read_order
 from edge.logwriter.writer import LogEntry, LogWriter
@@ -133,7 +131,8 @@ class RollCallService:
         del self._open[order.equipment_reference]
         self._tracker.end_alert(order.equipment_reference, _departure_ms(opened))
         finding = cleared_by_hand(opened, order, self._ship.at_ms)
-        self._alerts.append_alerts([_cleared(opened, finding.at_ms, now_ms, finding.evidence)])
+        at, now = moment_of(finding.at_ms), moment_of(now_ms)
+        self._alerts.append_alerts([next_state(opened, "CLEARED", finding.evidence, at=at, raised=now)])
 
     # -- parts
 
@@ -221,19 +220,8 @@ class RollCallService:
     def _end(self, number: str, why: str, at_ms: int, now_ms: int) -> Alert:
         opened = self._open.pop(number)
         said = Evidence(name=why, weight=1.0, detail=_ENDED[why])
-        at_ms = max(at_ms, milliseconds(opened.event_date_time))
-        return _cleared(opened, at_ms, now_ms, (said, *opened.evidence[1:]))
-
-
-def _cleared(opened: Alert, at_ms: int, now_ms: int, evidence: Iterable[Evidence]) -> Alert:
-    return msgspec.structs.replace(
-        opened,
-        state="CLEARED",
-        event_date_time=moment_of(at_ms),
-        raised_date_time=moment_of(now_ms),
-        evidence=tuple(evidence),
-        revision=opened.revision + 1,
-    )
+        at = moment_of(max(at_ms, milliseconds(opened.event_date_time)))
+        return next_state(opened, "CLEARED", (said, *opened.evidence[1:]), at=at, raised=moment_of(now_ms))
 
 
 def _departure_ms(alert: Alert) -> int:

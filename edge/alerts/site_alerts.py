@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import msgspec
-
-from edge.alerts.state import acknowledged
+from edge.alerts.state import acknowledged, next_state
 from edge.logwriter.follower import read_order
 from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
-from fairlead.records.alert import Alert, AlertOrder, AlertState, Evidence, Severity
+from fairlead.records.alert import Alert, AlertOrder, Evidence, Severity
 from fairlead.records.reading import moment_of
 from topologies.ledger_trust import Refused
 from topologies.model import Topology
@@ -153,7 +151,10 @@ class SiteAlerts:
                 if subject not in opened:
                     opened[subject] = self._open_alert(source, condition, now_ms)
             for subject in opened.keys() - found.keys():
-                self._writers.alerts.append_alerts([_cleared(source, opened.pop(subject), now_ms)])
+                was, now = opened.pop(subject), moment_of(now_ms)
+                said = Evidence(name=source.evidence, weight=1.0, detail=source.ended)
+                ended = next_state(was, "CLEARED", [said], at=max(now, was.event_date_time), raised=now)
+                self._writers.alerts.append_alerts([ended])
 
     def _open_alert(self, source: AlertSource, condition: SiteCondition, now_ms: int) -> Alert:
         alert = Alert(
@@ -169,18 +170,6 @@ class SiteAlerts:
         )
         self._writers.alerts.append_alerts([alert])
         return alert
-
-
-def _cleared(source: AlertSource, opened: Alert, now_ms: int) -> Alert:
-    now = moment_of(now_ms)
-    return msgspec.structs.replace(
-        opened,
-        state="CLEARED",
-        event_date_time=max(now, opened.event_date_time),
-        raised_date_time=now,
-        evidence=(Evidence(name=source.evidence, weight=1.0, detail=source.ended),),
-        revision=opened.revision + 1,
-    )
 
 
 def _acknowledge(books: Iterable[dict[str, Alert]], order: AlertOrder, now_ms: int) -> list[Alert]:
@@ -298,7 +287,8 @@ class LedgerAlerts:
                 del self.opened[site]
                 said = Evidence(name="by-hand", weight=1.0, detail=f"{order.ordered_by}: {order.reason}")
                 done = Evidence(name="order", weight=1.0, detail=order.order_id)
-                return [self._next(opened, "CLEARED", (said, done, *opened.evidence))]
+                now = dt.datetime.now(dt.UTC)
+                return [next_state(opened, "CLEARED", (said, done, *opened.evidence), at=now, raised=now)]
         return []
 
     def _raise(self, site: str, news: list[Refused]) -> Alert:
@@ -306,9 +296,8 @@ class LedgerAlerts:
         evidence = [Evidence(name=f"{e.ledger}@{e.offset}", weight=1.0, detail=f"{e.tried}: {e.why}") for e in shown]
         if len(news) > _SHOWN:
             evidence.insert(0, Evidence(name="entries", weight=float(len(news)), detail=f"{len(news)} entries in all"))
-        opened = self.opened.get(site)
+        opened, now = self.opened.get(site), dt.datetime.now(dt.UTC)
         if opened is None:
-            now = dt.datetime.now(dt.UTC)
             self.opened[site] = Alert(
                 alert_id=f"ledger-{self._site}-{site}-{shown[0].offset}",
                 kind=KIND,
@@ -322,16 +311,5 @@ class LedgerAlerts:
                 evidence=tuple(evidence),
             )
         else:
-            self.opened[site] = self._next(opened, "UPDATED", tuple(evidence))
+            self.opened[site] = next_state(opened, "UPDATED", evidence, at=now, raised=now)
         return self.opened[site]
-
-    def _next(self, opened: Alert, state: AlertState, evidence: tuple[Evidence, ...]) -> Alert:
-        now = dt.datetime.now(dt.UTC)
-        return msgspec.structs.replace(
-            opened,
-            state=state,
-            event_date_time=now,
-            raised_date_time=now,
-            evidence=evidence,
-            revision=opened.revision + 1,
-        )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -10,7 +12,7 @@ import msgspec
 from edge.alerts.box import ContainerState, unique
 from edge.alerts.rules.base import RuleFinding
 from edge.alerts.ship import ShipState
-from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause, Evidence
+from fairlead.records.alert import Alert, AlertKind, AlertOrder, AlertState, Cause, Evidence
 from fairlead.records.reading import GeoLocation, milliseconds, moment_of
 
 BY_HAND: Final = "by-hand"
@@ -52,6 +54,25 @@ def alert_state(
     else:
         box.open[kind] = alert
     return alert
+
+
+def next_state(
+    opened: Alert, state: AlertState, evidence: Iterable[Evidence], *, at: dt.datetime, raised: dt.datetime
+) -> Alert:
+    """Return the next state of an open alert, with the next revision. All else stays, an acknowledgement too.
+
+    Args:
+        at: The event time.
+        raised: When the site says so.
+    """
+    return msgspec.structs.replace(
+        opened,
+        state=state,
+        event_date_time=at,
+        raised_date_time=raised,
+        evidence=tuple(evidence),
+        revision=opened.revision + 1,
+    )
 
 
 def ended_by_leaving(box: ContainerState, opened: Alert, site: str) -> RuleFinding:

@@ -202,10 +202,11 @@ def _bytes_of(there: Any) -> int:
 
 def _is_small(there: Any) -> bool:
     """Return whether a table that delta-rs has opened is small. Files that do not tell their rows count by bytes."""
+    if _bytes_of(there) > SMALL_BYTES:
+        return False
     files = pa.table(there.get_add_actions(flatten=True))
-    sizes: list[int] = files["size_bytes"].to_pylist()
     rows: list[int | None] = files["num_records"].to_pylist() if "num_records" in files.schema.names else []
-    return sum(sizes) <= SMALL_BYTES and sum(filter(None, rows)) <= SMALL_ROWS
+    return sum(filter(None, rows)) <= SMALL_ROWS
 
 
 class SmallTables:

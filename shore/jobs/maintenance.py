@@ -144,7 +144,7 @@ class Maintenance:
     def _steps_of(self, verb: Verb, name: str, session: SparkSession, now: dt.datetime) -> Iterator[Callable[[], int]]:
         paths = self._paths
         if verb == "compact":
-            for small in plan_compaction(paths, [name], tables=self._tables):
+            for small in plan_compaction(paths, [name], tables=self._tables, now=now):
                 if small.why:
                     yield partial(_compacted, session, paths, small)
         elif verb == "vacuum":

@@ -331,7 +331,7 @@ def test_vacuum_leaves_a_table_alone_that_a_job_has_to_read(paths: TablePaths, s
 
 def test_rows_past_their_retention_are_deleted(paths: TablePaths, session: SparkSession) -> None:
     """A row is deleted if it was both measured and received before the limit; a late one stays."""
-    limit = (NOW - 100 * DAY).replace(hour=0, minute=0, second=0, microsecond=0)
+    limit = TODAY - 100 * DAY
     old, kept = (
         content_of("readings", 0, boxes=3, at=limit - dt.timedelta(seconds=1)),
         content_of("readings", 1, at=limit),
