@@ -45,6 +45,15 @@ async def listening(page: Page) -> None:
     await expect(page.locator("#liveness")).to_have_attribute("data-state", "live")
 
 
+async def heard(example: Example, page: Page) -> None:
+    """Wait until the one page that listens has read all that its stream sent: its bytes come after its headers."""
+    await asyncio.to_thread(until, lambda: example.board.listening == 1, "the stream to begin")
+    example.board.send("fragment", {"target": "alert-rows", "id": "alert-new", "html": ROW})
+    await expect(page.locator("#alert-new")).to_be_visible()
+    example.board.send("fragment", {"target": "alert-rows", "id": "alert-new", "html": None})
+    await expect(page.locator("#alert-new")).to_have_count(0)
+
+
 async def drawn(page: Page) -> None:
     """Wait until a page's maps and charts are drawn."""
     for each in await page.locator("[data-map]").all():
@@ -414,7 +423,7 @@ async def test_silence_counts_as_a_lost_connection(example: Example, pages: Page
     await page.clock.install(time=0)
     await page.clock.pause_at(1)
     await page.goto(example.address)
-    await listening(page)
+    await heard(example, page)
     example.board.refusing = True
     await page.clock.run_for(14_000)
     await expect(page.locator("#connection")).to_be_hidden()
@@ -433,10 +442,7 @@ async def test_a_page_that_nobody_sees_lets_its_stream_go(example: Example, page
     hide += " document.dispatchEvent(new Event('visibilitychange')); }"
     await page.evaluate(hide, True)
     for _ in range(3):
-        example.board.send("fragment", {"target": "alert-rows", "id": "alert-new", "html": ROW})
-        await expect(page.locator("#alert-new")).to_be_visible()  # the stream is not silent
-        example.board.send("fragment", {"target": "alert-rows", "id": "alert-new", "html": None})
-        await expect(page.locator("#alert-new")).to_have_count(0)
+        await heard(example, page)  # the stream is not silent
         assert example.board.listening == 1
         await page.clock.run_for(10_500)
     await asyncio.to_thread(until, lambda: example.board.listening == 0, "the stream to end")
