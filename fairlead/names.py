@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import NamedTuple
 
+import msgspec
 from stdnum import imo as _imo
 from stdnum import iso6346 as _iso6346
 
@@ -19,7 +19,7 @@ SITE_NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
 MAX_TOPIC_LENGTH = 249  # Kafka's own limit (org.apache.kafka.common.internals.Topic)
 
 
-class LogName(NamedTuple):
+class LogName(msgspec.Struct, frozen=True, gc=False):
     """A log's name in two parts: ``stream`` and ``key``."""
 
     stream: str

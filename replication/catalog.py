@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from fairlead.custody.view import Grant
 from fairlead.kafka.convention import LAST_TERM
 from fairlead.kafka.protocol.types import TopicPartition
@@ -51,7 +53,7 @@ EVERYTHING: Final = SourceReach(LAST_TERM)
 NOTHING: Final = SourceReach(0, 0)
 
 
-class LogFacts(NamedTuple):
+class LogFacts(msgspec.Struct, frozen=True, gc=False):
     """Facts that follow from a log's name and never change."""
 
     stream: str

@@ -165,7 +165,8 @@ class Overrides:
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
         """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
-        return any(first <= start and stop <= last for first, last in self._skips.get(log, ()))
+        skips = self._skips.get(log)
+        return skips is not None and any(first <= start and stop <= last for first, last in skips)
 
     def pauses(self) -> Iterator[Override]:
         """Yield every pause in force, oldest scope first."""

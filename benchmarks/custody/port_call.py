@@ -191,10 +191,11 @@ async def _read(cluster: Cluster, logs: Sequence[str]) -> dict[str, Content]:
     positions = {tp: 0 for tp, end in ends.items() if isinstance(end, int) and end > 0}
     while positions:
         for tp, part in (await cluster.fetch(positions, max_wait_ms=0)).items():
-            for start, stop, header in split(part.records):
+            for batch in split(part.records):
+                header = batch.header
                 batches, markers, sequences = found[tp.topic]
                 batches.append((header.base_offset, header.producer_epoch, header.crc))
-                for record in decode_batch(part.records, start, stop):
+                for record in decode_batch(part.records, batch.start, batch.stop):
                     if is_marker(record):
                         markers.append((record.offset, header.producer_epoch))
                     elif is_data(record):

@@ -284,9 +284,9 @@ class QuickComparison:
         """Return whether one of the two batches holds fillers, which every replicator creates by itself."""
         for cluster, batch in zip(self._clusters, pair, strict=True):
             answer = (await cluster.fetch({tp: batch.base}, max_wait_ms=0))[tp]
-            for start, stop, header in split(answer.records):
-                if header.base_offset == batch.base:
-                    if any(is_filler(record) for record in decode_batch(answer.records, start, stop)):
+            for there in split(answer.records):
+                if there.header.base_offset == batch.base:
+                    if any(is_filler(record) for record in decode_batch(answer.records, there.start, there.stop)):
                         return True
                     break
         return False
@@ -338,13 +338,14 @@ def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
     aborted = sorted(part.aborted, key=lambda each: each[1])
     dead: set[int] = set()
     before = into.known_to(side)
-    for start, stop, header in split(part.records):
+    for batch in split(part.records):
+        header = batch.header
         while aborted and aborted[0][1] < header.next_offset:
             dead.add(aborted.pop(0)[0])
         if header.is_control:
             dead.discard(header.producer_id)
         void = header.is_transactional and header.producer_id in dead
-        crc = 0 if void or header.is_control else canonical_crc(part.records[start:stop], header)
+        crc = 0 if void or header.is_control else canonical_crc(part.records[batch.start : batch.stop], header)
         into.add(side, AuditedBatch.of(header, crc, aborted=void))
     into.compare()
     return into.known_to(side) > before

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_offset
 from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, verify_crc, zero_base_offset
 from replication.batch.header_rewrite import is_usual, rewrite_header
@@ -41,11 +43,13 @@ def prepare_batches(
     """
     waiting = sorted(aborted, key=lambda each: each[1])
     dead: set[int] = set()
-    for start, stop, header in split(records):
+    for batch in split(records):
+        start, stop, header = batch.start, batch.stop, batch.header
         base, after = header.base_offset, header.next_offset
         while waiting and waiting[0][1] < after:
             dead.add(waiting.pop(0)[0])
-        if header.is_control:
+        control = header.is_control
+        if control:
             dead.discard(header.producer_id)
         if after <= position:
             continue
@@ -56,7 +60,7 @@ def prepare_batches(
             yield Gap(position, base, pid, term, marker, when, gap_key)
         start_at = max(position, base)
         gap_key, position = GAP_KEY, after
-        void = header.is_control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
+        void = control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
         void = void or header.count == 0
         whole = start_at == base and header.count == after - base
         verbatim = whole and not void and (ours or is_usual(header))
@@ -85,7 +89,7 @@ def prepare_batches(
         inside = False  # only the first batch was compared
         made = rebuilt(records[start:stop], header, start_at, after, producer_id=pid, term=term, marker=marker)
         if isinstance(made, RejectedBatch):
-            made = made._replace(gap=Gap(start_at, after, pid, term, marker, when))
+            made = msgspec.structs.replace(made, gap=Gap(start_at, after, pid, term, marker, when))
         yield made
 
 

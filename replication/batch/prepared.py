@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 SEQUENCES: Final = 2**31  # a producer's sequence starts again at 0 after this many records
 GAP_KEY: Final = b"fairlead.hole"  # one key for all, so that compaction removes fillers
 POSITION_KEY: Final = b"fairlead.position"
 
 
-class PreparedBatch(NamedTuple):
+class PreparedBatch(msgspec.Struct, frozen=True, gc=False):
     """One batch for offsets ``base`` to ``stop - 1`` of a log, ready to be sent."""
 
     base: int
@@ -32,7 +34,7 @@ class PreparedBatch(NamedTuple):
         return self.stop - self.base
 
 
-class Gap(NamedTuple):
+class Gap(msgspec.Struct, frozen=True, gc=False):
     """Offsets ``base`` to ``stop - 1`` that have no batch to append. ``term`` and ``marker`` are those of the following
     batch, or the foreign ones in a foreign log."""
 
@@ -45,7 +47,7 @@ class Gap(NamedTuple):
     key: bytes = GAP_KEY
 
 
-class RejectedBatch(NamedTuple):
+class RejectedBatch(msgspec.Struct, frozen=True, gc=False):
     """A batch at ``base`` that cannot be copied, and why; the log stops there."""
 
     base: int

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from fairlead.custody.superseded import overtaken
 from fairlead.custody.view import CustodyView, Seizure
 from fairlead.kafka.convention import PRODUCER_ID
@@ -56,10 +58,10 @@ class SourceRules:
 
 def before_seizure(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
     """Return the part before the first batch that a seizure cut off, and that seizure."""
-    for start, _, header in split(part.records):
-        seizure = overtaken(seizures, header)
+    for batch in split(part.records):
+        seizure = overtaken(seizures, batch.header)
         if seizure is not None:
-            return part._replace(records=part.records[:start]), seizure
+            return msgspec.structs.replace(part, records=part.records[: batch.start]), seizure
     return part, None
 
 
@@ -68,9 +70,9 @@ def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPar
     the whole part may be copied."""
     if reach == EVERYTHING:
         return part, ""
-    for start, _, header in split(part.records):
-        if problem := _beyond(header, reach):
-            return part._replace(records=part.records[:start]), problem
+    for batch in split(part.records):
+        if problem := _beyond(batch.header, reach):
+            return msgspec.structs.replace(part, records=part.records[: batch.start]), problem
     return part, ""
 
 

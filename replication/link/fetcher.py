@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from fairlead.custody.view import Seizure
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import parse_header, split
@@ -350,7 +352,7 @@ class Fetcher:
                 gap = step.gap
                 if gap is None or not self._rules.may_skip(log, gap.base, gap.stop):
                     return made, step
-                made.append(gap._replace(timestamp_ms=now_ms()))
+                made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
             else:
                 made.append(step)
         return made, None

@@ -166,13 +166,14 @@ class Upkeep:
         site: str,
         source_links: Sequence[SourceLink],
         *,
+        catalog: Catalog,
         ledger: Ledger,
         followed: Callable[[], Mapping[TopicPartition, Collection[str]]],
         here: Callable[[], Mapping[str, int]],
         share: WorkShare,
     ) -> None:
         self._share = share
-        self._catalog = Catalog(topology)
+        self._catalog = catalog
         self._source_links = source_links
         self._followed = followed
         self._appender: TargetAppender | None = None

@@ -84,6 +84,7 @@ class Planner:
             topology,
             site,
             source_links,
+            catalog=catalog,
             ledger=ledger,
             followed=lambda: self._followed,
             here=lambda: self._here,

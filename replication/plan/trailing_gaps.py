@@ -127,7 +127,7 @@ class TrailingGaps:
 
     def on_planned(self, topics: Collection[str] | None) -> None:
         """Choose the logs anew if a plan of these topics (None: of all) may have changed which are followed."""
-        if topics is None or any(self._may_be_filled(topic) for topic in topics):
+        if self._fillable is not None and (topics is None or any(map(self._may_be_filled, topics))):
             self._fillable = None
 
     def _choose(self, followed: Mapping[TopicPartition, Collection[str]]) -> Sequence[TopicPartition]:

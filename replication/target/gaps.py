@@ -48,11 +48,11 @@ def left_over(records: Buffer) -> tuple[int | None, bool]:
         the fillers be deleted, because a log is never emptied.
     """
     reach: int | None = None
-    for start, stop, header in split(records):
-        with memoryview(records) as view, view[start:stop] as batch:
-            if not positions(batch):
+    for batch in split(records):
+        with memoryview(records) as view, view[batch.start : batch.stop] as stored:
+            if not positions(stored):
                 return reach, True
-        reach = header.next_offset
+        reach = batch.header.next_offset
     return reach, False
 
 

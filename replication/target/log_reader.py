@@ -42,12 +42,12 @@ async def batches(cluster: Cluster, log: TopicPartition, start: int, stop: int) 
             raise broker_error(answer.error_code, log)
         if len(answer.records) < HEADER_BYTES:
             return  # compaction has removed everything from here to the end
-        for first, last, header in split(answer.records):
-            if header.base_offset >= stop:
+        for batch in split(answer.records):
+            if batch.header.base_offset >= stop:
                 return
-            if header.next_offset > at:
-                yield StoredBatch(header, answer.records[first:last])
-                at = header.next_offset
+            if batch.header.next_offset > at:
+                yield StoredBatch(batch.header, answer.records[batch.start : batch.stop])
+                at = batch.header.next_offset
 
 
 async def first_batch(cluster: Cluster, log: TopicPartition, offset: int) -> StoredBatch | None:

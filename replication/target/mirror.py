@@ -7,7 +7,9 @@ everything in flight; the two are equal when nothing is in flight.
 from __future__ import annotations
 
 from collections import deque
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.types import TopicPartition
@@ -32,7 +34,7 @@ class Feed(Protocol):
         """Count a batch of this feed that the target's log now has."""
 
 
-class LastBatch(NamedTuple):
+class LastBatch(msgspec.Struct, frozen=True, gc=False):
     """Identity of a log's last batch. It decides which batch may follow, and whether a source has the same log."""
 
     producer_id: int
@@ -50,7 +52,7 @@ class LastBatch(NamedTuple):
 _NO_TAIL = LastBatch(PRODUCER_ID, BEFORE_FIRST_TERM, 0, 0, 0)
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True):
     """A queued step of ``feed``, which counts ``size`` bytes of memory (fillers count none)."""
 
     step: PreparedBatch | Gap
@@ -282,11 +284,11 @@ class MirrorPartition:
     def _fill(self, queue: deque[Waiting], gap: Gap, feed: Feed) -> None:
         """Replace the first step, a gap, with its first filler batch and the rest of the gap; skip what is stored."""
         queue.popleft()
-        rest = gap._replace(base=max(gap.base, self.sent))
+        rest = msgspec.structs.replace(gap, base=max(gap.base, self.sent))
         tail = self.tail or _NO_TAIL
         first = next(fillers(rest, producer_id=tail.producer_id, term=tail.term, marker=tail.marker))
         if first.stop < rest.stop:
-            queue.appendleft(Waiting(rest._replace(base=first.stop), feed))
+            queue.appendleft(Waiting(msgspec.structs.replace(rest, base=first.stop), feed))
         queue.appendleft(Waiting(first, feed))
 
     def may_be_written_here(self, prepared: PreparedBatch) -> bool:

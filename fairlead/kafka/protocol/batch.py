@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
+import msgspec
 from crc32c import crc32c
 
 from fairlead.kafka.protocol.codecs import Codec
@@ -38,7 +39,7 @@ _ZERO_OFFSET: Final = bytes(8)
 Buffer = bytes | bytearray | memoryview
 
 
-class BatchHeader(NamedTuple):
+class BatchHeader(msgspec.Struct, frozen=True, gc=False):
     """The fixed part of a v2 batch, field by field."""
 
     base_offset: int
@@ -53,7 +54,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # a field shadows tuple.count on purpose
+    count: int
 
     @property
     def last_offset(self) -> int:
@@ -95,7 +96,7 @@ class BatchHeader(NamedTuple):
         return self.count != self.last_offset_delta + 1
 
 
-class BatchView(NamedTuple):
+class BatchView(msgspec.Struct, frozen=True, gc=False):
     """One complete batch inside a buffer: ``buffer[start:stop]``."""
 
     start: int
@@ -110,7 +111,7 @@ def parse_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptBatch: fewer than 61 bytes are left, or the batch is not of format v2.
     """
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header = BatchHeader(*HEADER.unpack_from(buffer, position))
     except struct.error as error:
         raise CorruptBatch(f"{len(buffer) - position} bytes are too few for a batch header") from error
     if header.magic != MAGIC:
@@ -129,9 +130,8 @@ def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
     """
     end = len(buffer)
     unpack = HEADER.unpack_from
-    make = BatchHeader._make
     while end - start >= HEADER_BYTES:
-        header = make(unpack(buffer, start))
+        header = BatchHeader(*unpack(buffer, start))
         if header.magic != MAGIC or header.length < HEADER_BYTES - LENGTH_FROM:
             parse_header(buffer, start)  # raises an exact error if the format is the reason
             raise CorruptBatch(f"a record batch claims to be {header.length} bytes long")

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
+import msgspec
+
 from fairlead.kafka.protocol.coding import decode_unsigned, encode_unsigned, skip_tags
 from fairlead.kafka.protocol.types import FetchedPartition
 
@@ -30,7 +32,7 @@ _ONE: Final = b"\2"  # length of a compact array of one element
 _EMPTY: Final = memoryview(bytearray())
 
 
-class Wanted(NamedTuple):
+class Wanted(msgspec.Struct, frozen=True, gc=False):
     """One partition to read."""
 
     topic_id: bytes
@@ -67,10 +69,10 @@ def encode_request(
     """Encode the body; ``forgotten`` holds (topic id, partition number) to drop from the session."""
     out = bytearray(_HEAD.pack(-1, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch))
     out += encode_unsigned(len(wanted) + 1)
-    for topic_id, partition, offset in wanted:
-        out += topic_id
+    for each in wanted:
+        out += each.topic_id
         out += _ONE
-        out += _WANTED.pack(partition, -1, offset, -1, -1, partition_max_bytes)
+        out += _WANTED.pack(each.partition, -1, each.offset, -1, -1, partition_max_bytes)
         out += b"\0\0"
     out += encode_unsigned(len(forgotten) + 1)
     for topic_id, partition in forgotten:

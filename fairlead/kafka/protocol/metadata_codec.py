@@ -10,6 +10,8 @@ from array import array
 from collections.abc import Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+
 from fairlead.kafka.protocol import coding
 from fairlead.kafka.protocol.coding import NO_TAGS, Question, decode_unsigned, skip_tags
 from fairlead.kafka.protocol.versions import METADATA
@@ -23,7 +25,7 @@ _FIRST_ONLY: Final = frozenset({0})
 _BY_NAME: Final = bytes(16)  # instead of the topic's id
 
 
-class TopicMetadata(NamedTuple):
+class TopicMetadata(msgspec.Struct, frozen=True, gc=False):
     """One topic of an answer.
 
     ``leaders`` maps partition numbers to node ids, -1 where there is no leader; topics with the same leaders may share
@@ -166,8 +168,7 @@ class TopicListing:
             if len(sizes) == count - 1:
                 break
             was = _name_at(last, then) if number < len(self._sizes) else None
-            name = _name_at(view, at)
-            if was is not None and name in self._names:  # it has changed, or topics before it are gone
+            if was is not None and (name := _name_at(view, at)) in self._names:  # changed, or topics before it are gone
                 then += self._sizes[number]
                 number += 1
                 if name != was:

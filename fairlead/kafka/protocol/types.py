@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
+
+import msgspec
 
 T = TypeVar("T")
 Coded = tuple[int, T | None]
@@ -35,8 +36,7 @@ def partitions_of(topic: str, count: int) -> Iterator[TopicPartition]:
     return map(TopicPartition, [topic] * count, range(count))
 
 
-@dataclass(frozen=True, slots=True)
-class TopicInfo:
+class TopicInfo(msgspec.Struct, frozen=True, gc=False):
     """A topic in a cluster's metadata.
 
     Args:
@@ -51,7 +51,7 @@ class TopicInfo:
     replicas: int = 1
 
 
-class ProduceResult(NamedTuple):
+class ProduceResult(msgspec.Struct, frozen=True, gc=False):
     """A broker's answer for one batch. ``error_code`` 0 alone does not prove an append: see ``appended_now``.
 
     When the outcome is unknown, the code is one that our client sets: 13 (connection lost) or 7 (timed out).
@@ -69,7 +69,7 @@ class ProduceResult(NamedTuple):
         return self.error_code == 0 and self.log_append_time_ms == -1
 
 
-class FetchedPartition(NamedTuple):
+class FetchedPartition(msgspec.Struct, frozen=True, gc=False):
     """One log's part of a Fetch answer.
 
     ``records`` is a view into the answer's frame: whole stored batches, of which the last may be cut short, and of

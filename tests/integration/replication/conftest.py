@@ -165,11 +165,11 @@ class Lab:
             if part.error_code == OFFSET_OUT_OF_RANGE:  # the fillers at the log's start were deleted meanwhile
                 return await self.stored(site, topic)
             assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
-            for first, stop, header in split(part.records):
-                raw = bytearray(part.records[first:stop])
+            for batch in split(part.records):
+                raw = bytearray(part.records[batch.start : batch.stop])
                 raw[12:16] = bytes(4)
                 out.append(bytes(raw))
-                start = header.next_offset
+                start = batch.header.next_offset
         return out
 
     async def read(self, site: str, topic: str) -> list[Record]:

@@ -214,8 +214,9 @@ async def batches(lab: Lab, site: str, tp: TopicPartition) -> list[Batch]:
     while at < end:
         part = (await cluster.fetch({tp: at}, max_wait_ms=0))[tp]
         assert part.error_code == 0 and len(part.records) >= HEADER_BYTES
-        for first, stop, header in split(part.records):
-            crc = canonical_crc(part.records[first:stop], header)
+        for batch in split(part.records):
+            header = batch.header
+            crc = canonical_crc(part.records[batch.start : batch.stop], header)
             out.append((header.base_offset, header.next_offset, crc))
             at = header.next_offset
     return out

@@ -22,7 +22,8 @@ def shift(sites: LocalSites, site: str, topic: str, by: int, *, sequences: bool)
     folder = sites.folder / "sites" / site / "kafka" / "data" / f"{topic}-0"
     (segment,) = folder.glob("*.log")
     data = bytearray(segment.read_bytes())
-    for start, stop, header in split(bytes(data)):
+    for batch in split(bytes(data)):
+        start, stop, header = batch.start, batch.stop, batch.header
         struct.pack_into(">q", data, start, header.base_offset + by)
         if sequences:
             struct.pack_into(">i", data, start + 53, (header.base_sequence + by) % 2**31)

@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
+
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import BatchHeader, parse_header
 from fairlead.kafka.protocol.errors import UNKNOWN_TOPIC_ID
@@ -53,7 +55,7 @@ class Log:
         self.batches.append(struct.pack(">q", base) + batch[8:])
         self.end += header.count
         self.state = header.producer_id, header.producer_epoch, header.base_sequence + header.count
-        self.last = [*self.last, header._replace(base_offset=base)][-5:]
+        self.last = [*self.last, msgspec.structs.replace(header, base_offset=base)][-5:]
         return ProduceResult(0, base, -1)
 
     def delete_before(self, offset: int) -> None:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 
 from fairlead.kafka.client.cluster import Cluster
@@ -60,7 +61,7 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     replica.trouble = None  # as the replicator retries after some seconds; a released log is not checked again
     await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 6, FOREIGN_PRODUCER_ID + 1)
-    tail = FENCE._replace(base=9)
+    tail = msgspec.structs.replace(FENCE, base=9)
     await here.load_ends([replica])
     assert replica.trouble is not None, "each release stops it once"
     replica.trouble = None

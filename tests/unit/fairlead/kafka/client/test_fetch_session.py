@@ -49,9 +49,10 @@ def test_broker_knows_exactly_the_wanted_positions_after_every_request(steps: li
             wanted, forgotten = session.next_request(offsets)
             if opening:
                 broker.clear()
-            for topic_id, number, position in wanted:
-                assert opening or broker.get((topic_id, number)) != position, "what is known is not repeated"
-                broker[topic_id, number] = position
+            for each in wanted:
+                key = each.topic_id, each.partition
+                assert opening or broker.get(key) != each.offset, "what is known is not repeated"
+                broker[key] = each.offset
             for key in forgotten:
                 assert key in before, "only what is known is forgotten"
                 del broker[key]

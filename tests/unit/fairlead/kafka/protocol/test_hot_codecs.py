@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -109,8 +110,12 @@ def test_produce_response(
     found, throttle_time_ms = produce_codec.decode_response(frame, 4, names)
     assert throttle_time_ms == 70
     # An empty text and none at all are the same to a reader.
-    assert {log: result._replace(error_message=result.error_message or None) for log, result in found.items()} == {
-        log: result._replace(error_message=result.error_message or None) for log, result in expected.items()
+    assert {
+        log: msgspec.structs.replace(result, error_message=result.error_message or None)
+        for log, result in found.items()
+    } == {
+        log: msgspec.structs.replace(result, error_message=result.error_message or None)
+        for log, result in expected.items()
     }
 
 
@@ -141,14 +146,14 @@ def test_fetch_request(
         topics=[
             topic_type(
                 version=13,
-                topic_id=uuid.UUID(bytes=topic_id),
+                topic_id=uuid.UUID(bytes=one.topic_id),
                 partitions=[
                     topic_type.FetchPartition(
-                        version=13, partition=number, fetch_offset=offset, partition_max_bytes=each
+                        version=13, partition=one.partition, fetch_offset=one.offset, partition_max_bytes=each
                     )
                 ],
             )
-            for topic_id, number, offset in wanted
+            for one in wanted
         ],
         forgotten_topics_data=[
             FetchRequest.ForgottenTopic(version=13, topic_id=uuid.UUID(bytes=topic_id), partitions=[number])

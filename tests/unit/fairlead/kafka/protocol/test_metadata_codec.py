@@ -6,6 +6,7 @@ import struct
 import uuid
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +74,9 @@ def topic_of(topic: TopicMetadata) -> Any:
 def test_answers(brokers: dict[int, tuple[str, int]], topics: list[TopicMetadata]) -> None:
     found = decode_response(memoryview(encoded(brokers, topics)))
     assert found.brokers == brokers
-    assert list(found.topics) == [each if each.leaders else each._replace(replicas=1) for each in topics]
+    assert list(found.topics) == [
+        each if each.leaders else msgspec.structs.replace(each, replicas=1) for each in topics
+    ]
 
 
 @settings(max_examples=examples(60))
@@ -156,7 +159,7 @@ def test_of_a_long_listing_only_the_differences_are_decoded() -> None:
     listing = TopicListing()
     first = listing.update(memoryview(encoded({}, topics)))
     assert first is not None and len(first.topics) == 5000
-    moved = topics[4000]._replace(leaders={0: 2})
+    moved = msgspec.structs.replace(topics[4000], leaders={0: 2})
     new = TopicMetadata("new", 0, uuid.UUID(int=9999).bytes, {0: 1, 1: 2}, 3)
     now = [*topics[:1000], new, *topics[1000:2000], *topics[2001:4000], moved, *topics[4001:]]
     changes = listing.update(memoryview(encoded({}, now)))
