@@ -142,6 +142,7 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
+        self._is_hurried = False  # cut long polls short once the logs without a session are routed
         self.received = 0  # total bytes of all answers, with their frame headers
         self.seconds = 0.0  # that the last answer took from its first byte to its last
 
@@ -189,6 +190,9 @@ class FetchSession:
             if self._preferred and self._loop.time() >= self._leaders_at:
                 self._return_to_leaders()
             await self._route(results)
+            if self._is_hurried:
+                self._is_hurried = False
+                self._cut_short()
             left = 0.0 if results else max(0.0, deadline - self._loop.time())
             for node, session in list(self._sessions.items()):
                 if node not in self._requests and session.logs:
@@ -202,11 +206,16 @@ class FetchSession:
                 return results
 
     def hurry(self) -> None:
-        """Apply changed positions now instead of after the long poll that is under way.
+        """Apply changed positions and new logs now instead of after the long poll that is under way.
 
         A request cannot be cancelled, so this closes its connection and starts the session over with the full list:
         some 30 bytes a log and a login. Call it rarely, and not over a slow link.
         """
+        self._is_hurried = bool(self._unrouted)
+        self._cut_short()
+
+    def _cut_short(self) -> None:
+        """End the requests under way to brokers that do not know of a change yet."""
         for node, request in list(self._requests.items()):
             session = self._sessions[node]
             if session.has_changes and not request.done():
