@@ -105,6 +105,15 @@ class Catalog:
             return False
         return link.from_ not in self._ships or self._topology.gives(link.from_, log)
 
+    def are_announced(self, link: Link) -> bool:
+        """Return whether a link carries only logs that no ordinary client creates: a ledger names a container's new log
+        before its first record, and logs of Fairlead's own services are new only when the topology is."""
+        return all(
+            self._topology.streams[stream].insert_point is InsertPoint.MOVES
+            or self._topology.written_by_services(stream)
+            for stream in link.streams
+        )
+
     def copies_settings(self, link: Link, topic: str) -> bool:
         """Return whether a log's settings and number of partitions are copied over a link.
 

@@ -124,33 +124,24 @@ REFRESH: Final = (1.0, 300.0)  # least and most seconds between two listings of 
 QUIET: Final = (10.0, 3.0)  # after 10 s without a new topic, at least 3 s between listings
 REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second for listings, with and without new topics
 THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate for listings, with and without new topics
-SOURCE_SECONDS: Final = 6.0  # between two listings of a source without a rate: a new topic is copied within 10 s
-SOURCE_BYTES: Final = 1_200_000.0  # bytes a second for them, which 100,000 topics need
+SOON: Final = (6.0, 1_200_000.0)  # seconds between two listings, and most bytes a second: 100,000 topics need these
 
 
-def refresh_pause(size: int, quiet: float) -> float:
-    """Seconds until the target's topics are listed again.
-
-    Args:
-        size: Bytes that a listing takes.
-        quiet: Seconds since the last new topic.
-    """
-    calm = quiet > QUIET[0]
-    return min(max(size / REFRESH_BYTES[calm], QUIET[1] if calm else REFRESH[0]), REFRESH[1])
-
-
-def source_refresh_pause(size: int, quiet: float, rate: int | None) -> float:
-    """Seconds until a source's topics are listed again.
+def refresh_pause(size: int, quiet: float, rate: int | None = None, *, soon: bool = False) -> float:
+    """Seconds until a cluster's topics are listed again.
 
     Args:
         size: Bytes that a listing takes.
         quiet: Seconds since the last new topic.
         rate: The link's rate in bytes a second, if it has one.
+        soon: Whether a new topic must be noticed within seconds, unless the link has a rate.
     """
-    if rate is None:
-        return min(refresh_pause(size, quiet), max(SOURCE_SECONDS, size / SOURCE_BYTES))
     calm = quiet > QUIET[0]
-    return max(size / min(rate * THIN_SHARE[calm], REFRESH_BYTES[calm]), QUIET[1] if calm else REFRESH[0])
+    least = QUIET[1] if calm else REFRESH[0]
+    if rate is not None:
+        return max(size / min(rate * THIN_SHARE[calm], REFRESH_BYTES[calm]), least)
+    pause = min(max(size / REFRESH_BYTES[calm], least), REFRESH[1])
+    return min(pause, max(SOON[0], size / SOON[1])) if soon else pause
 
 
 class ReadPace:

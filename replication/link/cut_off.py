@@ -34,6 +34,11 @@ class SourceRules:
         """Return whether the link may carry a log at all."""
         return self._catalog.may_carry(self._link, topic)
 
+    @property
+    def are_announced(self) -> bool:
+        """Whether new logs of the link need not be looked for (``Catalog.are_announced``)."""
+        return self._catalog.are_announced(self._link)
+
     def priority(self, topic: str) -> Priority:
         """Return the class in which a log travels over the link."""
         return self._catalog.priority_on(self._link, topic)

@@ -22,7 +22,7 @@ from fairlead.waiting import wait_set
 from replication.catalog import SourceReach
 from replication.changes import PlanChanges
 from replication.groups.sync import GroupSync
-from replication.link.byte_budget import LinkBudget, source_refresh_pause
+from replication.link.byte_budget import LinkBudget, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher, FetcherManager
 from replication.link.status import Counters, LinkStatus
@@ -291,7 +291,7 @@ class SourceLink:
             self._changes.add(self.topics)
 
     async def _discover(self, cluster: Cluster) -> None:
-        """List the source's topics every few seconds (``source_refresh_pause``)."""
+        """List the source's topics every few seconds (``refresh_pause``)."""
         news = time.monotonic()
         while True:
             found = await cluster.topic_changes()
@@ -299,7 +299,8 @@ class SourceLink:
             if self._on_listing(found):
                 news = time.monotonic()
             await asyncio.sleep(REFRESH_AFTER)
-            pause = source_refresh_pause(cluster.whole_bytes, time.monotonic() - news, self.budget.rate)
+            quiet = time.monotonic() - news
+            pause = refresh_pause(cluster.whole_bytes, quiet, self.budget.rate, soon=not self.rules.are_announced)
             await wait_set(self._refresh, pause)
             self._refresh.clear()
 

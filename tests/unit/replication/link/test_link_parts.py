@@ -16,7 +16,7 @@ from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog, SourceReach
 from replication.changes import PlanChanges
 from replication.link import fetcher as under_test
-from replication.link.byte_budget import QUIET, REFRESH, refresh_pause, source_refresh_pause
+from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
 from replication.link.source_link import LinkGate, SourceLink
@@ -235,32 +235,37 @@ async def test_no_poll_is_cut_short_where_that_is_not_allowed_or_cancelled(monke
 # ---- how often the list of topics is refreshed
 
 
-@given(size=st.integers(0, 1 << 30), quiet=st.floats(0, 1e6), rate=st.none() | st.integers(1_000, 1 << 30))
-def test_looking_is_never_more_frequent_than_that(size: int, quiet: float, rate: int | None) -> None:
+@given(
+    size=st.integers(0, 1 << 30),
+    quiet=st.floats(0, 1e6),
+    rate=st.none() | st.integers(1_000, 1 << 30),
+    soon=st.booleans(),
+)
+def test_looking_is_never_more_frequent_than_that(size: int, quiet: float, rate: int | None, soon: bool) -> None:
     """The refresh interval has a lower limit, and grows with the size of the list."""
-    pause = source_refresh_pause(size, quiet, rate)
+    pause = refresh_pause(size, quiet, rate, soon=soon)
     assert pause >= (QUIET[1] if quiet > QUIET[0] else REFRESH[0])
-    assert source_refresh_pause(2 * size, quiet, rate) >= pause
-    assert rate is not None or pause <= refresh_pause(size, quiet) <= REFRESH[1]
+    assert refresh_pause(2 * size, quiet, rate, soon=soon) >= pause
+    assert rate is not None or pause <= REFRESH[1]
 
 
 @pytest.mark.parametrize(
-    ("size", "quiet", "rate", "source", "target"),
+    ("size", "quiet", "rate", "usual", "soon"),
     [
         (1_000, 0, None, 1.0, 1.0),
         (1_000, 60, None, 3.0, 3.0),
-        (600_000, 0, None, 6.0, 10.0),
-        (600_000, 60, None, 6.0, 100.0),
-        (7_200_000, 60, None, 6.0, 300.0),  # 100,000 topics
-        (36_000_000, 60, None, 30.0, 300.0),
-        (600_000, 0, 8_000, 300.0, 10.0),  # at a quarter of the link's rate
-        (600_000, 60, 8_000, 1500.0, 100.0),
+        (600_000, 0, None, 10.0, 6.0),
+        (600_000, 60, None, 100.0, 6.0),
+        (7_200_000, 60, None, 300.0, 6.0),  # 100,000 topics
+        (36_000_000, 60, None, 300.0, 30.0),
+        (600_000, 0, 8_000, 300.0, 300.0),  # at a quarter of the link's rate
+        (600_000, 60, 8_000, 1500.0, 1500.0),
     ],
 )
-def test_looking_costs_only_so_much(size: int, quiet: float, rate: int | None, source: float, target: float) -> None:
-    """A source without a rate is looked at often; all else uses only a fixed share of the link, or few bytes."""
-    assert source_refresh_pause(size, quiet, rate) == pytest.approx(source)
-    assert refresh_pause(size, quiet) == pytest.approx(target)
+def test_looking_costs_only_so_much(size: int, quiet: float, rate: int | None, usual: float, soon: float) -> None:
+    """Refreshing takes few bytes, more where a new topic must be noticed soon, and a fixed share of a link's rate."""
+    assert refresh_pause(size, quiet, rate) == pytest.approx(usual)
+    assert refresh_pause(size, quiet, rate, soon=True) == pytest.approx(soon)
 
 
 # ---- records that a source may not write

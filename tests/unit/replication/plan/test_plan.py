@@ -195,6 +195,11 @@ def test_along_a_chain_settings_follow_from_the_site_between() -> None:
     assert sorted(ways) == ["san-francisco->singapore", "singapore->sydney"]
 
 
+def test_new_logs_are_announced_unless_ordinary_clients_write_a_stream_of_the_link() -> None:
+    assert all(CATALOG.are_announced(each) for each in BIG_BLUE.directed_links())
+    assert not any(CHAIN.are_announced(each) for each in load("chain").directed_links())
+
+
 def test_urgent_logs_come_first() -> None:
     logs = [BOX, "strays.tokyo", "alerts.tokyo", "custody.tokyo", "events.tokyo"]
     ordered = [tp.topic for tp in CATALOG.in_order(map(TopicPartition, logs))]
