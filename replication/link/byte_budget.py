@@ -124,7 +124,7 @@ REFRESH: Final = (1.0, 300.0)  # least and most seconds between two listings of 
 QUIET: Final = (10.0, 3.0)  # after 10 s without a new topic, at least 3 s between listings
 REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second for listings, with and without new topics
 THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate for listings, with and without new topics
-SOON: Final = (6.0, 1_200_000.0)  # seconds between two listings, and most bytes a second: 100,000 topics need these
+SOON: Final = (4.0, 1_800_000.0)  # seconds between two listings, and most bytes a second: 100,000 topics need these
 
 
 def refresh_pause(size: int, quiet: float, rate: int | None = None, *, soon: bool = False) -> float:
