@@ -142,7 +142,7 @@ class FetchSession:
         self._failures: dict[TP, int] = {}
         self._retry_at: dict[TP, float] = {}
         self._woken = asyncio.Event()
-        self._is_hurried = False  # cut long polls short once the logs without a session are routed
+        self._is_hurried = False  # long polls are cut short as soon as new logs are routed
         self.received = 0  # total bytes of all answers, with their frame headers
         self.seconds = 0.0  # that the last answer took from its first byte to its last
 
@@ -211,8 +211,8 @@ class FetchSession:
         A request cannot be cancelled, so this closes its connection and starts the session over with the full list:
         some 30 bytes a log and a login. Call it rarely, and not over a slow link.
         """
-        self._is_hurried = bool(self._unrouted)
-        self._cut_short()
+        self._is_hurried = True
+        self._woken.set()
 
     def _cut_short(self) -> None:
         """End the requests under way to brokers that do not know of a change yet."""
@@ -223,7 +223,6 @@ class FetchSession:
                 del self._requests[node]
                 self._cluster.pool.drop(self._role, node)
                 session.reset(session.session_id)
-                self._woken.set()
 
     async def close(self) -> None:
         """End the sessions and close their connections."""

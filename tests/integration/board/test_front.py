@@ -423,6 +423,7 @@ async def test_silence_counts_as_a_lost_connection(example: Example, pages: Page
     await page.clock.install(time=0)
     await page.clock.pause_at(1)
     await page.goto(example.address)
+    await listening(page)
     await heard(example, page)
     example.board.refusing = True
     await page.clock.run_for(14_000)

@@ -134,24 +134,21 @@ async def test_poll_without_logs_waits_for_one(fake: FakeCluster, cluster: Clust
     await session.close()
 
 
-async def test_hurry_ends_a_long_poll_for_a_log_that_moved_and_for_one_that_is_new(
-    fake: FakeCluster, cluster: Cluster
-) -> None:
+@pytest.mark.parametrize("log", [A, B], ids=["moved", "new"])
+async def test_hurry_ends_a_long_poll_for_a_log_that_changed(fake: FakeCluster, cluster: Cluster, log: TP) -> None:
     fake.log("log.a").append(batch(0))
     fake.log("log.b").append(batch(0))
     session = cluster.fetch_session()
     session.set(A, 1)
     await session.poll(max_wait_ms=0)
-    for log in (A, B):
-        poll = asyncio.ensure_future(session.poll(max_wait_ms=60_000))
-        seen = len(fake.seen(FETCH))
-        await until(lambda seen=seen: len(fake.seen(FETCH)) > seen)  # type: ignore[misc]
-        session.set(log, 0)
-        session.hurry()  # at once: nobody has asked yet who leads the new log
-        async with asyncio.timeout(5):
-            assert (await poll)[log].records
-        session.set(log, 1)
-        await session.poll(max_wait_ms=0)
+    poll = asyncio.ensure_future(session.poll(max_wait_ms=60_000))
+    await until(lambda: len(fake.seen(FETCH)) == 2)
+    session.set(log, 0)
+    session.hurry()  # at once: nobody has asked yet who leads the new log
+    async with asyncio.timeout(5):
+        assert (await poll)[log].records
+    session.set(log, 1)
+    await session.poll(max_wait_ms=0)
     session.hurry()
     assert await session.poll(max_wait_ms=0) == {}, "without a change there is nothing to hurry for"
     await session.close()
