@@ -8,7 +8,7 @@ from hypothesis import settings
 
 WHOLE: Final = 100
 """Examples of a test that sets no number of its own, with profile ``whole``."""
-SUITE: Final = 40
+SUITE: Final = 25
 """Examples of such a test with profile ``fairlead``, the default."""
 
 

@@ -68,6 +68,7 @@ def test_drift_is_found_and_undone(world: World) -> None:
     assert plan_topology(world.topology, stores).is_empty
 
 
+@pytest.mark.long
 def test_a_site_that_does_not_answer_is_reported_and_the_others_are_done(world: World) -> None:
     gone = KafkaAddress(bootstrap="127.0.0.1:1", security="SASL_PLAINTEXT")
     topology, resolver = outside(world, gone)

@@ -40,8 +40,15 @@ def run(world: World, *arguments: str) -> Result:
     return result
 
 
-@pytest.mark.parametrize("client", ["python", "java"])
-@pytest.mark.parametrize("out", [False, True])
+@pytest.mark.parametrize(
+    ("client", "out"),
+    [
+        ("python", False),
+        ("java", True),
+        pytest.param("python", True, marks=pytest.mark.long),
+        pytest.param("java", False, marks=pytest.mark.long),
+    ],
+)
 def test_what_is_printed_reads_the_feed(client: str, out: bool, world: World, append: Append, tmp_path: Path) -> None:
     """Each printed program reads the feed."""
     append(PORT, "feeds.ducks", b"a mark", fairlead=b"marker")

@@ -27,6 +27,7 @@ RULE = Binding.of(Rule(LEAVER, Resource.TOPIC, Pattern.LITERAL, f"feeds.{LEAVER}
 QUOTA = SetQuota(LEAVER, "consumer_byte_rate", None, 1000.0)
 
 
+@pytest.mark.long
 def test_what_a_user_leaves_behind_is_taken_away(world: World, run: Run) -> None:
     """The ACLs, quotas and password of a removed user are deleted."""
     world.local.up([SiteSpec(PORT, (*service_users(world.topology, PORT), LEAVER))])

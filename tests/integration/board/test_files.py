@@ -46,6 +46,7 @@ async def drawn(page: Page) -> None:
         await expect(each).to_have_attribute("data-drawn", "UTC")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["container", "port"])
 async def test_a_file_is_usable_by_everybody_on_a_desk_and_on_a_phone(
     files: dict[str, Path], pages: Pages, name: str

@@ -104,6 +104,7 @@ async def test_a_departure_and_loaded_boxes_appear_on_an_open_voyage(world: Worl
     await expect(row.get_by_role("cell").last).to_have_text("1")
 
 
+@pytest.mark.long
 async def test_a_voyage_in_one_file_draws_without_a_server(world: World, pages: Pages, tmp_path: Path) -> None:
     """With the policy that the file brings, in a browser that would report what it forbids."""
     world.raise_alert(RAISED)

@@ -15,7 +15,7 @@ from tests.integration.replication.conftest import Lab, records, states
 from tests.integration.replication.consumers import assert_same_for_consumers, producer, send
 from tests.integration.replication.shifted import shift
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 WRAP = 2**31
 

@@ -24,7 +24,7 @@ from tests.support.proof import grown, proven
 from tests.support.traffic import Traffic
 from tests.support.victims import Victim
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 DAY_MS = 86_400_000
 DAYS = 30
 

@@ -14,7 +14,7 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.admin_codec import alter_quotas_request
 from tests.integration.replication.conftest import Lab, records, states
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 TIMEOUT = 4.0  # seconds; the broker mutes connections for longer
 QUOTA = 300_000.0  # bytes per second; brokers let ten seconds of it pass before they throttle

@@ -200,6 +200,7 @@ async def test_a_member_that_hangs_is_replaced_and_does_no_harm_afterwards(
         assert status(tmp_path, "0")["logs"] == status(tmp_path, "1")["logs"] == {}
 
 
+@pytest.mark.long
 async def test_wall_clocks_that_jump_change_nothing(lab: Lab, sites: LocalSites, tmp_path: Path) -> None:
     async with pair(lab, sites, tmp_path, "clock=7200"), traffic(lab) as writers:
         await knows(tmp_path, "0", 2)

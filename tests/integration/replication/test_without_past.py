@@ -24,7 +24,7 @@ def convoy(kafka: Callable[..., KafkaEndpoint], mqtt: Callable[..., MqttEndpoint
 @pytest.mark.parametrize(
     ("when", "start"),
     [
-        ("always", "end"),
+        pytest.param("always", "end", marks=pytest.mark.long),
         # Like "end"; test_policy.test_where_a_link_begins tests "latest".
         pytest.param("always", "latest", marks=pytest.mark.chaos),
         ("berthed", "end"),

@@ -59,6 +59,7 @@ def history(seed: int, boxes: int, readings: int) -> list[Row]:
     return rows
 
 
+@pytest.mark.long
 def test_spark_makes_what_duckdb_makes(spark: SparkSession, tmp_path: Path) -> None:
     paths = TablePaths(str(tmp_path))
     for name in ("readings", "mkt"):

@@ -144,6 +144,7 @@ def test_an_entry_that_a_ship_forged_makes_no_interval(fleet: FleetLake) -> None
     check(fleet)
 
 
+@pytest.mark.long
 def test_the_topology_decides_who_is_believed(fleet: FleetLake) -> None:
     yellow = entry(1, 0, "tokyo", "GTIN", log="yellow.YELU0000013")
     fleet.add(custody_entries=[ledger(1, VOYAGE[0]), ledger(2, yellow), ledger(3, VOYAGE[1])])

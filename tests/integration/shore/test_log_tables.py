@@ -142,6 +142,7 @@ def test_a_batch_that_an_older_version_began_is_not_repeated(of_a_query: SparkSe
         assert [len(stored(paths, name)) for name in ("readings", "readings_rejected")] == [number + 1, number + 1]
 
 
+@pytest.mark.long
 def test_each_operations_table_gets_what_is_its_own(of_a_query: SparkSession, paths: TablePaths) -> None:
     records = raw(*RECORDS, ("bookings.hq", b"{"), ("ships.9074729.engine", b"{}"), ("xbookings.hq", b"{}"))
     operations.write(of_a_query.createDataFrame(records), 0, Lake(of_a_query, paths))

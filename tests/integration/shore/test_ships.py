@@ -119,6 +119,7 @@ def test_an_event_is_one_row_however_often_it_is_told(fleet: FleetLake) -> None:
 # -- port calls, voyages, and where ships are now
 
 
+@pytest.mark.long
 def test_calls_and_legs_follow_events_and_positions(fleet: FleetLake) -> None:
     fleet.add(events=[docked(1, 0, "ARRI"), docked(2, 10, "DEPA")])
     fleet.add(positions=[position(i, 10 + i, (35.0 - i, 139.0 - i)) for i in range(1, 10)])

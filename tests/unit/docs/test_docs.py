@@ -47,6 +47,7 @@ MODELS = {
 }
 
 
+@pytest.mark.long
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     """``--strict`` fails for links and anchors that lead nowhere."""
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]

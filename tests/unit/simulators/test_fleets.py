@@ -21,6 +21,7 @@ def fleets() -> list[FleetSize]:
     return rows()
 
 
+@pytest.mark.long
 def test_the_page_is_what_the_command_makes() -> None:
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
     replication = json.loads(REPLICATION.read_text(encoding="utf-8"))
@@ -28,6 +29,7 @@ def test_the_page_is_what_the_command_makes() -> None:
     assert PAGE.read_text(encoding="utf-8") == made, "run: python -m tools.sizing_reference"
 
 
+@pytest.mark.long
 def test_what_boxes_cause_grows_with_the_fleet() -> None:
     """From one row to the next, records, bytes and logs grow as the boxes do."""
     assert [each.boxes for each in fleets()] == list(FLEETS)
@@ -37,6 +39,7 @@ def test_what_boxes_cause_grows_with_the_fleet() -> None:
             assert getattr(after, name) == pytest.approx(getattr(before, name) * more, rel=0.03), name
 
 
+@pytest.mark.long
 def test_a_ship_sends_what_its_own_boxes_cause_and_gets_what_all_do() -> None:
     """With five times the boxes and ships, a ship sends as much as before and gets five times as much."""
     hundred, most = fleets()[-2:]
@@ -58,6 +61,7 @@ def test_memory_is_bounded_by_what_waits() -> None:
     assert replicator_bytes(1_000, 1e12) == replicator_bytes(1_000)
 
 
+@pytest.mark.long
 def test_more_replicators_have_a_process_each() -> None:
     most = fleets()[-1]
     assert most.replicators > 1

@@ -224,6 +224,7 @@ async def test_a_token_that_the_broker_does_not_want_is_refused_with_its_reason(
         assert cluster.pool.connected
 
 
+@pytest.mark.long
 async def test_long_connections_get_new_tokens_before_the_old_ones_end(gate: Gate) -> None:
     """A session lasts as long as its token, and a provider that is away for a while costs nothing."""
     gate.provider.lifetime = SHORT

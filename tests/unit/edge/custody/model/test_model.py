@@ -1,6 +1,6 @@
 """Search the protocol of docs/custody.md for violations: every run of 100 steps ends with all invariants intact.
 
-The suite makes 300 runs, the same ones each time. ``make chaos`` makes 2,000 that nobody has seen.
+The suite makes 150 runs, the same ones each time. ``make chaos`` makes 2,000 that nobody has seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.unit.edge.custody.model.disk import Message, Order
 from tests.unit.edge.custody.model.machine import Custody
 from tests.unit.edge.custody.model.model import World
 
-RUNS: Final = 300
+RUNS: Final = 150
 MANY_RUNS: Final = 2_000
 STEPS: Final = 100
 
