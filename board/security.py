@@ -17,7 +17,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from topologies.values import LOOPBACK
 
 CONTENT_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -75,6 +78,17 @@ def host_of(header: str) -> str:
         return urlsplit(f"//{header}").hostname or ""
     except ValueError:
         return ""
+
+
+def origin_of(request: Request) -> str:
+    """Return the address by which the client reaches the board, without a slash at its end.
+
+    A board without TLS listens on its own machine only, so whoever comes by another name comes through a proxy with
+    TLS.
+    """
+    host = request.headers["host"]
+    here = request.url.scheme == "http" and host_of(host) in LOOPBACK
+    return f"{'http' if here else 'https'}://{host}"
 
 
 def is_same_origin(headers: Headers) -> bool:

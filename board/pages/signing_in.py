@@ -11,11 +11,10 @@ from starlette.responses import RedirectResponse, Response
 
 from board.oidc import LASTS, SignInRefusedError
 from board.openapi import Field
-from board.security import COOKIE, host_of, local_path
+from board.security import COOKIE, local_path, origin_of
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
 from fairlead.kafka.credentials import PasswordVersion
-from topologies.values import LOOPBACK
 
 _RETURN: Final = "/sign-in/oidc/return"
 _ATTEMPT: Final = "fairlead_oidc"
@@ -54,7 +53,7 @@ async def to_provider(board: Board, request: Request) -> Response:
     if not board.oidc.provider():
         raise HTTPException(404)
     target = local_path(request.query_params.get("next"))
-    there, attempt = await board.oidc.begin(request, _origin(request) + _RETURN, target)
+    there, attempt = await board.oidc.begin(request, origin_of(request) + _RETURN, target)
     answer = RedirectResponse(there, 303)
     _set_cookie(request, answer, _ATTEMPT, attempt, path=_RETURN, max_age=int(LASTS))
     return answer
@@ -122,13 +121,6 @@ def _set_cookie(
     # "lax", because a provider's answer, and a link in a mail, come from other sites.
     secure = request.app.state.tls
     answer.set_cookie(name, value, httponly=True, secure=secure, samesite="lax", path=path, max_age=max_age)
-
-
-def _origin(request: Request) -> str:
-    """Return the address by which the browser reaches the board. Beyond this machine that is by TLS, of the board or of
-    a proxy in front of it."""
-    host = request.headers["host"]
-    return f"{'https' if request.app.state.tls or host_of(host) not in LOOPBACK else 'http'}://{host}"
 
 
 def _again(

@@ -17,7 +17,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from board.openapi import JSON, MOMENT, NUMBER, TEXT, TOKEN, Answer, Field, Operation
-from board.sharing.profile import is_this_machine
+from board.security import origin_of
 from board.sharing.protocol import (
     NDJSON,
     PREFIX,
@@ -166,17 +166,10 @@ class _Routes:
 
     def _linked(self, request: Request) -> Callable[[str], str]:
         """Return what makes a link's address from its text."""
-        return lambda link: f"{_base(request)}{PREFIX}/files/{link}"
+        return lambda link: f"{origin_of(request)}{PREFIX}/files/{link}"
 
     def _who(self, request: Request) -> Recipient:
         return self._service.recipient(request.headers.get("Authorization", ""))
-
-
-def _base(request: Request) -> str:
-    """Return the board's address as the client has it. A board without TLS listens on its own machine only, so whoever
-    comes by another name comes through a proxy with TLS."""
-    here = request.url.scheme == "http" and is_this_machine(request.url.hostname or "")
-    return f"{'http' if here else 'https'}://{request.url.netloc}"
 
 
 async def _body(request: Request) -> bytes:

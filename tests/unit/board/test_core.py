@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from board.audit import AuditLog
-from board.security import host_of, is_same_origin, is_token, local_path, masked
+from board.security import host_of, is_same_origin, is_token, local_path, masked, origin_of
 from board.server import Listen
 from board.sessions import CHANGED_FOR, IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
@@ -282,6 +283,26 @@ def test_a_form_of_another_origin_is_recognised(headers: dict[str, str], same: b
 )
 def test_the_host_of_a_request(header: str, host: str) -> None:
     assert host_of(header) == host
+
+
+@pytest.mark.parametrize(
+    ("scheme", "host", "origin"),
+    [
+        ("http", "localhost:8470", "http://localhost:8470"),
+        ("http", "[::1]:8470", "http://[::1]:8470"),
+        ("http", "board.example", "https://board.example"),  # through a proxy with TLS
+        ("https", "localhost:8470", "https://localhost:8470"),
+    ],
+)
+def test_the_origin_of_a_request(scheme: str, host: str, origin: str) -> None:
+    scope = {
+        "type": "http",
+        "scheme": scheme,
+        "path": "/share",
+        "query_string": b"",
+        "headers": [(b"host", host.encode())],
+    }
+    assert origin_of(Request(scope)) == origin
 
 
 def test_a_forms_token_is_that_of_its_session() -> None:
