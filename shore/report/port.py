@@ -10,6 +10,7 @@ import datetime as dt
 import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -105,8 +106,12 @@ def approach(positions: Sequence[Row], port: Place | None, booked: int, distance
     )
 
 
+@lru_cache(maxsize=4096)
 def sea_distance(start: Place, end: Place) -> float:
-    """Return nautical miles along sea lanes (by searoute), including the way from both ends to the nearest lane."""
+    """Return nautical miles along sea lanes (by searoute), including the way from both ends to the nearest lane.
+
+    A report asks twice for each ship, and each takes some milliseconds; a ship's place changes every ten minutes.
+    """
     import searoute
 
     found = searoute.searoute(list(start), list(end), units="naut", append_orig_dest=True)
@@ -219,12 +224,16 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def box_of(row: Row, audience: Audience) -> PortBox:
     """Return the box of a row of ``BOXES``."""
-    fields = {name: row[name] for name in PortBox.__struct_fields__ if name in row}
-    fields["alert_kinds"] = tuple(row["alert_kinds"])
-    fields["acknowledged_by"] = tuple(row["acknowledged_by"])
-    fields["open_alerts"] = row["open_alerts"] or 0
-    cargo = Cargo(**{name: row[name] for name in Cargo.__struct_fields__}) if audience == "operator" else None
-    return PortBox(**fields, concerns=concerns(row), by_digest=row["reading_source"] == "DIGEST", cargo=cargo)
+    return msgspec.convert(
+        row
+        | {
+            "open_alerts": row["open_alerts"] or 0,
+            "concerns": concerns(row),
+            "by_digest": row["reading_source"] == "DIGEST",
+            "cargo": row if audience == "operator" else None,
+        },
+        PortBox,
+    )
 
 
 def concerns(row: Row) -> tuple[str, ...]:

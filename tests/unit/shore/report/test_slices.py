@@ -9,12 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fairlead.cli.app import run
 from fairlead.errors import UnavailableError
 from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
-from shore.report.slices import open_slices, table_warnings
+from shore.report.slices import open_slices, rows_of, table_warnings
 from shore.tables import TABLES
 from tests.support.port_story import WARM, WRONG, at
 from tests.support.tables import fill
@@ -134,3 +136,13 @@ def test_reports_at_the_same_time_have_their_own_tables(tmp_path: Path) -> None:
                 "select equipment_reference as box from loaded join readings using (equipment_reference)"
             )
             assert boxes == [{"box": box}]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", None])
+@given(times=st.lists(st.none() | st.integers(-(10**15), 4 * 10**15)))
+def test_rows_are_those_of_arrow(times: list[int | None], zone: str | None) -> None:
+    moments = pa.array(times, pa.int64()).cast(pa.timestamp("us", zone))
+    table = pa.table(
+        {"at": moments, "n": range(len(times)), "kinds": pa.array([["a"]] * len(times), pa.list_(pa.string()))}
+    )
+    assert rows_of(table) == table.to_pylist()
