@@ -64,9 +64,10 @@ _DELTA: Final = "spark.databricks.delta"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of a file, and of a group of files that is clustered together. Files below half of ``target`` are small."""
+    """Bytes of files. Files below half of ``target`` are small; ``group`` is that of files clustered together."""
 
     target: int
+    group: int
 
     @property
     def small(self) -> int:
@@ -79,13 +80,13 @@ class Sizes:
         return {
             f"{_DELTA}.optimize.maxFileSize": self.target,
             f"{_DELTA}.optimize.minFileSize": self.small,
-            f"{clustering}.threshold": self.target,
-            f"{clustering}.targetCubeSize": self.target,
+            f"{clustering}.threshold": self.group,
+            f"{clustering}.targetCubeSize": self.group,
         }
 
 
-GROWING: Final = Sizes(target=64 << 20)
-OF_CHANGING: Final = Sizes(target=32 << 20)
+GROWING: Final = Sizes(target=64 << 20, group=64 << 20)
+OF_CHANGING: Final = Sizes(target=32 << 20, group=32 << 20)
 
 
 def sizes_of(table: str) -> Sizes:

@@ -145,7 +145,9 @@ class Passwords:
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not chained: the parser's error may quote the file, and a traceback would show it.
+            topology = self._file.parent.name
             raise ConfigurationError(
-                f"{self._file} is damaged", hint="restore it, or forget the sites' data: fairlead down --purge"
+                f"{self._file} is damaged",
+                hint=f"restore it, or forget the sites' data: fairlead down --topology {topology} --purge",
             ) from None
         return data

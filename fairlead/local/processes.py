@@ -277,9 +277,11 @@ class ProcessWait:
 
     def refused(self, user: str | None, why: str) -> UnavailableError:
         """Return the error for a login that the program refused."""
+        topology = self.folder.parents[2].name  # its state folder has sites/<site>/<program>
         return UnavailableError(
             f"{self.site}'s {self.what} refused the user {user}: {why}",
-            hint=f"restore secrets.json beside the site's data, or forget it all: fairlead down {self.site} --purge",
+            hint="restore secrets.json beside the site's data, or forget it all: "
+            f"fairlead down {self.site} --topology {topology} --purge",
             site=self.site,
             user=user,
         )

@@ -164,16 +164,16 @@ class SiteStart:
     def _port_in_use(self) -> FairleadError | None:
         """Return the error for a start that failed because another process has taken a port; None if none has."""
         taken = self.site.taken_ports(self.state)
-        return port_taken(self.site.name, taken) if taken else None
+        return port_taken(self.site, taken) if taken else None
 
 
-def port_taken(site: str, taken: Mapping[str, int]) -> UnavailableError:
+def port_taken(site: LocalSite, taken: Mapping[str, int]) -> UnavailableError:
     """Return the error for a site's ports that another process uses."""
     who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
     return UnavailableError(
-        f"{site} cannot start: its ports are in use: {who}",
-        hint=f"stop that process; or delete the site's data, so that it gets new ports: fairlead down {site} --purge",
-        site=site,
+        f"{site.name} cannot start: its ports are in use: {who}",
+        hint=f"stop that process; or delete the site's data, so that it gets new ports: {site.purge_command}",
+        site=site.name,
         ports=list(taken.values()),
     )
 
@@ -289,11 +289,11 @@ class LocalSites(LocalSiteRegistry):
                 if not taken:
                     return known.model_copy(update=properties)
                 if site.has_data:  # clients may know its address
-                    raise port_taken(spec.name, taken)
+                    raise port_taken(site, taken)
             elif site.has_data:
                 raise ConfigurationError(
                     f"{spec.name} has data on {len(known.brokers)} brokers, so it cannot start with {spec.brokers}",
-                    hint=f"keep the number, or delete the data: fairlead down {spec.name} --purge",
+                    hint=f"keep the number, or delete the data: {site.purge_command}",
                 )
             processes.stop(site.pid_files())  # its ports change
         others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
@@ -331,7 +331,7 @@ class LocalSites(LocalSiteRegistry):
             raise ConfigurationError(
                 f"the password of {name}'s admin cannot change while the site has data",
                 hint=f"unset {secret_variable(name, kafka.ADMIN)}; fairlead acl rotate {kafka.ADMIN} --site {name} "
-                f"changes it; or delete the data: fairlead down {name} --purge",
+                f"changes it; or delete the data: {site.purge_command}",
             )
         return SiteStart(
             site=site,

@@ -111,7 +111,7 @@ def read_state(file: Path) -> LocalState:
     except ValidationError as error:
         raise ConfigurationError(
             f"{file} is damaged: {error.errors()[0]['msg']}",
-            hint="restore it, or forget the sites' data: fairlead down --purge",
+            hint=f"restore it, or forget the sites' data: fairlead down --topology {file.parent.name} --purge",
         ) from error
 
 

@@ -123,7 +123,7 @@ def test_a_port_in_use_names_the_port_and_the_process(fresh: LocalSites) -> None
         thief.listen()
         with pytest.raises(UnavailableError, match=rf"port {port} \(Kafka\) by .*\(pid {os.getpid()}\)") as caught:
             fresh.up([SiteSpec("one")])
-    assert "--purge" in caught.value.hint
+    assert caught.value.hint.endswith(f"fairlead down one --topology {fresh.folder.name} --purge")
     assert running(fresh.folder) == set()
     fresh.up([SiteSpec("one")])
     assert fresh.status()["one"].kafka_port == port

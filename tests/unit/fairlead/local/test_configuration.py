@@ -115,7 +115,7 @@ def test_state_of_before_there_were_several_brokers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "[]", '{"sites": {"tokyo": {"kafka_port": "none"}}}'])
 def test_damaged_state_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "state.json").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"(?s)is damaged.*purge"):
+    with pytest.raises(ConfigurationError, match=rf"(?s)is damaged.*--topology {tmp_path.name} --purge"):
         LocalSites(tmp_path).status()
 
 

@@ -49,7 +49,7 @@ def test_a_password_that_cannot_be_used_is_named_not_shown(tmp_path: Path, secre
 
 def test_a_damaged_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "secrets.json").write_text("{")
-    with pytest.raises(ConfigurationError, match=r"(?s)is damaged.*purge"):
+    with pytest.raises(ConfigurationError, match=rf"(?s)is damaged.*--topology {tmp_path.name} --purge"):
         Passwords(tmp_path / "secrets.json", env={}).known("tokyo", "bridge")
 
 
