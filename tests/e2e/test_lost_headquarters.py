@@ -8,7 +8,7 @@ import pytest
 
 from tests.e2e.conftest import Cli
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.chaos, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 
 def test_shore_and_a_customer_go_on_when_the_headquarters_are_lost(cli: Cli) -> None:

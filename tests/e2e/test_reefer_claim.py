@@ -15,7 +15,7 @@ from tests.e2e.conftest import Cli
 from tests.support.cold_truth import ColdTruth, cold_truths
 from topologies.loader.load import load as load_topology
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.chaos, pytest.mark.e2e, pytest.mark.timeout(1200)]
 
 DAY = dt.timedelta(days=1)
 QUERY = """

@@ -12,15 +12,17 @@ import pytest
 from tests.e2e.conftest import Cli
 from tests.support.waits import PATIENCE
 
-pytestmark = [pytest.mark.long, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
+@pytest.mark.long
 def test_a_command_for_sites_that_are_down(cli: Cli) -> None:
     ran = cli("audit", "tokyo", "duck-star", "--topology", "minimal")
     assert ran.code == 4
     assert "fairlead up" in ran.err
 
 
+@pytest.mark.chaos
 def test_a_voyage_goes_on_when_its_replicator_and_its_bridge_are_killed(cli: Cli) -> None:
     folder = cli.home / "report"
     sailing = subprocess.Popen(  # noqa: S603 - our own command
@@ -55,6 +57,7 @@ def test_a_voyage_goes_on_when_its_replicator_and_its_bridge_are_killed(cli: Cli
     assert cli("down", "--purge", "--yes", "--topology", "minimal").code == 0
 
 
+@pytest.mark.long
 def test_ctrl_c_while_sailing_leaves_no_worker(cli: Cli) -> None:
     """A voyage can be paused and resumed from another terminal. Ctrl-C ends its bridges and replicators, and leaves the
     sites up, as after any voyage."""

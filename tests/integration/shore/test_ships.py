@@ -274,7 +274,7 @@ def story(choose: random.Random) -> list[tuple[str, dict[str, Any]]]:
     return [*told, *(("events", each) for each in boxes)]
 
 
-@pytest.mark.long
+@pytest.mark.chaos
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos)])
 def test_batches_in_any_order_and_repeated_make_the_same_tables(
     spark: SparkSession, empty: Path, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
@@ -299,7 +299,7 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     assert fleet.stored("ships_now").num_rows == 4
 
 
-@pytest.mark.long
+@pytest.mark.chaos
 def test_the_query_follows_its_inputs_and_another_topology(spark: SparkSession, fleet: FleetLake) -> None:
     context = JobContext(topology(), cast(Any, None), fleet.paths, spark, 1000)
 
