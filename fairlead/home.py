@@ -39,6 +39,12 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
+def purge_command(folder: Path, site: str = "") -> str:
+    """Return the command that deletes all data of the topology with this state folder, or one site's. The folder has
+    the topology's name."""
+    return " ".join(filter(None, ("fairlead down", site, "--topology", folder.name, "--purge")))
+
+
 def run_folder(folder: Path, site: str) -> Path:
     """Return the folder, below a topology's state, where a site's bridge and replicator keep their status.
 

@@ -13,6 +13,7 @@ import msgspec
 from pydantic import SecretStr
 
 from fairlead.errors import ConfigurationError
+from fairlead.home import purge_command
 from fairlead.local.files import write_file
 
 MQTT_BRIDGE = "bridge-mqtt"
@@ -145,9 +146,8 @@ class Passwords:
             return {}
         except (msgspec.DecodeError, UnicodeDecodeError):
             # Not chained: the parser's error may quote the file, and a traceback would show it.
-            topology = self._file.parent.name
             raise ConfigurationError(
                 f"{self._file} is damaged",
-                hint=f"restore it, or forget the sites' data: fairlead down --topology {topology} --purge",
+                hint=f"restore it, or forget the sites' data: {purge_command(self._file.parent)}",
             ) from None
         return data

@@ -22,7 +22,7 @@ from types import FrameType
 import psutil
 
 from fairlead.errors import UnavailableError
-from fairlead.home import private_folder
+from fairlead.home import private_folder, purge_command
 from fairlead.local.files import explained, write_file
 
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
@@ -277,11 +277,10 @@ class ProcessWait:
 
     def refused(self, user: str | None, why: str) -> UnavailableError:
         """Return the error for a login that the program refused."""
-        topology = self.folder.parents[2].name  # its state folder has sites/<site>/<program>
+        state = self.folder.parents[2]  # has sites/<site>/<program>
         return UnavailableError(
             f"{self.site}'s {self.what} refused the user {user}: {why}",
-            hint="restore secrets.json beside the site's data, or forget it all: "
-            f"fairlead down {self.site} --topology {topology} --purge",
+            hint=f"restore secrets.json beside the site's data, or forget it all: {purge_command(state, self.site)}",
             site=self.site,
             user=user,
         )

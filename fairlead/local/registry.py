@@ -41,11 +41,6 @@ class LocalSite:
         return self.folder / "sites" / self.name / process_name("kafka", broker)
 
     @property
-    def purge_command(self) -> str:
-        """The command that deletes its data. The topology's name is that of the state folder."""
-        return f"fairlead down {self.name} --topology {self.folder.name} --purge"
-
-    @property
     def mosquitto_folder(self) -> Path:
         return self.folder / "sites" / self.name / "mosquitto"
 

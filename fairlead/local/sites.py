@@ -21,6 +21,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.home import purge_command
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -172,7 +173,8 @@ def port_taken(site: LocalSite, taken: Mapping[str, int]) -> UnavailableError:
     who = "; ".join(f"port {port} ({what}) by {ports.holder(port)}" for what, port in taken.items())
     return UnavailableError(
         f"{site.name} cannot start: its ports are in use: {who}",
-        hint=f"stop that process; or delete the site's data, so that it gets new ports: {site.purge_command}",
+        hint="stop that process; or delete the site's data, so that it gets new ports: "
+        f"{purge_command(site.folder, site.name)}",
         site=site.name,
         ports=list(taken.values()),
     )
@@ -293,7 +295,7 @@ class LocalSites(LocalSiteRegistry):
             elif site.has_data:
                 raise ConfigurationError(
                     f"{spec.name} has data on {len(known.brokers)} brokers, so it cannot start with {spec.brokers}",
-                    hint=f"keep the number, or delete the data: {site.purge_command}",
+                    hint=f"keep the number, or delete the data: {purge_command(site.folder, site.name)}",
                 )
             processes.stop(site.pid_files())  # its ports change
         others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
@@ -331,7 +333,7 @@ class LocalSites(LocalSiteRegistry):
             raise ConfigurationError(
                 f"the password of {name}'s admin cannot change while the site has data",
                 hint=f"unset {secret_variable(name, kafka.ADMIN)}; fairlead acl rotate {kafka.ADMIN} --site {name} "
-                f"changes it; or delete the data: {site.purge_command}",
+                f"changes it; or delete the data: {purge_command(site.folder, site.name)}",
             )
         return SiteStart(
             site=site,

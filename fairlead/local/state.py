@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.errors import ConfigurationError, UnavailableError
-from fairlead.home import private_folder
+from fairlead.home import private_folder, purge_command
 from fairlead.local.files import explained, write_file
 
 
@@ -111,7 +111,7 @@ def read_state(file: Path) -> LocalState:
     except ValidationError as error:
         raise ConfigurationError(
             f"{file} is damaged: {error.errors()[0]['msg']}",
-            hint=f"restore it, or forget the sites' data: fairlead down --topology {file.parent.name} --purge",
+            hint=f"restore it, or forget the sites' data: {purge_command(file.parent)}",
         ) from error
 
 

@@ -13,7 +13,7 @@ import pytest
 import shore.session
 from edge.metrics import write_snapshot
 from fairlead.cli.commands import bridge
-from fairlead.home import cache, home, private_folder
+from fairlead.home import cache, home, private_folder, purge_command
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from replication import replicator
@@ -95,3 +95,8 @@ def test_relative_folders_are_those_of_the_working_directory(tmp_path: Path, mon
     monkeypatch.setenv("FAIRLEAD_CACHE", "cache")
     assert (home(), cache()) == (tmp_path / "state", tmp_path / "cache")
     assert TablePaths.of(Path("state")).table("readings") == str(tmp_path / "state/delta/readings")
+
+
+def test_the_command_that_deletes_data_names_the_topology() -> None:
+    assert purge_command(Path("/state/minimal")) == "fairlead down --topology minimal --purge"
+    assert purge_command(Path("/state/minimal"), "tokyo") == "fairlead down tokyo --topology minimal --purge"
