@@ -19,7 +19,7 @@ from pyspark.sql.types import BinaryType, BooleanType, LongType, StringType, Str
 
 from shore.feeds.at_sea import SEEN
 from shore.tables.bands import IN_TIME
-from shore.tables.model import TIME
+from shore.tables.model import EPOCH, TIME, time_of
 from topologies.model import Grain
 
 BOX: Final = "equipment_reference"
@@ -44,7 +44,6 @@ kind ``events``, with the ship's IMO number as ``equipment_reference`` in an eve
 ``alerts_ashore`` and ``digests``, each a container that shore has found an alert about, or that a digest names."""
 
 _COPIED: Final = ("readings", "alerts", "custody")
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MOST_RANGES: Final = 16
 _LOOK_BACK: Final = (dt.timedelta(days=2), dt.timedelta(days=60), None)
 """How far back to search for the reading before a container's first new one, step by step until one is found."""
@@ -145,7 +144,7 @@ class AtSea:
         newest = feeds.where(F.col("log").startswith("digests/")).groupBy("customer", BOX).agg(last)
         time = F.unix_micros(F.max("last.device_date_time")).alias("time")
         standing = newest.where("not coalesce(last.retracts, false)").groupBy(BOX).agg(time)
-        return cls({row[BOX]: _time(row["time"]) or _EPOCH for row in standing.collect()})
+        return cls({row[BOX]: _time(row["time"]) or EPOCH for row in standing.collect()})
 
     def note(self, keys: Sequence[Key]) -> None:
         """Take in a batch that has been delivered."""
@@ -155,8 +154,8 @@ class AtSea:
                 del self.times[box]
         for key in keys:
             if key.kind == "bookings":
-                self.times.setdefault(key.box, _EPOCH)
-            elif key.kind == "digests" and key.last is not None and not reached.get(key.box, _EPOCH) >= key.last:
+                self.times.setdefault(key.box, EPOCH)
+            elif key.kind == "digests" and key.last is not None and not reached.get(key.box, EPOCH) >= key.last:
                 self.times[key.box] = max(key.last, self.times.get(key.box, key.last))
 
 
@@ -261,7 +260,7 @@ def _first_hours(
         before = readings.join(F.broadcast(readings.sparkSession.createDataFrame(begins)), on=BOX)
         last = F.unix_micros(F.max("device_date_time")).alias("last")
         rows = before.where("device_date_time < _hour").groupBy(BOX).agg(last).collect()
-        found |= {row[BOX]: _hour(_EPOCH + dt.timedelta(microseconds=row["last"])) for row in rows}
+        found |= {row[BOX]: _hour(time_of(row["last"])) for row in rows}
     return hours | found
 
 
@@ -278,7 +277,7 @@ def _moved(inputs: Mapping[str, DataFrame], names: Collection[str]) -> frozenset
 
 
 def _time(micros: int | None) -> dt.datetime | None:
-    return None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
+    return None if micros is None else time_of(micros)
 
 
 def _hour(time: dt.datetime) -> dt.datetime:
@@ -304,7 +303,7 @@ def time_ranges(times: Iterable[TimeRange]) -> list[TimeRange]:
 
 def _in_feed(time: dt.datetime) -> dt.datetime:
     """The time that a record of a feed has: whole milliseconds since 1970."""
-    return max(_EPOCH, time.replace(microsecond=time.microsecond // 1000 * 1000))
+    return max(EPOCH, time.replace(microsecond=time.microsecond // 1000 * 1000))
 
 
 def among(boxes: Collection[str]) -> Column:

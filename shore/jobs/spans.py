@@ -17,9 +17,9 @@ from typing import Final
 from pyspark.sql import DataFrame
 
 from shore.delta.commit import AnyOf, Between
+from shore.tables.model import time_of
 
 BOX: Final = "equipment_reference"
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _EXTENTS: Final = 10  # alternatives in one condition
 _LONG: Final = dt.timedelta(days=2)  # spans longer than this share no extent with shorter ones
 
@@ -99,10 +99,7 @@ def extents_of(spans: DataFrame) -> tuple[Extent, ...]:
     """Return the extents of spans in order of time; empty without spans. The driver collects only the distinct hours in
     which spans begin and end, not the spans."""
     rows = spans.sparkSession.sql(_EXTENT, spans=spans).collect()
-    return join_extents(
-        Extent(_EPOCH + dt.timedelta(microseconds=low), _EPOCH + dt.timedelta(microseconds=high), first, last)
-        for low, high, first, last in map(tuple, rows)
-    )
+    return join_extents(Extent(time_of(low), time_of(high), first, last) for low, high, first, last in map(tuple, rows))
 
 
 def join_extents(found: Iterable[Extent]) -> tuple[Extent, ...]:

@@ -223,7 +223,7 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def box_of(row: Row, audience: Audience) -> PortBox:
-    """Return the box of a row of ``BOXES``."""
+    """Return the box of a row of ``BOXES``. Each structure takes of the row the fields that it names."""
     return msgspec.convert(
         row
         | {

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import datetime as dt
 import re
 import shutil
 import tempfile
@@ -33,11 +32,11 @@ from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from shore.tables.catalogue import KEPT_BY
+from shore.tables.model import TIME, time_of
 
 Row: TypeAlias = dict[str, Any]
 
 MEMORY: Final = "1GB"
-_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PATTERN: Final = re.compile(r"[*?\[]")  # DuckDB takes a path with one of these for a pattern
 _OF_FILES: Final = """
 select {columns} from (
@@ -156,12 +155,8 @@ def rows_of(table: pa.Table) -> list[Row]:
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:
-    kind = column.type
-    if pa.types.is_timestamp(kind) and (kind.unit, kind.tz) == ("us", "UTC"):
-        return [
-            None if micros is None else _EPOCH + dt.timedelta(microseconds=micros)
-            for micros in column.cast(pa.int64()).to_pylist()
-        ]
+    if column.type == TIME:
+        return [None if micros is None else time_of(micros) for micros in column.cast(pa.int64()).to_pylist()]
     values: list[Any] = column.to_pylist()
     return values
 

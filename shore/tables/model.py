@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -15,6 +16,12 @@ CHANGE_FEED = "delta.enableChangeDataFeed"
 CHECKPOINT_INTERVAL = "100"  # commits; a checkpoint costs Spark 3 to 6 CPU-s, reading 100 commits some milliseconds
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def time_of(micros: int) -> dt.datetime:
+    """Return the time that Arrow and Spark store as this number of microseconds."""
+    return EPOCH + dt.timedelta(microseconds=micros)
 
 
 @dataclass(frozen=True, slots=True)
