@@ -275,7 +275,7 @@ def story(choose: random.Random) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.chaos
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.chaos)])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_batches_in_any_order_and_repeated_make_the_same_tables(
     spark: SparkSession, empty: Path, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

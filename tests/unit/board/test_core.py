@@ -295,14 +295,9 @@ def test_the_host_of_a_request(header: str, host: str) -> None:
     ],
 )
 def test_the_origin_of_a_request(scheme: str, host: str, origin: str) -> None:
-    scope = {
-        "type": "http",
-        "scheme": scheme,
-        "path": "/share",
-        "query_string": b"",
-        "headers": [(b"host", host.encode())],
-    }
-    assert origin_of(Request(scope)) == origin
+    headers = [(b"host", host.encode())]
+    request = Request({"type": "http", "scheme": scheme, "path": "/share", "query_string": b"", "headers": headers})
+    assert origin_of(request) == origin
 
 
 def test_a_forms_token_is_that_of_its_session() -> None:

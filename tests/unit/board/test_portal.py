@@ -325,10 +325,9 @@ def test_excursions_are_those_of_the_table_excursions(
     names = ("quantity", "start_date_time", "end_date_time", "recovered_date_time", "readings")
     found = box_story(feed_of(rows), BOX, at)
     assert found is not None
-    told.sort(key=itemgetter(*names[:2]))
-    assert [[row[name] for name in names] for row in sorted(found.excursions, key=itemgetter(*names[:2]))] == [
-        [row[name] for name in names] for row in told
-    ]
+    values = itemgetter(*names)
+    first = itemgetter(*names[:2])
+    assert list(map(values, sorted(found.excursions, key=first))) == list(map(values, sorted(told, key=first)))
     minutes_out = {(row["quantity"], row["start_date_time"]): row["minutes_out_of_band"] for row in told}
     for row in found.excursions:
         assert row["minutes_out_of_band"] == pytest.approx(minutes_out[row["quantity"], row["start_date_time"]])
