@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from benchmarks.brokers import BROKER, ONE_COPY, broker_heap
 from benchmarks.processes import cpu_seconds, peak_rss_mb
 from benchmarks.replication.fairlead_side import SOURCE, TARGET, USER
-from fairlead.kafka.admin import create_logs
+from fairlead.kafka.admin import LOG_DEFAULTS, create_logs
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.fetch_session import FetchSession
 from fairlead.kafka.convention import term_batch
@@ -81,8 +81,12 @@ class World:
         names = tuple(f"{stream}.{SOURCE}.{number:06d}" for number in range(topics))
         counts = dict.fromkeys(names, partitions)
         for cluster in (self.source, self.target):
-            await asyncio.to_thread(create_logs, cluster.endpoint, {name: {} for name in names}, partitions=counts)
-            await cluster.wait_writable(names, timeout=600)
+            # Local brokers have these settings as their defaults. With settings of their own, each new topic costs a
+            # look at all logs of its broker: 100,000 took more than 27 minutes.
+            await asyncio.to_thread(
+                create_logs, cluster.endpoint, {name: {} for name in names}, partitions=counts, implied=LOG_DEFAULTS
+            )
+            await cluster.wait_writable(names, timeout=max(600, topics // 20))  # a slow machine opens 150 a second
         return Logs(stream, names, tuple(TopicPartition(name, n) for name in names for n in range(partitions)))
 
     def cpu(self) -> dict[str, float]:

@@ -18,6 +18,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,17 +88,22 @@ def generate(session: SparkSession, location: str, rows: int, *, boxes: int, fil
     create_table(session, READINGS, location)
     per_box = rows // boxes
     step = max(1, file_rows // boxes)
-    with tempfile.TemporaryDirectory() as scratch, duckdb.connect(":memory:") as connection:
-        connection.execute("set timezone = 'UTC'")
-        connection.register("boxes", _boxes(boxes))
-        file = Path(scratch) / "stretch.parquet"
-        for first in range(0, per_box, step):
+    known = _boxes(boxes)
+
+    def append(first: int) -> None:
+        with tempfile.TemporaryDirectory() as scratch, duckdb.connect(":memory:") as connection:
+            connection.execute("set timezone = 'UTC'")
+            connection.register("boxes", known)
+            file = Path(scratch) / "stretch.parquet"
             batches = _stretch(connection, first, min(first + step, per_box))
             with pq.ParquetWriter(file, batches.schema) as writer:
                 for batch in batches:
                     writer.write_batch(batch)
             # Spark appends them: delta-rs cannot write to clustered tables.
             session.read.parquet(str(file)).coalesce(1).write.format("delta").mode("append").save(location)
+
+    with ThreadPoolExecutor(2) as pool:  # a stretch is made while Spark writes another
+        list(pool.map(append, range(0, per_box, step)))
 
 
 def _boxes(count: int) -> pa.Table:
