@@ -25,6 +25,7 @@ from shore.delta.commit import Between, replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
+from shore.maintenance import kept_since
 from shore.tables import conditions, mkt
 from shore.tables.bands import USED
 from shore.tables.conditions import CONDITIONS
@@ -198,12 +199,21 @@ def update_outlook(batch: DataFrame, lake: Lake) -> None:
 
 
 def renew_mkt(lake: Lake, activation_energy: float) -> bool:
-    """Recompute the whole table ``mkt`` if any row has another activation energy. Return whether it did."""
+    """Recompute the whole table ``mkt`` if any row has another activation energy. Return whether it did.
+
+    Windows that begin before retention's limit for ``readings`` stay as they are: some of their readings are gone.
+    """
+    limit = kept_since(lake.paths, "readings")
+
+    def whole(rows: DataFrame) -> DataFrame:
+        return rows if limit is None else rows.where(F.col("window_start") >= limit)
+
     energy = F.col("activation_energy")
-    other = lake.read(MKT.name).where((energy < activation_energy) | (energy > activation_energy))
+    other = whole(lake.read(MKT.name)).where((energy < activation_energy) | (energy > activation_energy))
     if other.isEmpty():
         return False
-    replace_rows(lake, MKT, mkt.mkt(lake.read("readings").select(*USED), activation_energy))
+    fresh = mkt.mkt(lake.read("readings").select(*USED), activation_energy)
+    replace_rows(lake, MKT, whole(fresh), within=whole)
     return True
 
 

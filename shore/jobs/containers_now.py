@@ -19,6 +19,7 @@ from shore.delta.commit import replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
+from shore.maintenance import kept_since
 from shore.tables.cold_treatments import COLD_TREATMENTS, USED_BY_COLD_TREATMENTS, cold_treatments
 from shore.tables.containers_now import (
     CONTAINERS_NOW,
@@ -126,15 +127,24 @@ def update(lake: Lake, batch: DataFrame) -> int:
 def _update_treatments(lake: Lake, bookings: DataFrame) -> int:
     """Recompute the cold treatments of the containers of these bookings. Return how many rows were written or deleted.
 
-    A booking that asked for one once and does so no longer still counts here: its row goes.
+    A booking that asked for one once and does so no longer still counts here: its row goes. A row about days that began
+    before retention's limit for ``readings`` stays as it is, because some of its readings are gone.
     """
+    from pyspark.sql import functions as F
+
     asked = bookings.where("cold_treatment_temperature is not null").select(BOX).toArrow()
     boxes = Boxes.of(asked[BOX].to_pylist())
     if not boxes:
         return 0
     readings = boxes.rows_of(lake.read("readings").select(*USED_BY_COLD_TREATMENTS))
     fresh = cold_treatments(readings, boxes.rows_of(bookings))
-    return replace_rows(lake, COLD_TREATMENTS, fresh, within=boxes.rows_of, bounds=boxes.bounds)
+    limit = kept_since(lake.paths, "readings")
+    if limit is None:
+        return replace_rows(lake, COLD_TREATMENTS, fresh, within=boxes.rows_of, bounds=boxes.bounds)
+    known = computed(boxes.rows_of(lake.read(COLD_TREATMENTS.name)))
+    past = known.where(F.coalesce("since_date_time", "as_of_date_time") < limit).select(*COLD_TREATMENTS.key)
+    fresh, stored = (rows.join(past, list(COLD_TREATMENTS.key), "left_anti") for rows in (fresh, known))
+    return replace_rows(lake, COLD_TREATMENTS, fresh, stored=stored, bounds=boxes.bounds)
 
 
 def touched_by(lake: Lake, batch: DataFrame) -> Touched:

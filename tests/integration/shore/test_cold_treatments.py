@@ -16,6 +16,7 @@ from simulators.voyage.voyage import Voyage
 from tests.integration.shore.hourly import in_spark
 from tests.integration.shore.lake import Tables, empty_tables
 from tests.support.cold_truth import cold_truths
+from tests.support.retention import expire_before
 from tests.unit.shore import fleet
 from tests.unit.shore.fleet import BOX, at, change
 from topologies.loader.load import load as load_topology
@@ -147,3 +148,18 @@ def test_the_job_keeps_it_with_readings_and_bookings_in_any_order(spark: SparkSe
     assert row()["state"] == "RUNNING"
     tables.add(booking_changes=[change(3, 3)])
     assert tables.rows("cold_treatments") == [], "the booking asks for none any more"
+
+
+@pytest.mark.long
+def test_a_treatment_whose_readings_are_past_their_retention_stays(spark: SparkSession, tmp_path: Path) -> None:
+    names = ("containers_now", "cold_treatments")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "kept").mkdir()
+    tables = Tables(spark, tmp_path / "kept", empty_tables(tmp_path / "empty", names), names)
+    tables.start("containers_now")
+    tables.add(booking_changes=[change(1, 1, **ASKED)], readings=hourly(BOX, 0, 60, 1.0, 1.0, 1.0))
+    (before,) = tables.rows("cold_treatments")
+    assert (before["state"], before["since_date_time"]) == ("COMPLETED", at(0))
+    expire_before(tables.lake.paths, "readings", at(40))
+    tables.add(readings=[reading(BOX, 70, 9.0, 9.0, 9.0)])
+    assert tables.rows("cold_treatments") == [before]

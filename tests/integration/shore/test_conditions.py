@@ -17,6 +17,7 @@ from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
 from tests.support.deltars import create
+from tests.support.retention import expire_before
 from tests.unit.shore import hours
 from tests.unit.shore.hours import T0, Row, reading
 
@@ -168,3 +169,18 @@ def test_another_activation_energy_makes_mkt_anew(spark: SparkSession, tmp_path:
     assert [row["window_end"] for row in before] == [row["window_end"] for row in after]
     assert after[-1]["air_mean_kinetic_temperature"] > before[-1]["air_mean_kinetic_temperature"] + 0.5
     shore.check(200.0)
+
+
+@pytest.mark.long
+@pytest.mark.chaos
+def test_windows_whose_readings_are_past_their_retention_keep_their_activation_energy(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    shore = Shore(spark, str(tmp_path))
+    shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
+    limit = T0 + 30 * HOUR
+    expire_before(shore.lake.paths, "readings", limit)
+    assert renew_mkt(shore.lake, 200.0)
+    energies = {row["window_start"] < limit: row["activation_energy"] for row in shore.rows("mkt")}
+    assert energies == {True: 83.144, False: 200.0}
+    assert not renew_mkt(shore.lake, 200.0)
