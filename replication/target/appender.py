@@ -546,6 +546,7 @@ class TargetAppender:
             await self._reconcile(replicas)
         except BrokerError as error:
             if len(replicas) == 1:
+                self._drop_queue(replicas[0])  # it may stay so for hours: its feeds bring the batches again
                 return error
             half = len(replicas) // 2
             first = await self._reconcile_apart(replicas[:half])

@@ -240,10 +240,9 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(broker, "produce", answer)
     async with running(broker) as appender:
-        sources = [
-            Source(appender, appender.replica(TopicPartition(topic), Priority.NORMAL), history([[3] * 20], topic))
-            for topic in ("containers.a", "containers.b", bad.topic, "containers.c")
-        ]
+        topics = ("containers.a", "containers.b", bad.topic, "containers.c")
+        replicas = [appender.replica(TopicPartition(topic), Priority.NORMAL) for topic in topics]
+        sources = [Source(appender, each, history([[3] * 20], each.tp.topic), at_once=12) for each in replicas]
         await appender.load_ends([each.replica for each in sources])
         monkeypatch.setattr(broker, "end_offsets", ends)
         away = True
@@ -254,6 +253,7 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
         away = False
         await until_there(broker, [each for each in sources if each.replica.tp != bad])
         assert broker.log(bad.topic).end == 0
+        assert appender.queued == 0, "what waits for it would take the others' room"
         await asyncio.wait_for(appender.wait_ready(), 5)
         has_leader = True
         await until_there(broker, sources)
