@@ -71,10 +71,15 @@ class RouteBook:
         self.held: dict[str, tuple[Change, Alert]] = {}
 
     def take(self, alert: Alert) -> Change | None:
-        """Note a state of an alert. Return what it changes for the receiver; None if the route has nothing to send."""
+        """Note a state of an alert. Return what it changes for the receiver; None if the route has nothing to send.
+
+        An alert that opened and is held back still opens for the receiver when it is raised.
+        """
         change = self._change(alert)
         if change in self._route.changes:
             return change
+        if change == "raised" and alert.alert_id in self.held:
+            return self.held[alert.alert_id][0]
         if change == "cleared":  # not to be sent, and no longer open
             self.held.pop(alert.alert_id, None)
         return None

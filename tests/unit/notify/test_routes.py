@@ -150,6 +150,17 @@ def test_an_alert_that_ended_is_not_in_the_digest_of_a_route_without_ends() -> N
     assert book(quiet=NIGHT).digest([]) is None
 
 
+def test_an_alert_that_is_held_back_and_becomes_critical_opens_for_a_route_that_wants_no_raises() -> None:
+    """The receiver has not had it, so it is not one that was raised."""
+    route = book(quiet=NIGHT, changes=["opened", "cleared"])
+    assert held(route, alert("a")) == [("opened", "a")]
+    worse = alert("a", "UPDATED", "CRITICAL")
+    assert route.take(worse) == "opened"
+    assert not route.may_wait(worse)
+    route.message("opened", worse)
+    assert told(route, alert("a", "CLEARED", "CRITICAL")) == ["cleared"]
+
+
 def test_what_the_receiver_hears_of_is_no_longer_held_back() -> None:
     route = book(quiet=NIGHT)
     assert held(route, alert("a")) == [("opened", "a")]
