@@ -116,7 +116,10 @@ def _allowed_ms(box: ContainerState) -> int:
 
 def _all_silent(quiet: list[ContainerState], expected: int, now: int) -> RuleFinding:
     detail = f"{len(quiet)} of {expected} containers are silent: look at the gateway"
-    causes = tuple(box.cause(box.newest) for box in quiet[:_NAMED] if box.newest is not None)
+    # The first cause is part of the alert's id. A container that was silent when the gateway failed before must not
+    # come first: the alert would have the id of the one then.
+    newest = sorted(quiet, key=_heard_ms, reverse=True)[:_NAMED]
+    causes = tuple(box.cause(box.newest) for box in newest if box.newest is not None)
     return RuleFinding("OPENED", "ALARM", now, causes, (Evidence(name="silence", weight=1.0, detail=detail),))
 
 

@@ -311,6 +311,21 @@ def test_when_the_gateway_fails_one_alert_is_raised_about_all_boxes() -> None:
     assert voyage.ship(12 * HOUR + 180) == []
 
 
+def test_a_gateway_that_fails_again_has_another_alert_although_a_device_stayed_silent_between() -> None:
+    voyage = Voyage()
+    [first] = quiet_ship(voyage, 12, silent=(BOX, *NEIGHBOURS))
+    for at in range(12 * HOUR, 14 * HOUR, 15 * MINUTE):
+        voyage.ship(at)
+        for number in NEIGHBOURS:
+            voyage.see(at, number=number)
+    again: list[Alert] = []
+    for at in range(14 * HOUR, 24 * HOUR, 15 * MINUTE):
+        again += [each for each in voyage.ship(at) if each.equipment_reference == ""]
+    [second] = again
+    assert (first.state, second.state) == ("OPENED", "OPENED")
+    assert first.alert_id != second.alert_id
+
+
 def test_boxes_that_report_at_different_moments_are_not_named_one_by_one_when_the_gateway_fails() -> None:
     """When the gateway fails, boxes that report at different moments get no alerts of their own."""
     voyage = Voyage()
