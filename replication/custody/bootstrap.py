@@ -86,7 +86,9 @@ class LedgerBootstrap:
         return list(made)
 
     async def _begin_log(self, appender: TargetAppender, tp: TopicPartition) -> None:
-        replica, entry = appender.replicas[tp], self._ledger.given[tp.topic]
+        replica, entry = appender.replicas[tp], self._ledger.given.get(tp.topic)
+        if entry is None:
+            return  # a newer term, which was read since the plan began, gives the log to another site
         replica.limit = entry.marker_offset + 1
         if replica.is_complete:
             del self._ledger.given[tp.topic]

@@ -128,3 +128,21 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
         assert asked < 10
         assert not appender.is_busy(log)
     assert (broker.log(ENTRY.log).start, broker.log(ENTRY.log).end) == (0, 5)
+
+
+async def test_a_log_whose_custody_moves_on_meanwhile_is_not_begun() -> None:
+    """A log is not started if a newer term gives it to another site while the target's ends are being read."""
+    broker, ledger = Broker(random.Random(1)), Ledger()  # noqa: S311
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), PlanChanges())
+        end_offsets = broker.end_offsets
+
+        async def moves_on(logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            ledger.given.pop(ENTRY.log, None)
+            return await end_offsets(logs)
+
+        broker.end_offsets = moves_on  # type: ignore[method-assign]
+        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
+        assert bootstrap.under_way == set()
+        assert not appender.is_busy(TopicPartition(ENTRY.log))
+    assert broker.log(ENTRY.log).end == 0
