@@ -340,11 +340,16 @@ class SourceLink:
         return self.cluster.metadata.leader(tp) if self.cluster is not None else NO_LEADER
 
     def _open_fetcher(self, priority: Priority) -> Fetcher | None:
-        """Open a fetcher of this class; None while the link is down."""
+        """Open a fetcher of this class; None while the link is down, or its connection ends."""
         if self._group is None or self.cluster is None or self._appender is None:
             return None
         fetcher = Fetcher(self, priority, self.cluster, self._appender, self._round_trip)
-        self._group.create_task(fetcher.run())
+        work = fetcher.run()
+        try:
+            self._group.create_task(work)
+        except RuntimeError:  # the group takes no more tasks: it is ending
+            work.close()
+            return None
         return fetcher
 
     # ---- shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.custody.view import CustodyView
+from fairlead.errors import UnavailableError
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog, SourceReach
@@ -25,7 +27,7 @@ from replication.overrides import Overrides
 from replication.states import LinkState, LogState
 from replication.target.mirror import MirrorPartition
 from tests.support.ledgers import entry
-from tests.unit.replication.link.scripted import FakeFetcher
+from tests.unit.replication.link.scripted import FakeFetcher, Sink, Source
 from topologies.loader.load import load
 from topologies.model import Priority
 
@@ -193,6 +195,55 @@ def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
     assert link.opened[0].logs == {third}
     assert second not in link.opened[0].logs
     assert len(link.fetchers) == 1
+
+
+class Lost:
+    """A source that is lost while ``lost`` is set; its connection is closing until ``closed`` is set."""
+
+    logs_per_request, whole_bytes = 100, 0
+
+    def __init__(self) -> None:
+        self.lost, self.is_closing, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def open(self, *_: Any, **__: Any) -> Lost:
+        return self
+
+    async def __aenter__(self) -> Lost:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.is_closing.set()
+        await self.closed.wait()
+
+    async def ask_metadata(self, _topics: Any) -> None: ...
+
+    async def topic_changes(self) -> None:
+        await self.lost.wait()
+        raise UnavailableError("away")
+
+    def fetch_session(self, **_: Any) -> Source:
+        return Source(end=0)
+
+    metadata = SimpleNamespace(leader=lambda _: 1)
+
+
+async def test_nothing_is_followed_while_the_connection_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a lost connection closes, no log is followed, and following one is no error."""
+    source, tp = Lost(), TopicPartition("alerts.x")
+    monkeypatch.setattr("replication.link.source_link.Cluster", source)
+    topology = load("minimal", env={})
+    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
+    source_link = SourceLink(link, rules, lambda: cast(Any, None), PlanChanges())
+    source_link.allow()
+    run = asyncio.create_task(source_link.run(cast(Any, Sink()), cast(Any, None)))
+    source.lost.set()
+    await source.is_closing.wait()
+    source_link.follow({tp: MirrorPartition(tp, Priority.NORMAL)})
+    assert source_link.followed == 0
+    source.closed.set()
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
 
 
 # ---- waking up a poll
