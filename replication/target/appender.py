@@ -167,7 +167,8 @@ class TargetAppender:
 
         Returns:
             False if the steps are dropped because the log's end is being read again or earlier batches are being sent
-            again. The appender rewinds the feed when that is done; until then it should not fetch the log.
+            again, or if only those before a record that is too large are queued. The appender rewinds the feed when
+            that is done; until then it should not fetch the log.
         """
         if replica.trouble is not None or not steps:
             return True
@@ -179,9 +180,13 @@ class TargetAppender:
             steps, rejected = split_prepared(steps, replica.max_bytes)
         self._account(replica.queue_steps(steps, feed), len(steps))
         self._mark_ready(replica)
-        if rejected is not None and not steps:
+        if rejected is None:
+            return True
+        if not steps:
             self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
-        return True
+            return True
+        replica.is_held = True  # the feed brings the rejected batch again, as its first, when these are stored
+        return False
 
     # ---- sending
 

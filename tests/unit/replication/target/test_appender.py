@@ -345,6 +345,21 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
         assert good.replica.trouble is None
 
 
+async def test_a_record_that_is_too_large_is_quarantined_also_behind_others() -> None:
+    """A record above the target's limit stops its log, also as the last of a log and behind batches that fit."""
+    broker, small = Broker(LUCK()), history([[1]])
+    at = parse_header(small[-1]).next_offset
+    large = term_batch([NewRecord(bytes(1000), timestamp_ms=1)], term=1, offset=at, marker=0)
+    async with running(broker) as appender:
+        source = await start(broker, [*small, struct.pack(">q", at) + large[8:]], appender)
+        source.replica.max_bytes = 500
+        await until_there(broker, [source])
+        assert source.replica.trouble is not None
+        assert source.replica.trouble.state is LogState.QUARANTINED
+        assert source.replica.trouble.cause.startswith(f"the record at offset {at} takes 10")
+    assert broker.log(TOPIC).batches == small
+
+
 async def test_memory_is_bounded_and_given_back() -> None:
     """The memory of queued batches is bounded, and freed again."""
     broker, batches = Broker(LUCK(), trouble=0.3), history([[4] * 40])
