@@ -123,21 +123,36 @@ def create_logs(
     return created
 
 
+def raise_unavailable(failures: Mapping[str, FairleadError]) -> None:
+    """Raise the first of these errors that says that the cluster does not answer or cannot do it now: it concerns all
+    topics."""
+    for error in failures.values():
+        if isinstance(error, UnavailableError):
+            raise error
+
+
 def explicit(wanted: Mapping[str, str], implied: Mapping[str, str]) -> dict[str, str]:
     """Return those settings of a topic that differ from the values it would have without them."""
     return {name: value for name, value in wanted.items() if implied.get(name) != value}
 
 
-def grow_topics(endpoint: KafkaEndpoint, partitions: Mapping[str, int]) -> None:
-    """Increase topics to these numbers of partitions; skip topics that have them already. Raises as ``create_logs``."""
+def grow_topics(
+    endpoint: KafkaEndpoint, partitions: Mapping[str, int], *, failures: dict[str, FairleadError] | None = None
+) -> None:
+    """Increase topics to these numbers of partitions; skip topics that have them already. ``failures`` and what is
+    raised: as ``create_logs``."""
     client = require_answer(endpoint)
     new = [NewPartitions(name, count) for name, count in partitions.items()]
     for name, future in client.create_partitions(new, request_timeout=_TIMEOUT).items() if new else ():
         try:
             future.result()
         except KafkaException as error:
-            if kafka_error(error).name() != "INVALID_PARTITIONS":
-                raise explain(error, endpoint, f"give {name} more partitions") from error
+            if kafka_error(error).name() == "INVALID_PARTITIONS":
+                continue
+            failure = explain(error, endpoint, f"give {name} more partitions")
+            if failures is None or isinstance(failure, LoginRefusedError):
+                raise failure from error
+            failures[name] = failure
 
 
 def alter_topics(endpoint: KafkaEndpoint, settings: Mapping[str, Mapping[str, str]]) -> None:

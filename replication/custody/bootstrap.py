@@ -13,7 +13,7 @@ import logging
 from collections.abc import Collection, Container
 
 from fairlead.errors import FairleadError
-from fairlead.kafka.admin import create_logs
+from fairlead.kafka.admin import create_logs, raise_unavailable
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID
 from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, verify_crc, zero_base_offset
@@ -24,6 +24,7 @@ from replication.catalog import Catalog
 from replication.changes import PlanChanges
 from replication.custody.ledger import WITHOUT_PAST, Ledger
 from replication.sharing.rules import WorkShare
+from replication.states import LogState
 from replication.target.appender import TargetAppender
 from topologies.model import Link, Topology
 
@@ -54,7 +55,8 @@ class LedgerBootstrap:
         topics: Collection[str] | None,
     ) -> list[str]:
         """Start those of ``topics`` (None: all) that this process follows, that the site was given without older
-        records, and that no open link carries (``carried``). Return the topics that were created.
+        records, and that no open link carries (``carried``). Return the topics that were created. A log whose topic
+        the target refuses to create is stopped.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -76,7 +78,13 @@ class LedgerBootstrap:
                 wanted[tp] = entry, prepared
         made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
         if made:
-            await asyncio.to_thread(create_logs, cluster.endpoint, made)
+            refused: dict[str, FairleadError] = {}
+            await asyncio.to_thread(create_logs, cluster.endpoint, made, failures=refused)
+            raise_unavailable(refused)
+            for topic, error in refused.items():
+                del made[topic]
+                replica = appender.replica(TopicPartition(topic), self._catalog.priority(topic))
+                appender.stop_log(replica, LogState.UNAVAILABLE, error.what)
             await cluster.wait_writable(tuple(made))
         replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
         await appender.load_ends([each for each in replicas if each.trouble is None])

@@ -29,6 +29,7 @@ from replication.link.status import Counters, LinkStatus
 from replication.states import LinkState, LogState, LogTrouble, now
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from replication.target.telling import TroubleTeller
 from topologies.model import Link, Priority
 
 log = logging.getLogger(__name__)
@@ -88,7 +89,6 @@ BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 REFRESH_AFTER: Final = 0.25
 BYTES_PER_LOG: Final = 60  # in a request for a log's offsets; on a thin link one request takes about a second
 LEAST_LOGS: Final = 40
-TELL_AGAIN: Final = 600.0  # seconds; a log that cannot be copied is tried every few seconds
 
 
 class SourceLink:
@@ -112,7 +112,7 @@ class SourceLink:
             str, int
         ] = {}  # the source's topics that this link may carry, with their number of partitions
         self.troubles: dict[TopicPartition, LogTrouble] = {}  # logs that cannot be copied from this source
-        self._told: dict[TopicPartition, tuple[LogState, float]] = {}  # states that were written to the log, and when
+        self._teller = TroubleTeller(log)
         self.cut_off: dict[TopicPartition, LogTrouble] = {}  # logs whose history at this source a seizure cut off
         self.beyond: dict[
             TopicPartition, tuple[SourceReach, LogTrouble]
@@ -169,10 +169,7 @@ class SourceLink:
             return
         known = self.troubles.get(tp)
         if known is None or known.state is not state:
-            told, when = self._told.get(tp, (None, 0.0))
-            if told is not state or time.monotonic() - when > TELL_AGAIN:
-                log.error("%s %s: %s", tp, state, cause)
-                self._told[tp] = state, time.monotonic()
+            self._teller.tell(tp, state, cause)
             self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
             self.replan(tp.topic)
 

@@ -237,10 +237,14 @@ class Planner:
         turns = iter(parts)
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
-            async for new in made:
+            async for part in made:
+                new, logs = part.models, next(turns)
+                for tp in logs:
+                    if (error := part.refused.get(tp.topic)) is not None:
+                        appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what)
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here.create({topic: model.partitions for topic, model in new.items()})
-                await self._follow_new(appender, next(turns), carrying)
+                await self._follow_new(appender, [tp for tp in logs if tp.topic not in part.refused], carrying)
                 several = [topic for topic, model in new.items() if model.partitions > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too

@@ -16,7 +16,8 @@ from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapp
 from dataclasses import dataclass
 from typing import Final
 
-from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics
+from fairlead.errors import FairleadError
+from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics, raise_unavailable
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
@@ -114,6 +115,14 @@ class TopicModel:
     partitions: int
 
 
+@dataclass(frozen=True, slots=True)
+class CreatedPart:
+    """The topics of a part that the target has now, and those that it refuses to create or to make larger."""
+
+    models: Mapping[str, TopicModel]
+    refused: Mapping[str, FairleadError]
+
+
 def topic_models(
     logs: Collection[TopicPartition],
     carrying: Mapping[TopicPartition, Sequence[SourceLink]],
@@ -170,14 +179,15 @@ class TargetTopics(dict[str, int]):
 
 async def create_topics(
     cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], here: Mapping[str, int]
-) -> AsyncGenerator[Mapping[str, TopicModel], None]:
+) -> AsyncGenerator[CreatedPart, None]:
     """Create topics part by part, except those that are ``here`` (with their number of partitions), which may grow.
 
     Yields each part as soon as the target serves it, and creates the next one meanwhile: a broker opens logs one after
-    the other, which takes longest, so it should never wait. Close the iterator to stop early.
+    the other, which takes longest, so it should never wait. Close the iterator to stop early. A topic that the target
+    refuses holds up no other.
 
     Raises:
-        FairleadError: a cluster cannot be reached, or refuses. Topics that were created stay.
+        FairleadError: a cluster cannot be reached. Topics that were created stay.
     """
     left = iter(parts)
     part = next(left, None)
@@ -185,13 +195,13 @@ async def create_topics(
     making = asyncio.ensure_future(_create(cluster, part, here, like)) if part is not None else None
     try:
         while part is not None and making is not None:
-            await making
-            like = like or next(iter(part), None)
+            made = await making
+            like = like or next(iter(made.models), None)
             following = next(left, None)
             making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
-            logs = [tp for topic, model in part.items() for tp in partitions_of(topic, model.partitions)]
+            logs = [tp for topic, model in made.models.items() for tp in partitions_of(topic, model.partitions)]
             await cluster.wait_writable(logs)
-            yield part
+            yield made
             part = following
     finally:
         if making is not None:
@@ -201,7 +211,7 @@ async def create_topics(
 
 async def _create(
     cluster: Cluster, wanted: Mapping[str, TopicModel], here: Mapping[str, int], like: str | None
-) -> None:
+) -> CreatedPart:
     """``like``: a topic of the target whose settings show the defaults of a new one."""
     endpoint = cluster.endpoint
     new: dict[str, dict[str, str]] = {topic: {} for topic in wanted if topic not in here}
@@ -210,11 +220,15 @@ async def _create(
         there = await read_settings(source, topics)
         new |= {topic: followed_settings(there.get(topic, {})) for topic in topics}
     counts = {topic: model.partitions for topic, model in wanted.items()}
+    refused: dict[str, FairleadError] = {}
     if new:
         implied = await cluster.topic_defaults(like, (*LOG_DEFAULTS, *FOLLOWED)) if like is not None else {}
-        await asyncio.to_thread(create_logs, endpoint, new, partitions=counts, implied=implied)
-        log.info("%d topics created at %s", len(new), endpoint.site)
+        await asyncio.to_thread(create_logs, endpoint, new, partitions=counts, implied=implied, failures=refused)
+        raise_unavailable(refused)
+        log.info("%d topics created at %s", len(new) - len(refused), endpoint.site)
     grown = {topic: count for topic, count in counts.items() if here.get(topic, count) < count}
     if grown:
-        await asyncio.to_thread(grow_topics, endpoint, grown)
-        log.info("%d topics at %s have more partitions now", len(grown), endpoint.site)
+        await asyncio.to_thread(grow_topics, endpoint, grown, failures=refused)
+        raise_unavailable(refused)
+        log.info("%d topics at %s have more partitions now", len(grown.keys() - refused.keys()), endpoint.site)
+    return CreatedPart({topic: model for topic, model in wanted.items() if topic not in refused}, refused)

@@ -59,6 +59,7 @@ from replication.states import LogState, LogTrouble, now
 from replication.target.gaps import Trimmer, positions, reach_of_fillers
 from replication.target.log_reader import first_batch, read_ends, read_tails, stored_at
 from replication.target.mirror import Feed, LastBatch, MirrorPartition, Waiting
+from replication.target.telling import TroubleTeller
 from topologies.model import Priority
 
 log = logging.getLogger(__name__)
@@ -143,6 +144,7 @@ class TargetAppender:
         self._ready: dict[Priority, deque[MirrorPartition]] = {each: deque() for each in CLASSES}
         self._work = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
+        self._teller = TroubleTeller(log)
         self._unchecked: dict[TopicPartition, MirrorPartition] = {}  # their ends are read once more before an append
         self._to_check = asyncio.Event()
         self._too_large: dict[TopicPartition, int] = {}  # size of a batch that was refused
@@ -370,7 +372,7 @@ class TargetAppender:
     def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
         """Stop one log in a named state; all other logs continue."""
         if replica.trouble is None or replica.trouble.state is not state:
-            log.error("%s %s: %s", replica.tp, state, cause)
+            self._teller.tell(replica.tp, state, cause)
             replica.trouble = LogTrouble(state, cause, now())
             self._changes.add([replica.tp.topic])
         self._drop_queue(replica)

@@ -8,13 +8,41 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from fairlead.errors import UnavailableError
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.kafka import admin
 from fairlead.kafka.admin import login_refused
 from fairlead.kafka.endpoint import KafkaEndpoint
 
 ENDPOINT = KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "admin")
 SILENCE = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
+
+
+class Growing:
+    """A client of a cluster that answers with these errors when topics get more partitions."""
+
+    def __init__(self, errors: dict[str, int]) -> None:
+        self._errors = errors
+
+    def create_partitions(self, new: list[Any], **_: Any) -> dict[str, Future[None]]:
+        out: dict[str, Future[None]] = {each.topic: Future() for each in new}
+        for topic, done in out.items():
+            if topic in self._errors:
+                done.set_exception(KafkaException(KafkaError(self._errors[topic])))
+            else:
+                done.set_result(None)
+        return out
+
+
+def test_a_topic_that_may_not_grow_is_told_with_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A refused topic is among the failures if there is a place for them, else it raises; one that has the partitions
+    already is none."""
+    errors = {"there": KafkaError.INVALID_PARTITIONS, "refused": KafkaError.TOPIC_AUTHORIZATION_FAILED}
+    monkeypatch.setattr(admin, "require_answer", lambda _: Growing(errors))
+    wanted, failures = dict.fromkeys(["refused", "there", "grown"], 3), dict[str, FairleadError]()
+    admin.grow_topics(ENDPOINT, wanted, failures=failures)
+    assert {topic: type(error) for topic, error in failures.items()} == {"refused": RefusedError}
+    with pytest.raises(RefusedError):
+        admin.grow_topics(ENDPOINT, wanted)
 
 
 class Held:

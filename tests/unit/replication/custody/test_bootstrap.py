@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
@@ -23,6 +24,7 @@ from replication.catalog import Catalog
 from replication.changes import PlanChanges
 from replication.custody.bootstrap import LedgerBootstrap, marker_of
 from replication.sharing.rules import WorkShare
+from replication.states import LogState
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Topology
 
@@ -146,3 +148,29 @@ async def test_a_log_whose_custody_moves_on_meanwhile_is_not_begun() -> None:
         assert bootstrap.under_way == set()
         assert not appender.is_busy(TopicPartition(ENTRY.log))
     assert broker.log(ENTRY.log).end == 0
+
+
+async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose topic may not be created is unavailable, and is started once that is allowed."""
+    broker, log = Broker(random.Random(1)), TopicPartition(ENTRY.log)  # noqa: S311
+    refused = {ENTRY.log: RefusedError("not allowed")}
+
+    def create(_endpoint: Any, _topics: Any, *, failures: dict[str, FairleadError]) -> set[str]:
+        failures |= refused
+        return {ENTRY.log} - refused.keys()
+
+    async def wait_writable(_topics: Collection[str]) -> None: ...
+
+    monkeypatch.setattr("replication.custody.bootstrap.create_logs", create)
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, wait_writable=wait_writable))
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
+        assert await bootstrap.begin_logs(cluster, appender, (), (), WorkShare(group=False), None) == []
+        trouble = appender.replicas[log].trouble
+        assert trouble is not None and (trouble.state, trouble.cause) == (LogState.UNAVAILABLE, "not allowed")
+        refused.clear()
+        appender.replicas[log].trouble = None
+        assert await bootstrap.begin_logs(cluster, appender, (), (), WorkShare(group=False), None) == [ENTRY.log]
+        for _ in range(300):
+            await asyncio.sleep(0)
+    assert broker.log(ENTRY.log).batches == [STORED]

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from fairlead.errors import UnavailableError
+from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
@@ -30,6 +30,7 @@ class Target:
         self.done: list[str] = []
         self.serve = asyncio.Semaphore(0)
         self.fail = ""
+        self.refuse: set[str] = set()  # topics that may not be created, or made larger
         self.asked: list[str] = []  # topics that were asked for the settings that a new topic would get by default
         self.implied: dict[str, Mapping[str, str]] = {}
         self.settings: dict[str, Mapping[str, str]] = {}
@@ -51,19 +52,35 @@ class Target:
         self.done.append("served " + " ".join(tp.topic for tp in logs))
 
     def create(
-        self, _endpoint: KafkaEndpoint, topics: Mapping[str, Any], *, implied: Mapping[str, str], **_: Any
+        self,
+        _endpoint: KafkaEndpoint,
+        topics: Mapping[str, Any],
+        *,
+        implied: Mapping[str, str],
+        failures: dict[str, FairleadError],
+        **_: Any,
     ) -> None:
         if self.fail in topics:
-            raise UnavailableError("away")
+            failures[self.fail] = UnavailableError("away")
+            return
+        failures |= self._refused(topics)
         self.implied |= dict.fromkeys(topics, implied)
         self.settings |= topics
-        self.done.append("made " + " ".join(topics))
+        self.done.append("made " + " ".join(topic for topic in topics if topic not in self.refuse))
+
+    def grow(self, _endpoint: KafkaEndpoint, topics: Mapping[str, int], *, failures: dict[str, FairleadError]) -> None:
+        failures |= self._refused(topics)
+        self.done.append("grew " + " ".join(topic for topic in topics if topic not in self.refuse))
+
+    def _refused(self, topics: Iterable[str]) -> dict[str, FairleadError]:
+        return {topic: RefusedError(f"no {topic}") for topic in topics if topic in self.refuse}
 
 
 @pytest.fixture
 def target(monkeypatch: pytest.MonkeyPatch) -> Iterator[Target]:
     made = Target()
     monkeypatch.setattr(making, "create_logs", made.create)
+    monkeypatch.setattr(making, "grow_topics", made.grow)
     yield made
 
 
@@ -79,18 +96,18 @@ async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> 
             while target.done != ["made a", "made b"]:  # noqa: ASYNC110 - a thread does it
                 await asyncio.sleep(0.001)
         target.serve.release()
-        assert set(await first) == {"a"}
+        assert set((await first).models) == {"a"}
         target.serve.release()
-        assert set(await anext(made)) == {"b"}
+        assert set((await anext(made)).models) == {"b"}
         target.serve.release()
-        assert [set(each) async for each in made] == [{"c"}]
+        assert [set(each.models) async for each in made] == [{"c"}]
     assert [each for each in target.done if each.startswith("served")] == ["served a", "served b", "served c"]
 
 
 async def test_what_is_here_is_not_made(target: Target) -> None:
     """A topic that exists is not created."""
     target.serve.release()
-    found = [set(each) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
+    found = [set(each.models) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
     assert (found, target.done) == ([{"a"}], ["served a"])
 
 
@@ -113,14 +130,30 @@ async def test_at_an_empty_target_the_first_topics_have_all_settings(target: Tar
 
 
 async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> None:
-    """A group that fails ends the creation after the groups before it."""
+    """A target that goes away ends the creation after the groups before it."""
     target.fail = "b"
     target.serve.release()
     made = create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})
-    assert set(await anext(made)) == {"a"}
+    assert set((await anext(made)).models) == {"a"}
     with pytest.raises(UnavailableError):
         await anext(made)
     assert target.done == ["made a", "served a"]
+
+
+async def test_a_topic_that_is_refused_holds_up_no_other(target: Target) -> None:
+    """The topics of a group that the target refuses are returned with the error; the others are created."""
+    target.refuse = {"b", "grown"}
+    for _ in range(2):
+        target.serve.release()
+    one = TopicModel(cast(Cluster, target), 1)
+    wanted = [{"a": one, "b": one, "grown": TopicModel(None, 3), "large": TopicModel(None, 2)}, {"c": one}]
+    made = [each async for each in create_topics(cast(Cluster, target), wanted, {"grown": 1, "large": 1})]
+    assert [set(each.models) for each in made] == [{"a", "large"}, {"c"}]
+    assert [{topic: error.what for topic, error in each.refused.items()} for each in made] == [
+        {"b": "no b", "grown": "no grown"},
+        {},
+    ]
+    assert set(target.done) == {"made a", "grew large", "served a large large", "made c", "served c"}
 
 
 async def test_nothing_to_make_is_no_work(target: Target) -> None:
@@ -133,7 +166,9 @@ async def test_settings_come_from_the_source_only_where_they_follow(target: Targ
     """Settings are copied from the source only for topics whose settings follow it."""
     target.serve.release()
     wanted = {"followed": TopicModel(cast(Cluster, target), 1), "alike": TopicModel(None, 1)}
-    assert [set(each) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [{"followed", "alike"}]
+    assert [set(each.models) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [
+        {"followed", "alike"}
+    ]
     assert target.settings == {"followed": {"cleanup.policy": "compact"}, "alike": {}}
 
 

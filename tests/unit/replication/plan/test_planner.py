@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.custody.ledger import Told
+from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import MetadataCache, TopicChanges
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
@@ -25,10 +26,10 @@ from replication.custody.ledger import Ledger
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher
 from replication.link.source_link import SourceLink
-from replication.overrides import Override, OverrideKind
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
 from replication.plan import planner as planning
 from replication.plan.planner import Planner
-from replication.plan.topics import TopicModel
+from replication.plan.topics import CreatedPart, TopicModel
 from replication.sharing.rules import MemberInfo, Roster, WorkShare
 from replication.states import LogState
 from replication.target.appender import TargetAppender
@@ -170,10 +171,10 @@ class World:
 
 async def create(
     _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
-) -> AsyncIterator[Mapping[str, TopicModel]]:
+) -> AsyncIterator[CreatedPart]:
     """Create every topic at once."""
     for part in parts:
-        yield part
+        yield CreatedPart(part, {})
 
 
 class Kind(Enum):
@@ -314,6 +315,43 @@ async def test_a_log_that_was_granted_twice_stops_once() -> None:
     trouble = world.appender.replicas[TopicPartition(BOXES[0])].trouble
     assert trouble is not None and trouble.state is LogState.DIVERGED
     assert TopicPartition(BOXES[0]) not in world.planner._followed  # noqa: SLF001
+
+
+async def test_a_log_whose_topic_the_target_refuses_stops_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log whose topic may not be created is unavailable until it may be; all others are followed, and orders are
+    carried out."""
+    refused = {BOXES[0]: RefusedError("not allowed")}
+
+    async def picky(
+        _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
+    ) -> AsyncIterator[CreatedPart]:
+        for part in parts:
+            yield CreatedPart(
+                {topic: model for topic, model in part.items() if topic not in refused},
+                {topic: error for topic, error in refused.items() if topic in part},
+            )
+
+    monkeypatch.setattr(planning, "create_topics", picky)
+    world, log = World(), TopicPartition(BOXES[0])
+    world.ledger._positions[TopicPartition(ORDERS_TOPIC)] = 7  # noqa: SLF001
+    world.links["tokyo"].there = dict.fromkeys(TOPICS, 1)
+    world.links["tokyo"].list_topics()
+    await world.settle()
+    trouble = world.appender.replicas[log].trouble
+    assert trouble is not None and (trouble.state, trouble.cause) == (LogState.UNAVAILABLE, "not allowed")
+    assert world.links["tokyo"].fetched == {TopicPartition(topic) for topic in TOPICS} - {log}
+    assert world.planner.orders_done == 7
+    world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
+    await world.settle()
+    assert world.appender.replicas[log].trouble is not None
+    assert [record.message for record in caplog.records] == [f"{log} unavailable: not allowed"]
+    refused.clear()
+    world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001
+    await world.settle()
+    assert world.appender.replicas[log].trouble is None
+    assert log in world.links["tokyo"].fetched
 
 
 async def test_everything_is_planned_again_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
