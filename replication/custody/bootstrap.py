@@ -26,6 +26,7 @@ from replication.custody.ledger import WITHOUT_PAST, Ledger
 from replication.sharing.rules import WorkShare
 from replication.states import LogState
 from replication.target.appender import TargetAppender
+from replication.target.topics import TargetTopics
 from topologies.model import Link, Topology
 
 log = logging.getLogger(__name__)
@@ -50,13 +51,13 @@ class LedgerBootstrap:
         cluster: Cluster,
         appender: TargetAppender,
         carried: Container[TopicPartition],
-        here: Container[str],
+        here: TargetTopics,
         share: WorkShare,
         topics: Collection[str] | None,
-    ) -> list[str]:
+    ) -> None:
         """Start those of ``topics`` (None: all) that this process follows, that the site was given without older
-        records, and that no open link carries (``carried``). Return the topics that were created. A log whose topic
-        the target refuses to create is stopped.
+        records, and that no open link carries (``carried``). Add the topics that are created to those ``here``. A log
+        whose topic the target refuses to create is stopped.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -79,19 +80,19 @@ class LedgerBootstrap:
         made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
         if made:
             refused: dict[str, FairleadError] = {}
-            await asyncio.to_thread(create_logs, cluster.endpoint, made, failures=refused)
+            created = await asyncio.to_thread(create_logs, cluster.endpoint, made, failures=refused)
             raise_unavailable(refused)
             for topic, error in refused.items():
                 del made[topic]
                 replica = appender.replica(TopicPartition(topic), self._catalog.priority(topic))
                 appender.stop_log(replica, LogState.UNAVAILABLE, error.what)
             await cluster.wait_writable(tuple(made))
+            here.create(dict.fromkeys(made, 1), created)
         replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
         await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:
             if replica.trouble is None:
                 await self._begin_log(appender, replica.tp)
-        return list(made)
 
     async def _begin_log(self, appender: TargetAppender, tp: TopicPartition) -> None:
         replica, entry = appender.replicas[tp], self._ledger.given.get(tp.topic)

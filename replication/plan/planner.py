@@ -33,11 +33,12 @@ from replication.overrides import SiteOverrides
 from replication.plan.assignment import LinkSource, choose_links
 from replication.plan.maintenance import Survey, Upkeep
 from replication.plan.topics import AT_ONCE as CREATE_AT_ONCE
-from replication.plan.topics import TargetTopics, create_topics, topic_models
+from replication.plan.topics import create_topics, topic_models
 from replication.sharing.rules import WorkShare
 from replication.states import LinkState, LogState, LogTrouble, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from replication.target.topics import TargetTopics
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -238,18 +239,17 @@ class Planner:
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
             async for part in made:
-                new, logs = part.models, next(turns)
+                new, logs = part.partitions, next(turns)
                 for tp in logs:
                     if (error := part.refused.get(tp.topic)) is not None:
                         appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what)
                 self._ledger.follow_topics(new.keys() - self._here.keys())
-                self._here.create({topic: model.partitions for topic, model in new.items()})
+                self._here.create(new, part.created)
                 await self._follow_new(appender, [tp for tp in logs if tp.topic not in part.refused], carrying)
-                several = [topic for topic, model in new.items() if model.partitions > 1]
+                several = [topic for topic, count in new.items() if count > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too
-        begun = await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
-        self._here.create(dict.fromkeys(begun, 1))
+        await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
         self.orders_done = orders
 
     def _carrying(self, topics: Collection[str] | None) -> dict[TopicPartition, list[SourceLink]]:

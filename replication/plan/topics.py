@@ -19,7 +19,6 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.kafka.admin import LOG_DEFAULTS, alter_topics, create_logs, grow_topics, raise_unavailable
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
 from replication.link.source_link import SourceLink
 from topologies.model import Link
@@ -117,9 +116,11 @@ class TopicModel:
 
 @dataclass(frozen=True, slots=True)
 class CreatedPart:
-    """The topics of a part that the target has now, and those that it refuses to create or to make larger."""
+    """The topics of a part that the target has now, with their numbers of partitions; those of them that were created
+    for it; and those that the target refuses to create or to make larger."""
 
-    models: Mapping[str, TopicModel]
+    partitions: Mapping[str, int]
+    created: Collection[str]
     refused: Mapping[str, FairleadError]
 
 
@@ -138,43 +139,6 @@ def topic_models(
         count = max((source_link.topics.get(tp.topic, 1) for source_link in shaping), default=1)
         wanted[tp.topic] = TopicModel(shaping[0].cluster if shaping else None, max(count, tp.partition + 1))
     return wanted
-
-
-class TargetTopics(dict[str, int]):
-    """The target's topics with their numbers of partitions: as listed, and those created since then."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._created: dict[str, int] = {}  # topics that no listing has had, and how many there were since
-
-    def create(self, topics: Mapping[str, int]) -> None:
-        """Note topics that this process has just created, or made larger."""
-        self._created.update(dict.fromkeys(topics.keys() - self.keys(), 0))
-        self.update(topics)
-
-    def forget(self, topic: str) -> None:
-        """Note that a topic was deleted."""
-        self.pop(topic, None)
-        self._created.pop(topic, None)
-
-    def apply_listing(self, found: TopicChanges | None) -> tuple[set[str], set[str]]:
-        """Apply what a listing has changed, None for nothing. The first one after a creation may not have it yet.
-
-        Returns:
-            The topics that are new, and those that are gone.
-        """
-        listed = {topic: len(info.partitions) for topic, info in found.topics.items()} if found is not None else {}
-        for topic in listed:
-            self._created.pop(topic, None)
-        gone = {topic for topic, listings in self._created.items() if listings}
-        self._created = dict.fromkeys(self._created, 1)
-        if found is not None:
-            gone |= self.keys() - listed.keys() - self._created.keys() if found.is_whole else self.keys() & found.gone
-        for topic in gone:
-            self.forget(topic)
-        new = listed.keys() - self.keys()
-        self.update(listed)
-        return new, gone
 
 
 async def create_topics(
@@ -196,10 +160,10 @@ async def create_topics(
     try:
         while part is not None and making is not None:
             made = await making
-            like = like or next(iter(made.models), None)
+            like = like or next(iter(made.partitions), None)
             following = next(left, None)
             making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
-            logs = [tp for topic, model in made.models.items() for tp in partitions_of(topic, model.partitions)]
+            logs = [tp for topic in made.partitions for tp in partitions_of(topic, part[topic].partitions)]
             await cluster.wait_writable(logs)
             yield made
             part = following
@@ -220,15 +184,23 @@ async def _create(
         there = await read_settings(source, topics)
         new |= {topic: followed_settings(there.get(topic, {})) for topic in topics}
     counts = {topic: model.partitions for topic, model in wanted.items()}
+    created: set[str] = set()
     refused: dict[str, FairleadError] = {}
     if new:
         implied = await cluster.topic_defaults(like, (*LOG_DEFAULTS, *FOLLOWED)) if like is not None else {}
-        await asyncio.to_thread(create_logs, endpoint, new, partitions=counts, implied=implied, failures=refused)
+        created = await asyncio.to_thread(
+            create_logs, endpoint, new, partitions=counts, implied=implied, failures=refused
+        )
         raise_unavailable(refused)
-        log.info("%d topics created at %s", len(new) - len(refused), endpoint.site)
-    grown = {topic: count for topic, count in counts.items() if here.get(topic, count) < count}
+        log.info("%d topics created at %s", len(created), endpoint.site)
+    known = {topic: here[topic] for topic in wanted if topic in here}
+    if others := new.keys() - created - refused.keys():  # they existed, unknown to the plan
+        found = await cluster.topics(others, refresh=True)
+        known |= {topic: len(info.partitions) for topic, info in found.items()}
+    grown = {topic: count for topic, count in counts.items() if known.get(topic, count) < count}
     if grown:
         await asyncio.to_thread(grow_topics, endpoint, grown, failures=refused)
         raise_unavailable(refused)
         log.info("%d topics at %s have more partitions now", len(grown.keys() - refused.keys()), endpoint.site)
-    return CreatedPart({topic: model for topic, model in wanted.items() if topic not in refused}, refused)
+    partitions = {topic: max(count, known.get(topic, 0)) for topic, count in counts.items() if topic not in refused}
+    return CreatedPart(partitions, created, refused)

@@ -25,6 +25,7 @@ from replication.changes import PlanChanges
 from replication.custody.bootstrap import LedgerBootstrap, marker_of
 from replication.sharing.rules import WorkShare
 from replication.states import LogState
+from replication.target.topics import TargetTopics
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Topology
 
@@ -88,6 +89,12 @@ SHIP = Topology.model_validate(
 )
 
 
+def topics_here(*topics: str) -> TargetTopics:
+    here = TargetTopics()
+    here.update(dict.fromkeys(topics, 1))
+    return here
+
+
 @pytest.mark.parametrize("stored", [0, 20], ids=["an empty log", "a log that an interrupted one has positioned"])
 async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
     """A log is started with its marker alone."""
@@ -96,7 +103,9 @@ async def test_a_log_is_begun_with_its_marker_alone(stored: int) -> None:
         broker.log(ENTRY.log).append(bytes(filler.data))
     async with running(broker) as appender:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
+        await bootstrap.begin_logs(
+            cast(Cluster, broker), appender, (), topics_here(ENTRY.log), WorkShare(group=False), None
+        )
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()
@@ -123,7 +132,9 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
             return found
 
         broker.end_offsets = begun_after_the_first  # type: ignore[method-assign]
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
+        await bootstrap.begin_logs(
+            cast(Cluster, broker), appender, (), topics_here(ENTRY.log), WorkShare(group=False), None
+        )
         for _ in range(300):
             await asyncio.sleep(0)
         assert bootstrap.under_way == set()
@@ -144,7 +155,9 @@ async def test_a_log_whose_custody_moves_on_meanwhile_is_not_begun() -> None:
             return await end_offsets(logs)
 
         broker.end_offsets = moves_on  # type: ignore[method-assign]
-        await bootstrap.begin_logs(cast(Cluster, broker), appender, (), (ENTRY.log,), WorkShare(group=False), None)
+        await bootstrap.begin_logs(
+            cast(Cluster, broker), appender, (), topics_here(ENTRY.log), WorkShare(group=False), None
+        )
         assert bootstrap.under_way == set()
         assert not appender.is_busy(TopicPartition(ENTRY.log))
     assert broker.log(ENTRY.log).end == 0
@@ -165,12 +178,33 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
     cluster = cast(Cluster, SimpleNamespace(endpoint=None, wait_writable=wait_writable))
     async with running(broker) as appender:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
-        assert await bootstrap.begin_logs(cluster, appender, (), (), WorkShare(group=False), None) == []
+        here = topics_here()
+        await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)
+        assert here == {}
         trouble = appender.replicas[log].trouble
         assert trouble is not None and (trouble.state, trouble.cause) == (LogState.UNAVAILABLE, "not allowed")
         refused.clear()
         appender.replicas[log].trouble = None
-        assert await bootstrap.begin_logs(cluster, appender, (), (), WorkShare(group=False), None) == [ENTRY.log]
+        await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)
+        assert here == {ENTRY.log: 1}
         for _ in range(300):
             await asyncio.sleep(0)
     assert broker.log(ENTRY.log).batches == [STORED]
+
+
+@pytest.mark.parametrize("is_new", [True, False], ids=["created", "created by others before"])
+async def test_a_topic_that_is_created_and_deleted_again_is_missed(
+    monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    """A topic that was created for a log is gone if no listing shows it; one that existed need not be shown again."""
+
+    async def wait_writable(_topics: Collection[str]) -> None: ...
+
+    monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda *_, **__: {ENTRY.log} if is_new else set())
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, wait_writable=wait_writable))
+    here = topics_here()
+    async with running(Broker(random.Random(1))) as appender:  # noqa: S311
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
+        await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)
+    assert here.apply_listing(None) == (set(), set())
+    assert here.apply_listing(None) == (set(), {ENTRY.log} if is_new else set())

@@ -17,7 +17,8 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
-from replication.plan.topics import TargetTopics, TopicModel, create_topics, topic_models
+from replication.plan.topics import TopicModel, create_topics, topic_models
+from replication.target.topics import TargetTopics
 from topologies.model import Link
 
 
@@ -30,6 +31,7 @@ class Target:
         self.done: list[str] = []
         self.serve = asyncio.Semaphore(0)
         self.fail = ""
+        self.there: dict[str, int] = {}  # topics that others have created, with their partitions
         self.refuse: set[str] = set()  # topics that may not be created, or made larger
         self.asked: list[str] = []  # topics that were asked for the settings that a new topic would get by default
         self.implied: dict[str, Mapping[str, str]] = {}
@@ -59,14 +61,19 @@ class Target:
         implied: Mapping[str, str],
         failures: dict[str, FairleadError],
         **_: Any,
-    ) -> None:
+    ) -> set[str]:
         if self.fail in topics:
             failures[self.fail] = UnavailableError("away")
-            return
+            return set()
         failures |= self._refused(topics)
         self.implied |= dict.fromkeys(topics, implied)
         self.settings |= topics
         self.done.append("made " + " ".join(topic for topic in topics if topic not in self.refuse))
+        return topics.keys() - self.refuse - self.there.keys()
+
+    async def topics(self, names: Collection[str], *, refresh: bool) -> dict[str, TopicInfo]:
+        assert refresh and set(names) <= self.there.keys()
+        return {name: TopicInfo(name, name.encode(), dict.fromkeys(range(self.there[name]), 1)) for name in names}
 
     def grow(self, _endpoint: KafkaEndpoint, topics: Mapping[str, int], *, failures: dict[str, FairleadError]) -> None:
         failures |= self._refused(topics)
@@ -96,18 +103,18 @@ async def test_the_next_part_is_made_while_one_is_waited_for(target: Target) -> 
             while target.done != ["made a", "made b"]:  # noqa: ASYNC110 - a thread does it
                 await asyncio.sleep(0.001)
         target.serve.release()
-        assert set((await first).models) == {"a"}
+        assert set((await first).partitions) == {"a"}
         target.serve.release()
-        assert set((await anext(made)).models) == {"b"}
+        assert set((await anext(made)).partitions) == {"b"}
         target.serve.release()
-        assert [set(each.models) async for each in made] == [{"c"}]
+        assert [set(each.partitions) async for each in made] == [{"c"}]
     assert [each for each in target.done if each.startswith("served")] == ["served a", "served b", "served c"]
 
 
 async def test_what_is_here_is_not_made(target: Target) -> None:
     """A topic that exists is not created."""
     target.serve.release()
-    found = [set(each.models) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
+    found = [set(each.partitions) async for each in create_topics(cast(Cluster, target), parts(target, "a"), {"a": 1})]
     assert (found, target.done) == ([{"a"}], ["served a"])
 
 
@@ -134,7 +141,7 @@ async def test_a_part_that_fails_ends_it_after_those_before(target: Target) -> N
     target.fail = "b"
     target.serve.release()
     made = create_topics(cast(Cluster, target), parts(target, "a", "b", "c"), {})
-    assert set((await anext(made)).models) == {"a"}
+    assert set((await anext(made)).partitions) == {"a"}
     with pytest.raises(UnavailableError):
         await anext(made)
     assert target.done == ["made a", "served a"]
@@ -148,12 +155,23 @@ async def test_a_topic_that_is_refused_holds_up_no_other(target: Target) -> None
     one = TopicModel(cast(Cluster, target), 1)
     wanted = [{"a": one, "b": one, "grown": TopicModel(None, 3), "large": TopicModel(None, 2)}, {"c": one}]
     made = [each async for each in create_topics(cast(Cluster, target), wanted, {"grown": 1, "large": 1})]
-    assert [set(each.models) for each in made] == [{"a", "large"}, {"c"}]
+    assert [set(each.partitions) for each in made] == [{"a", "large"}, {"c"}]
     assert [{topic: error.what for topic, error in each.refused.items()} for each in made] == [
         {"b": "no b", "grown": "no grown"},
         {},
     ]
     assert set(target.done) == {"made a", "grew large", "served a large large", "made c", "served c"}
+
+
+async def test_a_topic_that_others_have_created_is_not_counted_as_created(target: Target) -> None:
+    """A topic that turns out to exist is not among those that were created, has the partitions that it has, and gets
+    more if it has too few."""
+    target.there = {"b": 1, "large": 6}
+    target.serve.release()
+    wanted = {topic: TopicModel(None, 3) for topic in ("a", "b", "large")}
+    (made,) = [each async for each in create_topics(cast(Cluster, target), [wanted], {})]
+    assert (made.partitions, made.created) == ({"a": 3, "b": 3, "large": 6}, {"a"})
+    assert target.done[:2] == ["made a b large", "grew b"]
 
 
 async def test_nothing_to_make_is_no_work(target: Target) -> None:
@@ -166,7 +184,7 @@ async def test_settings_come_from_the_source_only_where_they_follow(target: Targ
     """Settings are copied from the source only for topics whose settings follow it."""
     target.serve.release()
     wanted = {"followed": TopicModel(cast(Cluster, target), 1), "alike": TopicModel(None, 1)}
-    assert [set(each.models) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [
+    assert [set(each.partitions) async for each in create_topics(cast(Cluster, target), [wanted], {})] == [
         {"followed", "alike"}
     ]
     assert target.settings == {"followed": {"cleanup.policy": "compact"}, "alike": {}}
@@ -207,7 +225,7 @@ def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_seco
     """
     here = TargetTopics()
     assert here.apply_listing(listing(old=1, is_whole=True)) == ({"old"}, set())
-    here.create({"new": 1})
+    here.create({"new": 1}, {"new"})
     assert here.apply_listing(None) == (set(), set())
     assert here == {"old": 1, "new": 1}, "it need not be shown yet"
     assert here.apply_listing(None) == (set(), {"new"})
@@ -217,7 +235,7 @@ def test_a_topic_that_is_deleted_before_anybody_has_looked_is_missed_at_the_seco
 def test_a_topic_that_was_created_stays_once_it_was_listed() -> None:
     """A topic that a listing has had is only gone when a later one says so."""
     here = TargetTopics()
-    here.create({"new": 1})
+    here.create({"new": 1}, {"new"})
     assert here.apply_listing(listing(new=1)) == (set(), set())
     for _ in range(3):
         assert here.apply_listing(None) == (set(), set())

@@ -174,7 +174,7 @@ async def create(
 ) -> AsyncIterator[CreatedPart]:
     """Create every topic at once."""
     for part in parts:
-        yield CreatedPart(part, {})
+        yield CreatedPart({topic: model.partitions for topic, model in part.items()}, part.keys(), {})
 
 
 class Kind(Enum):
@@ -328,10 +328,8 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(
         _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
     ) -> AsyncIterator[CreatedPart]:
         for part in parts:
-            yield CreatedPart(
-                {topic: model for topic, model in part.items() if topic not in refused},
-                {topic: error for topic, error in refused.items() if topic in part},
-            )
+            created = {topic: model.partitions for topic, model in part.items() if topic not in refused}
+            yield CreatedPart(created, created.keys(), {topic: refused[topic] for topic in refused if topic in part})
 
     monkeypatch.setattr(planning, "create_topics", picky)
     world, log = World(), TopicPartition(BOXES[0])
@@ -352,6 +350,30 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(
     await world.settle()
     assert world.appender.replicas[log].trouble is None
     assert log in world.links["tokyo"].fetched
+
+
+async def test_a_topic_that_others_create_again_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that was deleted here and that others have created again meanwhile is followed, and not taken as gone
+    because no listing shows a difference."""
+
+    async def others(
+        _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
+    ) -> AsyncIterator[CreatedPart]:
+        for part in parts:
+            yield CreatedPart({topic: model.partitions for topic, model in part.items()}, (), {})
+
+    world = World()
+    world.links["tokyo"].there = {BOXES[0]: 1}
+    world.links["tokyo"].list_topics()
+    await world.settle()
+    monkeypatch.setattr(planning, "create_topics", others)
+    world.planner._here.apply_listing(TopicChanges({BOXES[0]: TopicInfo(BOXES[0], b"", {0: 1})}, set(), True))  # noqa: SLF001
+    world.appender.missing_topics.add(BOXES[0])
+    world.changes.add(BOXES[:1])
+    await world.settle()
+    assert world.links["tokyo"].fetched == {TopicPartition(BOXES[0])}
+    for _ in range(3):
+        assert world.planner._here.apply_listing(None) == (set(), set())  # noqa: SLF001
 
 
 async def test_everything_is_planned_again_after_some_time(monkeypatch: pytest.MonkeyPatch) -> None:
