@@ -260,10 +260,20 @@ class AppendSender:
         connections: dict[TP, tuple[int, int]] = {}
         before = {queue.log: queue.position for queue in queues}
         groups = await self._cluster.by_leader([queue.log for queue in queues])
+        unreached: set[str] = set()
         for node, logs in groups.items():
-            if node != NO_LEADER:
+            if node == NO_LEADER:
+                continue
+            try:
                 await self._cluster.pool.get(PRODUCE, node)
-                connections.update(dict.fromkeys(logs, self._connection(node)))
+            except (ConnectionLost, RequestTimeout):
+                if owner is not None:
+                    raise  # the request finds the new leaders, and tries again
+                unreached.update(log.topic for log in logs)
+                continue
+            connections.update(dict.fromkeys(logs, self._connection(node)))
+        if unreached:
+            await self._cluster.refresh(unreached)  # another broker may lead their logs now
         topic_ids = self._cluster.topic_ids(queue.log for queue in queues)
         found = await read_positions(self._cluster, [queue.log for queue in queues])
         for queue in queues:

@@ -300,6 +300,27 @@ async def test_leader_has_moved_and_somebody_else_has_heard_of_it(two: FakeClust
     assert stored(log) == ["marker 1", "on 1"]
 
 
+async def test_the_position_of_a_log_whose_leader_has_died_is_read_from_the_next(two: FakeCluster) -> None:
+    """Nothing is appended to the log, so only the lost connection says that the log is led elsewhere now."""
+    async with await Cluster.open(two.endpoint(), client_id="test", request_timeout=2) as client:
+        appender = Appender(client, linger=0.0)
+        log = await opened(two, appender)
+        await two.stop(0)
+        await until(lambda: client.pool.incarnation("produce", 0) == 0)
+        log.leader = 1
+        assert await appender.position(A) == LogPosition(1, 1, 0)
+        assert await appender.renew(A) == LogPosition(1, 1, 0)
+        assert await appender.adopt(A, term=1) == LogPosition(1, 1, 0)
+        assert await appender.append(A, [record("on 1")]) == Appended(1, 1)
+        await two.stop(1)
+        await until(lambda: client.pool.incarnation("produce", 1) == 0)
+        with pytest.raises(ConnectionLost):
+            async with asyncio.timeout(1):  # at once, and not after the requests' timeout
+                await appender.position(A)
+        await appender.close()
+    assert stored(log) == ["marker 1", "on 1"]
+
+
 # --- somebody else
 
 
