@@ -92,15 +92,16 @@ def changes(lake: Lake) -> DataFrame:
 
 
 def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
-    """Fill the feed of each customer that is new to a running job or now has another kind of feed.
+    """Fill the feed of each customer that is new to a running job, has come back, or now has another kind of feed.
 
-    The feed gets everything that the tables already hold; records of the old kind are retracted. A new customer of a
-    job without a checkpoint needs no call: the first batches read everything, and are repeated until they succeed.
+    The feed gets everything that the tables already hold; what the customer has and may not see is retracted. A new
+    customer of a job without a checkpoint needs no call: the first batches read everything, and are repeated until they
+    succeed.
     """
     new = newcomers(lake.paths, feeds.readers)
     if again := [each.reader for each in new if begun or each.known]:
         feeds.deliver_everything(lake, again)
-    note_kinds(lake.spark, lake.paths, [each.reader for each in new])
+    note_kinds(lake.spark, lake.paths, feeds.readers)
 
 
 def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:

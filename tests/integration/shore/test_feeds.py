@@ -201,6 +201,14 @@ def test_a_customer_who_comes_later_gets_what_is_there(shore_of: Shore, world: W
     run_jobs(shore_of, topology=world.topology(newcomer))
     assert offsets(world, 0, newcomer) == list(range(51, 66))
     assert offsets(world, 0) == list(range(1, 66))
+    # It leaves and comes back: it gets what came meanwhile, and what was cancelled meanwhile is retracted.
+    cancelled = booking(f"B2-{world.tag}", newcomer, world.box(0), at(50), None, status="CANCELLED")
+    world.append({world.bookings: [cancelled]})
+    write(world, 1, first=60, count=5)
+    run_jobs(shore_of)
+    assert offsets(world, 1, newcomer) == list(range(31, 61))
+    run_jobs(shore_of, topology=world.topology(newcomer))
+    assert origins(followed(feed(world, newcomer))) == [(world.log(world.box(1)), each) for each in range(31, 66)]
     # The newcomer gets readings as hours from now on; single ones are retracted.
     coarse = world.topology(newcomer).customers | {newcomer: Customer(feed_at=world.endpoint.site, feed="coarse")}
     run_jobs(shore_of, topology=world.topology().model_copy(update={"customers": coarse}))
