@@ -3,20 +3,28 @@
 A comparison of everything delivers what is missing and retracts what is too much, whatever kind of feed it was before.
 So a customer may change to any other kind and back, or leave and come back. The notes are properties of the table
 (``fairlead.feed.<customer>``).
+
+A port authority's records have names of ships, ports and lines, which come from the topology and are in no batch. So
+the note of its kind has a digest of them. A note without one, of an older version, counts as another kind: the feed is
+compared once more, and what had become wrong before is put right.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltalake import DeltaTable
 
+from shore.delta import datasets
 from shore.delta.lease import check_lease
 from shore.feeds.readers import FeedReader
 from shore.paths import TablePaths
 from shore.tables.feeds import FEEDS
+from shore.tables.reference import OWNERS, SITES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,22 +45,48 @@ class Newcomer:
 
 def newcomers(paths: TablePaths, readers: Iterable[FeedReader]) -> list[Newcomer]:
     """Return the readers whose present kind of feed table ``feeds`` does not have."""
-    noted = _noted(paths)
-    kinds = {reader: noted.get(reader.customer) for reader in readers}
-    return [Newcomer(reader, known=kind is not None) for reader, kind in kinds.items() if kind != reader.kind]
+    noted, kinds = _noted(paths), _kinds(paths, readers)
+    return [
+        Newcomer(reader, known=reader.customer in noted)
+        for reader, kind in kinds.items()
+        if noted.get(reader.customer) != kind
+    ]
 
 
 def note_kinds(spark: SparkSession, paths: TablePaths, readers: Iterable[FeedReader]) -> None:
     """Record in one commit that these customers have been compared as a whole with their present kind of feed, and that
     no others have a feed here."""
     noted = _noted(paths)
-    kinds = dict.fromkeys(noted, _LEFT) | {reader.customer: reader.kind for reader in readers}
+    present = {reader.customer: kind for reader, kind in _kinds(paths, readers).items()}
+    kinds = dict.fromkeys(noted, _LEFT) | present
     changed = {customer: kind for customer, kind in kinds.items() if noted.get(customer) != kind}
     if changed:
         notes = ", ".join(f"'{_PREFIX}{customer}' = '{kind}'" for customer, kind in changed.items())
         location = paths.table(FEEDS.name)
         check_lease(location)
         spark.sql(f"alter table delta.`{location}` set tblproperties ({notes})")
+
+
+def _kinds(paths: TablePaths, readers: Iterable[FeedReader]) -> dict[FeedReader, str]:
+    """Return what to note of each reader."""
+    found = {reader: reader.kind for reader in readers}
+    if movers := [reader for reader in found if reader.grain == "movements"]:
+        digest = _digest_of_names(paths)
+        found |= {reader: f"{reader.kind} {digest}" for reader in movers}
+    return found
+
+
+def _digest_of_names(paths: TablePaths) -> str:
+    """Return a digest of what records of movements have of tables ``sites`` and ``owners``: the ports of sites, the
+    names of ships, and the lines of owner codes."""
+    sites = SITES.sorted(datasets.rows(paths, SITES)).to_pylist()
+    owners = OWNERS.sorted(datasets.rows(paths, OWNERS)).to_pylist()
+    names = (
+        [(row["site"], row["un_location_code"]) for row in sites if row["un_location_code"]],
+        [(row["vessel_imo_number"], row["title"]) for row in sites if row["kind"] == "ship"],
+        [(row["owner_code"], row["line"]) for row in owners],
+    )
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
 
 
 def _noted(paths: TablePaths) -> dict[str, str]:

@@ -92,7 +92,8 @@ def changes(lake: Lake) -> DataFrame:
 
 
 def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
-    """Fill the feed of each customer that is new to a running job, has come back, or now has another kind of feed.
+    """Fill the feed of each customer that is new to a running job, has come back, or now has another kind of feed, and
+    those of port authorities when the topology has other ships, ports or lines.
 
     The feed gets everything that the tables already hold; what the customer has and may not see is retracted. A new
     customer of a job without a checkpoint needs no call: the first batches read everything, and are repeated until they

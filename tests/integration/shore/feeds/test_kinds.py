@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.delta.commit import create_table
+from shore.delta.commit import create_table, replace_rows
 from shore.delta.lake import Lake
 from shore.feeds.kinds import newcomers, note_kinds
 from shore.feeds.readers import FeedReader
@@ -18,6 +19,7 @@ from shore.jobs.feeds import Feeds, welcome
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.tables.feeds import FEEDS
+from shore.tables.reference import OWNERS, SITES
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -36,7 +38,8 @@ DUCKS, LATE = FeedReader("ducks"), FeedReader("late")
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> Lake:
     found = Lake(spark, TablePaths.of(tmp_path))
-    create_table(spark, FEEDS, found.paths.table("feeds"))
+    for table in (FEEDS, SITES, OWNERS):
+        create_table(spark, table, found.paths.table(table.name))
     return found
 
 
@@ -87,3 +90,35 @@ def test_a_customer_that_left_and_comes_back_is_compared_whole(start: Callable[.
     assert start(shop, DUCKS) == []
     assert start(DUCKS) == start(DUCKS) == []
     assert start(KINDS["coarse"], DUCKS, begun=False) == ["shop"]  # what it has of another kind is retracted
+
+
+def test_a_ports_authority_is_compared_whole_when_ships_ports_or_lines_change(
+    lake: Lake, start: Callable[..., list[str]]
+) -> None:
+    """They are in its records, and no batch has their changes."""
+    port = KINDS["movements:SGSIN"]
+    singapore = {"site": "singapore", "kind": "port", "title": "Singapore"}
+    star = {"site": "star", "kind": "ship", "title": "MV Duck Star", "vessel_imo_number": "9074729"}
+    yellow = {"owner_code": "YELU", "stream": "yellow", "line": "Yellow"}
+
+    def changed(*sites: dict[str, str], owners: Sequence[dict[str, str]] = (yellow,)) -> list[str]:
+        for table, rows in ((SITES, sites), (OWNERS, owners)):
+            fresh = pa.Table.from_pylist(list(rows), schema=table.plain_schema)
+            replace_rows(lake, table, lake.spark.createDataFrame(fresh))
+        return start(port, DUCKS)
+
+    assert changed(singapore, star) == ["shop", "ducks"]
+    assert changed(singapore, star) == []
+    located = singapore | {"un_location_code": "SGSIN"}
+    assert changed(located, star) == ["shop"]
+    renamed = star | {"title": "MV Duck Moon"}
+    assert changed(located, renamed) == ["shop"]
+    assert changed(located | {"title": "Port of Singapore"}, renamed) == []  # no record has the title of a port
+    red = yellow | {"owner_code": "REDU", "line": "Red"}
+    assert changed(located, renamed, owners=[yellow, red]) == ["shop"]
+    assert changed(located, renamed, owners=[yellow, red]) == []
+    location = lake.paths.table(FEEDS.name)
+    older = f"alter table delta.`{location}` set tblproperties ('fairlead.feed.shop' = '{port.kind}')"
+    lake.spark.sql(older)  # a version that did not note them may have left old values in the feed
+    assert start(port, DUCKS) == ["shop"]
+    assert start(port, DUCKS) == []

@@ -325,6 +325,22 @@ def an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something
     assert followed(world.feed(PORT)) == []
 
 
+def ships_and_lines_with_other_names_make_revisions(world: World) -> Play:
+    harbour(world)
+    port: dict[str, Any] = {"un_location_code": f"SG{world.number}"}
+    box = f"Y{world.number:03d}0000014"
+    world.event("a", 1, transport_event_type_code="ARRI", **port)
+    world.event("b", 2, equipment_event_type_code="DISC", equipment_reference=box, **port)
+    assert len((yield from delivered(world, PORT))) == 2
+    world.tables["sites"][1]["title"] = "MV Duck Moon"
+    world.tables["owners"][0]["line"] = "Amber"
+    values = [value_of(record) for record in (yield from delivered(world, PORT, "everything"))]
+    assert [(each["vessel"], each.get("line"), each["revision"]) for each in values] == [
+        ("MV Duck Moon", None, 1),
+        ("MV Duck Moon", "Amber", 1),
+    ]
+
+
 def a_port_authority_sees_nothing_of_a_booked_containers_readings(world: World) -> Play:
     harbour(world)
     world.happened("readings", 1)
@@ -548,6 +564,7 @@ def told_histories() -> dict[str, Scenario]:
         single_readings_and_custody_are_not_for_a_recipient,
         ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
         an_event_that_comes_again_is_told_once_unless_an_earlier_copy_says_something_else,
+        ships_and_lines_with_other_names_make_revisions,
         a_port_authority_sees_nothing_of_a_booked_containers_readings,
         an_owner_gets_the_alerts_about_its_boxes_and_nothing_else,
         an_alert_that_only_shore_finds_is_one_record_with_its_newest_state,
