@@ -6,10 +6,14 @@ counted since 1970, and ``milestones/<container>/<event>@0``. All functions retu
 An hour is due as soon as the container has a reading of a later hour. It is made from those of its readings that the
 recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
 remake all hours, starting with the last one that has readings before the hour of the first new reading.
+
+An hour whose readings retention may have deleted cannot be made again. One that was given stays as it is while a
+booking covers any part of it.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from shore.feeds.periods import covered
@@ -101,6 +105,37 @@ def hours(readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFram
         since=since,
     ).localCheckpoint()  # it is read three times
     return spark.sql(_HOURS, near=near, mine=spark.sql(_MINE, near=near, periods=periods), since=since)
+
+
+_STAYS: Final = """
+select g.*, coalesce(
+    g.log like 'hours/%' and not g.taken_back and g.log_offset <= {hour} and exists(p.spans, span ->
+        span.valid_from < timestamp_seconds((g.log_offset + 1) * 3600)
+        and (span.valid_to is null or span.valid_to > timestamp_seconds(g.log_offset * 3600))),
+    false) as stays
+from {given} g
+left join {periods} p
+    on p.customer = g.customer and p.equipment_reference = g.equipment_reference and p.grain = 'coarse'
+"""
+
+
+def last_hour_without_readings(readings_since: dt.datetime | None) -> int:
+    """Return the last hour, counted since 1970, some of whose readings may be deleted; -1 where all are there. An hour
+    needs those of half an hour before it, too, so it is the one that begins when the readings do.
+
+    Args:
+        readings_since: No later reading was deleted; None: no reading was.
+    """
+    return -1 if readings_since is None else int(readings_since.timestamp()) // 3600
+
+
+def with_stays(given: DataFrame, periods: DataFrame, readings_since: dt.datetime | None) -> DataFrame:
+    """Return what feeds have (rows of ``newest_rows``) with column ``stays``: whether it is an hour that cannot be made
+    again and that its customer may see. It stays in the feed as it is."""
+    hour = last_hour_without_readings(readings_since)
+    if hour < 0:
+        return given.selectExpr("*", "false as stays")
+    return given.sparkSession.sql(_STAYS, given=given, periods=periods, hour=hour)
 
 
 _MILESTONES: Final = f"""

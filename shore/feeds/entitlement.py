@@ -24,7 +24,7 @@ from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, St
 
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
 from shore.feeds.at_sea import digests_at_sea
-from shore.feeds.coarse import hours, milestones
+from shore.feeds.coarse import hours, milestones, with_stays
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
 from shore.feeds.periods import covered
@@ -131,7 +131,11 @@ def newest_rows(feeds: DataFrame) -> DataFrame:
 
 
 def due(
-    inputs: Mapping[str, DataFrame], readers: Sequence[FeedReader], periods: DataFrame, look: Look = EVERYTHING
+    inputs: Mapping[str, DataFrame],
+    readers: Sequence[FeedReader],
+    periods: DataFrame,
+    look: Look = EVERYTHING,
+    readings_since: dt.datetime | None = None,
 ) -> DataFrame:
     """Compute what to append to feeds so that they have exactly what their customers are entitled to.
 
@@ -140,6 +144,7 @@ def due(
             ``feeds``, ``sites`` and ``owners``, by name. Only those that are needed are read.
         readers: The customers with feeds, and ``SHORE_LOG`` where shore writes its alerts.
         periods: Of these customers (``shore.feeds.periods``).
+        readings_since: Retention may have deleted earlier rows of ``readings``; None: it has deleted none.
 
     Returns:
         Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
@@ -149,7 +154,7 @@ def due(
     if own := [reader for reader in readers if reader != SHORE_LOG]:
         customers = customer_rows(spark, own)
         parts += _copied(inputs, customers, periods, look)
-        parts += _made(inputs, customers, own, periods, look)
+        parts += _made(inputs, customers, own, periods, look, readings_since)
     if SHORE_LOG in readers:
         parts += _of_shore(inputs, look)
     if not parts:
@@ -228,7 +233,12 @@ def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, peri
 
 
 def _made(
-    inputs: Mapping[str, DataFrame], customers: DataFrame, readers: Sequence[FeedReader], periods: DataFrame, look: Look
+    inputs: Mapping[str, DataFrame],
+    customers: DataFrame,
+    readers: Sequence[FeedReader],
+    periods: DataFrame,
+    look: Look,
+    readings_since: dt.datetime | None,
 ) -> Iterable[DataFrame]:
     """Records made for feeds: first those to retract, then those to deliver."""
     grains = {reader.grain for reader in readers}
@@ -296,6 +306,7 @@ def _made(
         given = _in_scope(given, look, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
     if ashore is not None:
         given = without_deleted_alerts(given, ashore, periods, customers)
+    given = with_stays(given, periods, readings_since)
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:
@@ -305,7 +316,7 @@ def _made(
                 false as late, g.feed_offset as retracts
             from {given} g
             left anti join {made} m on m.customer = g.customer and m.log = g.log and m.log_offset = g.log_offset
-            where not g.taken_back
+            where not g.taken_back and not g.stays
             """,
             given=given,
             made=made,
@@ -317,7 +328,8 @@ def _made(
                 false as late, cast(m.content as binary) as payload, coalesce(g.revision + 1, 0) as revision
             from {made} m
             left join {given} g on g.customer = m.customer and g.log = m.log and g.log_offset = m.log_offset
-            where g.customer is null or g.taken_back or g.digest is distinct from md5(cast(m.content as binary))
+            where g.customer is null
+                or not g.stays and (g.taken_back or g.digest is distinct from md5(cast(m.content as binary)))
             """,
             given=given,
             made=made,

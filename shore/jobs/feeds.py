@@ -8,6 +8,7 @@ record may arrive before or after its booking.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -28,6 +29,7 @@ from shore.jobs.first_fill import without_batch
 from shore.jobs.model import JobContext
 from shore.jobs.move import note_feeds_taken_over
 from shore.jobs.reference import stored
+from shore.maintenance import kept_since
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import create_feeds
 from shore.sink.takeover import take_over
@@ -126,6 +128,12 @@ class Inputs(Mapping[str, DataFrame]):
             self._opened[table] = self._lake.read(table)
         return self._opened[table]
 
+    def readings_since(self) -> dt.datetime | None:
+        """Return the time before which table ``readings``, as it was opened, may lack rows by its retention; None where
+        it lacks none. Retention notes the time before it deletes rows, so the table is opened first."""
+        self["readings"]
+        return kept_since(self._lake.paths, "readings")
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._opened)
 
@@ -152,7 +160,7 @@ class Feeds:
         inputs = Inputs(lake)
         held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
         look = Look(whole=None, ledgers=self.believed_by)
-        return self.sink.append(due(inputs, readers, held, look))
+        return self.sink.append(due(inputs, readers, held, look, inputs.readings_since()))
 
     def deliver(self, lake: Lake, batch: DataFrame) -> int:
         """Append to each feed what a batch of ``changes`` makes due. Return the number of records."""
@@ -172,7 +180,8 @@ class Feeds:
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:
-            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look))
+            since = inputs.readings_since() if "coarse" in grains and (look.boxes or look.since) else None
+            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, since))
         if self._at_sea is not None:
             self._at_sea.note(keys)
         return count

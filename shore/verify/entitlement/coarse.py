@@ -5,7 +5,8 @@ counted since 1970, and ``milestones/<container>/<event>@0``. SQL for the connec
 
 An hour is due as soon as the container has a reading of a later hour. It is made from those of its readings that the
 recipient's bookings cover. So late readings and corrected bookings change an hour that was delivered. New readings
-remake all hours, starting with the last one that has readings before the hour of the first new reading.
+remake all hours, starting with the last one that has readings before the hour of the first new reading. Hours whose
+readings retention may have deleted stay as they were given.
 """
 
 from __future__ import annotations
@@ -112,6 +113,19 @@ insert into scope
 select x.customer, 'hours', x.equipment_reference, epoch(b.since)::bigint // 3600
 from boxes x join bounds b using (equipment_reference) where x.grain = 'coarse'
 """
+
+STAYING: Final = """
+create temp table staying as
+select h.customer, h.log, h.log_offset
+from made_there h join customers c on c.customer = h.customer
+where c.grain = 'coarse' and h.log like 'hours/%' and not h.taken_back and h.log_offset <= {hour} and exists (
+    select 1 from periods p
+    where p.customer = h.customer and p.equipment_reference = h.equipment_reference
+        and p.valid_from < to_timestamp((h.log_offset + 1) * 3600)
+        and (p.valid_to is null or p.valid_to > to_timestamp(h.log_offset * 3600))
+)
+"""
+"""The hours that cannot be made again and that their customers may see: they stay as they are."""
 
 _SCOPE_OF_MILESTONES: Final = """
 insert into scope

@@ -8,6 +8,7 @@ digest of it; another digest is another revision.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,6 +17,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from shore.feeds.coarse import last_hour_without_readings
 from shore.feeds.periods import PERIODS
 from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.bookings import STATES
@@ -187,7 +189,9 @@ select
 from made_there h
 where not h.taken_back and not exists (
     select 1 from derived d where d.customer = h.customer and d.log = h.log and d.log_offset = h.log_offset
-) and not {ashore.DELETED_ALERT}
+) and not {ashore.DELETED_ALERT} and not exists (
+    select 1 from staying s where s.customer = h.customer and s.log = h.log and s.log_offset = h.log_offset
+)
 order by h.customer, h.log, h.log_offset
 limit {{limit}}
 """  # noqa: S608
@@ -199,7 +203,9 @@ select
     coalesce(h.revision + 1, 0)::integer as revision
 from derived d
 left join made_there h on h.customer = d.customer and h.log = d.log and h.log_offset = d.log_offset
-where h.customer is null or h.taken_back or h.digest is distinct from md5(d.content)
+where (h.customer is null or h.taken_back or h.digest is distinct from md5(d.content)) and not exists (
+    select 1 from staying s where s.customer = d.customer and s.log = d.log and s.log_offset = d.log_offset
+)
 order by d.customer, d.device_date_time, d.log, d.log_offset
 limit {limit}
 """
@@ -238,7 +244,7 @@ class Due:
             return None
         return _first_reading(self._touched)
 
-    def rows(self, relations: Mapping[str, Any], *, limit: int) -> pa.Table:
+    def rows(self, relations: Mapping[str, Any], readings_since: dt.datetime | None, *, limit: int) -> pa.Table:
         """Return at most ``limit`` rows of ``DUE``: copied records to take back, then copied records to deliver, then
         the same for records made for feeds.
 
@@ -246,6 +252,7 @@ class Due:
             relations: ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events`` and ``feeds``, with
                 all rows of ``boxes``; all rows of ``digests``; for feeds of movements all rows of ``events`` and of
                 these feeds, and ``sites`` and ``owners``.
+            readings_since: Retention may have deleted earlier readings; None: it has deleted none.
         """
         for name, relation in relations.items():
             self._connection.register(name, relation)
@@ -255,6 +262,7 @@ class Due:
         movements.derive(self._connection, everything=self.everything)
         ashore.derive(self._connection)
         self._connection.execute(_MADE_THERE)
+        self._connection.execute(coarse.STAYING.format(hour=last_hour_without_readings(readings_since)))
         found: list[pa.Table] = []
         for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):
             left = limit - sum(each.num_rows for each in found)

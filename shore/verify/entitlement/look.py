@@ -11,6 +11,7 @@ from deltalake import DeltaTable
 from shore.delta.datasets import is_in, open_dataset
 from shore.feeds.readers import FeedReader
 from shore.jobs.reference import stored
+from shore.maintenance import kept_since
 from shore.paths import TablePaths
 from shore.tables.custody import believed_of
 from shore.tables.operations import CUSTODY_ENTRIES
@@ -59,7 +60,8 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
         relations["events"] = events if movers else events.filter(wanted | pc.field(BOX).is_null())
         if movers:
             relations |= {table.name: stored(paths, table) for table in (SITES, OWNERS)}
-        return due.rows(relations, limit=limit)
+        since = kept_since(paths, "readings")  # after the table was opened: retention notes it before it deletes rows
+        return due.rows(relations, since, limit=limit)
 
 
 def _with_owned(paths: TablePaths, touched: pa.Table, owners: Collection[str]) -> pa.Table:

@@ -15,9 +15,12 @@ from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import order_of_feeds
+from shore.feeds.readers import readers_here
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import appending
+from shore.verify.feeds import check_feeds
 from tests.integration.shore.conftest import BEFORE_FEEDS, Shore
 from tests.integration.shore.world import T0, World, alert, at, booking, docked, grant, reading
 from tests.support.feeds import followed, origins, value_of
@@ -215,3 +218,24 @@ def test_a_customer_who_comes_later_gets_what_is_there(shore_of: Shore, world: W
     assert {dict(r.headers)["origin"] for r in followed(feed(world, newcomer))} <= {
         f"hours/{world.box(box)}@{int(T0.timestamp()) // 3600}".encode() for box in (0, 1)
     }
+
+
+def test_hours_stay_when_retention_has_deleted_their_readings(shore_of: Shore, world: World) -> None:
+    topology, paths = world.topology(recipient=True), TablePaths.of(shore_of.folder)
+    first = booking(f"B1-{world.tag}", world.customer, world.box(0), T0, None, consignee=world.recipient)
+    world.append({world.bookings: [first]})
+    write(world, 0, count=150)
+    run_jobs(shore_of, topology=topology)
+    given = feed(world, world.recipient)
+    assert len(given) == 2
+    assert expire(maintenance_session(shore_of.spark), paths, ExpiryStep("readings", at(24 * 60), 1)) == 150
+    ended = booking(f"B2-{world.tag}", world.customer, world.box(0), at(500), at(501))
+    world.append({world.bookings: [ended]})
+    run_jobs(shore_of, topology=topology)
+    assert feed(world, world.recipient) == given
+    checked = check_feeds(readers_here(topology), world.endpoint, paths)
+    assert (checked.same, checked.notes) == (True, ())
+    cancelled = booking(f"B1-{world.tag}", world.customer, world.box(0), at(60), None, status="CANCELLED")
+    world.append({world.bookings: [cancelled]})
+    run_jobs(shore_of, topology=topology)
+    assert followed(feed(world, world.recipient)) == given[:1]

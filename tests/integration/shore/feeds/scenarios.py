@@ -31,6 +31,8 @@ from shore.verify.entitlement.due import look as duck_look
 from topologies.model import Grain
 
 T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
+KEPT_SINCE: Final = T0 - dt.timedelta(days=1000)
+"""Retention may have deleted earlier readings."""
 LOGS: Final = {"readings": "containers.{box}", "alerts": "alerts.tokyo", "custody_entries": "custody.tokyo"}
 KINDS: Final = {"readings": "readings", "alerts": "alerts", "custody_entries": "custody"}
 INPUTS: Final = (
@@ -241,7 +243,7 @@ def _deliver(
                 world.at_sea = AtSea({box: at for box, at in stored.items() if int(box[4:9]) == world.number})
         at_sea = {box: time for world in wanted if world.at_sea for box, time in world.at_sea.times.items()}
         look = look_of(batch, keys, inputs, held, {reader.grain for reader in readers}, at_sea=at_sea)
-    lacking = due(inputs, readers, held, look).orderBy(*order_of_feeds()).toArrow().to_pylist()
+    lacking = due(inputs, readers, held, look, KEPT_SINCE).orderBy(*order_of_feeds()).toArrow().to_pylist()
     assert lacking == by_duck(tables, readers, wanted, changes if wish == "batch" else None)
     found: dict[int, dict[str, list[Record]]] = {world.number: defaultdict(list) for world in wanted}
     for world in wanted:
@@ -287,7 +289,7 @@ def by_duck(
     with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:
         look.boxes(pads.dataset(tables["booking_changes"]))
         relations = {name: pads.dataset(rows) for name, rows in tables.items() if name != "booking_changes"}
-        found = look.rows(relations, limit=1_000_000).to_pylist()
+        found = look.rows(relations, KEPT_SINCE, limit=1_000_000).to_pylist()
     for row in found:
         made, back = "/" in row["log"], row["retracts"] is not None
         row["step"] = 2 * made + (not back)

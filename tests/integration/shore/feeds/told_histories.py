@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Generator
 from itertools import combinations
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
 from fairlead.records.alert import Alert
-from tests.integration.shore.feeds.scenarios import Play, Scenario, Wish, World, hours
+from tests.integration.shore.feeds.scenarios import KEPT_SINCE, T0, Play, Scenario, Wish, World, hours
 from tests.support.feeds import followed, value_of
 from topologies.model import Grain
 
@@ -197,6 +198,38 @@ def a_corrected_booking_takes_hours_back_and_gives_them_again(world: World) -> P
     world.booked(0, None, consignee=SHOP)
     assert told((yield from delivered(world, SHOP))) == [(hour(world, 0), 1, 1)]
     world.booked(0, None)  # without a recipient
+    yield "batch"
+    assert followed(world.feed(SHOP)) == []
+
+
+def hours_whose_readings_retention_has_deleted_stay_while_a_booking_covers_them(world: World) -> Play:
+    world.reader("ducks")
+    world.reader(SHOP, "coarse")
+    limit = (KEPT_SINCE - T0) // dt.timedelta(hours=1)
+    world.booked(limit - 9, None, consignee=SHOP)
+    for at in (-3, -2, -0.2, 0.2, 1.2, 2.2):
+        world.happened("readings", limit + at)
+    given = [(hour(world, limit + at), 1, 0) for at in (-3, -2, -1, 0, 1)]
+    assert told((yield from delivered(world, SHOP))) == given
+    world.tables["readings"] = [row for row in world.tables["readings"] if row["device_date_time"] >= KEPT_SINCE]
+    world.booked(limit + 5, limit + 6, "stranger", reference="B2")
+    assert not (yield from delivered(world, SHOP))
+    world.happened("readings", limit - 2.5)  # late: it may be one of many in an hour that was given
+    assert not (yield from delivered(world, SHOP))
+    world.happened("readings", limit - 5)  # in an hour that was not given
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, limit - 5), 1, 0)]
+    world.happened("readings", limit + 1.5)
+    assert told((yield from delivered(world, SHOP))) == [(hour(world, limit + 1), 2, 1)]
+    assert not (yield from delivered(world, SHOP, "everything"))
+    world.booked(limit - 2, None, consignee=SHOP)
+    assert offsets((yield from delivered(world, SHOP)), "retracts") == [492312 + limit - 5, 492312 + limit - 3]
+    world.booked(limit - 2, limit, consignee=SHOP, status="CANCELLED")
+    assert offsets((yield from delivered(world, SHOP)), "retracts") == [492312 + limit - 2, 492312 + limit - 1]
+    world.reader(SHOP)
+    assert len(offsets((yield from delivered(world, SHOP, "everything")), "retracts")) == 2
+    world.reader(SHOP, "coarse")
+    yield "everything"
+    world.booked(limit - 2, None, consignee=SHOP, status="CANCELLED")
     yield "batch"
     assert followed(world.feed(SHOP)) == []
 
@@ -560,6 +593,7 @@ def told_histories() -> dict[str, Scenario]:
         the_reading_before_may_be_long_ago,
         a_late_reading_makes_a_revision_of_its_hour_and_of_the_next_that_it_stands_into,
         a_corrected_booking_takes_hours_back_and_gives_them_again,
+        hours_whose_readings_retention_has_deleted_stay_while_a_booking_covers_them,
         milestones_are_those_of_the_box_and_of_the_ship_while_it_is_aboard,
         single_readings_and_custody_are_not_for_a_recipient,
         ships_and_boxes_of_all_lines_at_the_port_and_nowhere_else,
