@@ -17,7 +17,7 @@ from shore.delta.commit import Between, Bound, replace_rows
 from shore.delta.lake import Lake
 from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
-from shore.tables.quality import QUALITY, quality
+from shore.tables.quality import QUALITY, WITHIN_CALENDAR, quality
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,8 +69,8 @@ def news(lake: Lake) -> DataFrame:
 
 
 def touched_by(batch: DataFrame) -> list[Span]:
-    """Return the spans of days that records of a batch fall into."""
-    found = batch.where(f"{BOX} is not null and day is not null").distinct().toArrow()
+    """Return the spans of days ``WITHIN_CALENDAR`` that records of a batch fall into."""
+    found = batch.where(f"{BOX} is not null").where(WITHIN_CALENDAR).distinct().toArrow()
     return spans(zip(found[BOX].to_pylist(), found["day"].to_pylist(), strict=True))
 
 

@@ -18,12 +18,14 @@ from fairlead.kafka.columnar import NONE, ByteSlices, Columns, Stretch, decode
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.names import parse_log
 from fairlead.records import headers
+from fairlead.records.reading import LATEST_MS
 from shore.source.offsets import partition_id
 from shore.tables.model import TIME
 from shore.tables.readings import HEADERS
 
 _MOST_BYTES: Final = 2**31 - 1  # the most that Arrow arrays with 32-bit offsets can address
 _USUAL_DIGITS: Final = 13  # of milliseconds since 1970, from 2001 to 2286
+_MOST_DIGITS: Final = 15  # of ``LATEST_MS``
 _NEWLINE: Final = 10
 
 
@@ -77,7 +79,8 @@ def lines(data: bytes, slices: ByteSlices) -> pa.Buffer | None:
 
 
 def milliseconds(data: bytes, slices: ByteSlices) -> pa.Array:
-    """Return decimal milliseconds since 1970 as microseconds (int64); null where a slice is null or no such number."""
+    """Return decimal milliseconds since 1970 as microseconds (int64); null where a slice is null or no such number, or
+    the time is after ``LATEST_MS``."""
     present = slices.size != NONE
     if not present.any():
         return pa.nulls(len(present), pa.int64())
@@ -92,7 +95,9 @@ def milliseconds(data: bytes, slices: ByteSlices) -> pa.Array:
 
 
 def _milliseconds(value: bytes | None) -> int | None:
-    return int(value) * 1000 if value is not None and value.isdigit() and len(value) <= 15 else None
+    if value is None or not value.isdigit() or len(value) > _MOST_DIGITS or int(value) > LATEST_MS:
+        return None
+    return int(value) * 1000
 
 
 def chosen(values: pa.Array, number: npt.NDArray[np.int64]) -> pa.Array:
@@ -190,8 +195,8 @@ def received(records: Columns) -> pa.Array:
 
 
 def record_time(records: Columns) -> pa.Array:
-    """Return Kafka's timestamp of each record."""
-    return pa.array(records.time_ms * 1000).cast(TIME)
+    """Return Kafka's timestamp of each record, within 1970 and 9998 (as ``fairlead.kafka.convention.time_ms``)."""
+    return pa.array(np.clip(records.time_ms, 0, LATEST_MS) * 1000).cast(TIME)
 
 
 def terms(records: Columns) -> pa.Array:

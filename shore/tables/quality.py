@@ -48,6 +48,10 @@ QUALITY = Table(
 AHEAD_MINUTES: Final = 1
 DELAYED_HOURS: Final = 24
 
+WITHIN_CALENDAR: Final = """day >= timestamp '0001-01-02 00:00:00+00:00'
+    and day < timestamp '9999-12-31 00:00:00+00:00'"""
+"""Days that Python can name, as well as the day before and after. Brokers and foreign writers accept any time."""
+
 REPORTS: Final = f"""
 with copies as (
     select equipment_reference, device_id, boot_id, sequence, device_date_time, received_date_time, late,
@@ -126,9 +130,10 @@ group by equipment_reference, day
 
 
 def quality(readings: DataFrame, readings_rejected: DataFrame) -> DataFrame:
-    """Compute how well each device reported on each day. All rows of a container's day must be there."""
+    """Compute how well each device reported on each day ``WITHIN_CALENDAR``. All rows of a container's day must be
+    there."""
     session = readings.sparkSession
     reported = session.sql(REPORTS, readings=readings)
     refused = session.sql(REFUSED, readings_rejected=readings_rejected)
     found: DataFrame = reported.unionByName(refused, allowMissingColumns=True)
-    return found
+    return found.where(WITHIN_CALENDAR)

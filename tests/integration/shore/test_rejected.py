@@ -58,6 +58,20 @@ def test_the_rows_of_a_batch_count_once(shore_of: Shore, world: World) -> None:
     assert (done.rows, done.batches) == (2 * 5 + 1, 1)
 
 
+def test_times_beyond_the_calendar_do_not_stop_a_job(shore_of: Shore, world: World) -> None:
+    """The first record's time is in microseconds. The second can be read; its day has no next one in the calendar."""
+    log = world.log(world.box(0))
+    usual = readings_of(world, boxes=1, count=5)[log]
+    broken = NewRecord(b"{broken", timestamp_ms=1_772_366_400_000_000)
+    last = NewRecord((usual[0].value or b"").replace(b"2026-03-01T", b"9999-12-31T"), timestamp_ms=1)
+    for news in (usual, [broken, last]):
+        world.append({log: news})
+        shore_of.run("readings", "quality")
+    found = shore_of.sql("select year(day) as year, readings, rejected from quality order by day")
+    assert [(row["year"], row["readings"], row["rejected"]) for row in found] == [(2026, 5, 0), (9998, 0, 1)]
+    assert shore_of.count("readings where year(device_date_time) = 9999") == 1
+
+
 @pytest.mark.long
 def test_a_checkpoint_of_an_older_version_goes_on(shore_of: Shore, world: World) -> None:
     """In that version tasks wrote the files and delta-rs committed them; the driver died before Spark's own commit."""

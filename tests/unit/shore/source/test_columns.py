@@ -17,7 +17,17 @@ from fairlead.kafka.convention import filler_batch, marker_record, term_batch
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.records import decoder, encode
-from fairlead.records.reading import Device, GeoLocation, Measurements, Motion, Reading, ReeferSettings, Setpoints
+from fairlead.records.reading import (
+    LATEST_MS,
+    Device,
+    GeoLocation,
+    Measurements,
+    Motion,
+    Reading,
+    ReeferSettings,
+    Setpoints,
+    moment_of,
+)
 from shore.source import readings as readings_rows
 from shore.source.columns import ROWS_PER_BATCH, RawCollector
 from shore.source.parsing import read_strict
@@ -129,6 +139,30 @@ def test_a_reading_becomes_one_documented_row() -> None:
     assert (row["origin"], row["late"], row["reason"]) == ("strays.tokyo@5", True, None)
     assert [row[column.name] for column in ONLY_REJECTED] == [None] * len(ONLY_REJECTED)
     assert row["payload"] == encode(reading)
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "received", "at_ms", "received_ms"),
+    [
+        (1_772_366_400_000_000, b"1772366400000000", LATEST_MS, None),
+        (1_772_366_400_000_000, b"999999999999999", LATEST_MS, None),
+        (2**63 - 1, b"%d" % LATEST_MS, LATEST_MS, LATEST_MS),
+        (0, b"-1", 0, None),
+        (1_772_366_400_000, b"1772366400000", 1_772_366_400_000, 1_772_366_400_000),
+    ],
+)
+def test_times_of_others_are_within_the_calendar(
+    timestamp_ms: int, received: bytes, at_ms: int, received_ms: int | None
+) -> None:
+    record = NewRecord(b"{broken", None, (("received", received),), timestamp_ms=timestamp_ms)
+    parsed, raw = ReadingsCollector(), RawCollector("tokyo")
+    for collector in (parsed, raw):
+        collector.add(LOG, 0, stored([record], 0, term=None))
+    at, got = moment_of(at_ms), moment_of(received_ms) if received_ms is not None else None
+    (row,) = parsed.take_batch().to_pylist()
+    assert (row["record_date_time"], row["received_date_time"]) == (at, got)
+    (row,) = raw.take_batch().to_pylist()
+    assert (row["timestamp"], row["received"]) == (at, got)
 
 
 def test_no_motion_sensor_is_not_a_box_at_rest() -> None:
