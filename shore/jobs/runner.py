@@ -360,7 +360,9 @@ def _run_jobs(
     with JobOrder(jobs if once else (), begin_once, running) as order:
         try:
             if not once:
-                running += [_begin(job, start) for job in jobs if not stop.is_set()]
+                for job in jobs:
+                    if not stop.is_set():
+                        running.append(_begin(job, start))
             wait_for_queries(
                 running, reporter, stop, start, more=order.advance, forever=not once, passing=site.has_changed
             )
@@ -468,9 +470,13 @@ def start_query(context: JobContext, job: Job, once: bool) -> StreamingQuery:
         except FairleadError as error:
             if once or not error.retriable:
                 raise
-            what = f"job {job.name} could not begin: {error.what}"
-            raise JobFailedError(what, hint=error.hint, passing=True, job=job.name) from error
+            raise _could_not_begin(job, error) from error
     raise AssertionError("the loop above returns or raises")
+
+
+def _could_not_begin(job: Job, error: FairleadError) -> JobFailedError:
+    what = f"job {job.name} could not begin: {error.what}"
+    return JobFailedError(what, hint=error.hint, passing=error.retriable, job=job.name)
 
 
 def wait_for_queries(
@@ -526,7 +532,8 @@ def _tend(
             return
         try:
             one.restarted(start(one.job))
-        except JobFailedError as again:
+        except FairleadError as refused:
+            again = refused if isinstance(refused, JobFailedError) else _could_not_begin(one.job, refused)
             one.again = None
             one.fail(again, now=now if again.passing else None)
         return

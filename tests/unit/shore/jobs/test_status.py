@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -19,10 +20,11 @@ from deltalake import DeltaTable
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from fairlead.errors import UnavailableError
-from fairlead.kafka.protocol.errors import ConnectionLost
+from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError, UnknownSparkError
+from shore.jobs import runner
 from shore.jobs.checkpoint import has_begun, write_checkpoint
-from shore.jobs.model import JobContext
+from shore.jobs.model import Job, JobContext
 from shore.jobs.query import NotStarted, QueryHandle, job_failure
 from shore.jobs.runner import JOBS, MAX_STARTS, StatusReporter, choose_jobs, interrupts, start_query, wait_for_queries
 from shore.jobs.state import check_state, renew_incomplete
@@ -387,3 +389,44 @@ def test_a_site_that_is_away_at_the_beginning(tmp_path: Path) -> None:
     one = QueryHandle(job, cast(Any, NotStarted()))
     one.fail(error.value, now=0.0)
     assert (one.status().state, one.status().error) == ("retrying", str(error.value))
+
+
+def test_a_login_that_is_refused_at_a_restart_ends_only_its_own_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
+
+    def refused(context: JobContext) -> DataStreamWriter:
+        raise AuthenticationFailed("alpha refuses user shore", hint="renew its password")
+
+    context = cast(Any, SimpleNamespace(topology=None, endpoint=None, paths=TablePaths.of(tmp_path)))
+    with pytest.raises(AuthenticationFailed):
+        start_query(context, dataclasses.replace(JOBS["feeds"], query=refused), True)
+    stop = threading.Event()
+    reporter = Stopping(stop, ("failed", "running"))
+    jobs = [
+        QueryHandle(dataclasses.replace(JOBS["feeds"], query=refused), cast(Any, Query(SPARKS_WORDS))),
+        QueryHandle(JOBS["readings"], cast(Any, Running_(None))),
+    ]
+    with pytest.raises(JobFailedError, match="feeds could not begin: alpha refuses user shore") as error:
+        wait_for_queries(
+            jobs, cast(Any, reporter), stop, lambda job: start_query(context, job, once=False), forever=True
+        )
+    assert not error.value.passing
+    assert reporter.seen == [("retrying", "running"), ("failed", "running")]
+
+
+def test_jobs_that_have_begun_are_stopped_when_a_later_one_cannot_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Mock(isActive=True)
+
+    def start(context: object, job: Job, once: bool) -> Any:
+        if job.name == "operations":
+            raise JobFailedError("job operations could not begin", job="operations")
+        return first
+
+    monkeypatch.setattr(runner, "start_query", start)
+    monkeypatch.setattr(runner, "replace", lambda context, **_: context)
+    jobs = [JOBS["readings"], JOBS["operations"]]
+    with pytest.raises(JobFailedError, match="operations could not begin"):
+        runner._run_jobs(Mock(), Mock(), jobs, False, Mock(), threading.Event())  # noqa: SLF001
+    first.stop.assert_called_once_with()
