@@ -28,7 +28,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from operator import and_
+from operator import and_, or_
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -421,8 +421,9 @@ TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "quality": ("day",),
 }
 """Tables whose rows may be deleted by age, and the time columns of a row. A row is deleted when all of them are before
-the limit. The first column is the table's own time: no row with this time at or after ``kept_since`` was deleted. A
-reading that arrives late stays for its whole retention, because the time of its arrival counts, too.
+the limit; a null does not count, and a row that has none of them stays. The first column is the table's own time: no
+row with this time at or after ``kept_since`` was deleted. A reading that arrives late stays for its whole retention,
+because the time of its arrival counts, too.
 
 Other tables hold the current state, custody, bookings, or deliveries to customers: their old rows still count.
 """
@@ -473,17 +474,28 @@ def plan_expiry(
             continue
         before = _day(now - keep)
         actions = pa.table(table.get_add_actions(flatten=True))
-        columns = [_statistics(actions, f"min.{column}") for column in TIMES[name]]
-        oldest = zip(*columns, strict=True)
-        files = sum(all(time is None or _as_utc(time) < before for time in times) for times in oldest)
+        oldest = zip(*(_statistics(actions, f"min.{column}") for column in TIMES[name]), strict=True)
+        files = sum(
+            timed and all(time is None or _as_utc(time) < before for time in times)
+            for timed, times in zip(_timed(actions, TIMES[name]), oldest, strict=True)
+        )
         steps.append(ExpiryStep(name, before, files))
     return tuple(steps)
+
+
+def _timed(actions: pa.Table, times: Sequence[str]) -> Iterator[bool]:
+    """Return whether a row of each file may have any of these times."""
+    rows = _statistics(actions, "num_records")
+    nulls = zip(*(_statistics(actions, f"null_count.{column}") for column in times), strict=True)
+    for count, absent in zip(rows, nulls, strict=True):
+        yield any(each is None or each != count for each in absent)
 
 
 def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
     """Delete the rows of one step by one commit, in a session of ``maintenance_session``. Return their number.
 
-    The limit is recorded first (``kept_since``), so that no comparison reports the deleted rows as missing.
+    Times that a row does not have do not count (``TIMES``). The limit is recorded first (``kept_since``), so that no
+    comparison reports the deleted rows as missing.
 
     Raises:
         UnavailableError: the table cannot be read or written, or all attempts conflicted with other writers.
@@ -495,8 +507,10 @@ def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
     if not step.files:
         return 0
     location = paths.table(step.table)
-    limit = F.lit(step.before)
-    old = reduce(and_, (F.col(column) < limit for column in TIMES[step.table]))
+    times = [F.col(column) for column in TIMES[step.table]]
+    early = [time < F.lit(step.before) for time in times]
+    # Delta finds the files of such a condition by their statistics; it would open all for one with ``coalesce``.
+    old = reduce(and_, (one | time.isNull() for one, time in zip(early, times, strict=True))) & reduce(or_, early)
     version = DeltaTable(location).version()
 
     def delete() -> None:

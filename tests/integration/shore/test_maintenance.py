@@ -358,6 +358,21 @@ def test_rows_past_their_retention_are_deleted(paths: TablePaths, session: Spark
     assert kept_since(paths, "readings") == limit  # a longer retention does not move it back
 
 
+def test_a_time_that_a_row_does_not_have_keeps_no_row(paths: TablePaths, session: SparkSession) -> None:
+    """A row without any time stays."""
+    limit = TODAY - 100 * DAY
+    old, kept = limit - DAY, limit
+    times = [(old, old), (old, None), (None, old), (kept, None), (None, kept), (None, None)]
+    rows = [
+        {"log": "c.0", "log_offset": number, "device_date_time": measured, "received_date_time": received}
+        for number, (measured, received) in enumerate(times)
+    ]
+    write_deltalake(paths.table("readings"), pa.Table.from_pylist(rows, READINGS.plain_schema), mode="append")
+    (step,) = plan_expiry(paths, {"readings": 100 * DAY}, now=NOW)
+    assert expire(session, paths, step) == 3
+    assert rows_of(paths)["log_offset"].to_pylist() == [3, 4, 5]
+
+
 def topology_of(*customers: str, **shore: object) -> Topology:
     found = World(KafkaEndpoint("alpha", (("127.0.0.1", 9),), "shore")).topology()
     return found.model_copy(

@@ -17,7 +17,7 @@ from shore.delta.evolution import broken_rules, check_types
 from shore.errors import SchemaError
 from shore.jobs.checkpoint import Checkpoint, backlog_of, read_checkpoint, table_ids, write_checkpoint
 from shore.jobs.runner import JOBS
-from shore.maintenance import CHANGING, TIMES, files_opened, plan_compaction, plan_vacuum
+from shore.maintenance import CHANGING, TIMES, files_opened, plan_compaction, plan_expiry, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.support.deltars import append_once, create
@@ -26,6 +26,7 @@ from topologies.model import RetainedTable
 
 READINGS = TABLES["readings"]
 NOW = dt.datetime.now(dt.UTC)
+DAY = dt.timedelta(days=1)
 
 
 @pytest.fixture
@@ -163,3 +164,23 @@ def test_a_column_of_another_type_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"column peak_g of table readings is .*string") as error:
         check_types(paths)
     assert error.value.fields == {"table": "readings", "column": "peak_g"}
+
+
+@pytest.mark.parametrize(
+    ("measured", "received", "files"),
+    [
+        (NOW - 60 * DAY, NOW - 60 * DAY, 1),
+        (NOW - 60 * DAY, None, 1),
+        (None, NOW - 60 * DAY, 1),
+        (NOW - 60 * DAY, NOW, 0),
+        (None, NOW, 0),
+        (None, None, 0),
+    ],
+)
+def test_files_are_looked_at_for_expiry_where_a_row_may_have_only_old_times(
+    paths: TablePaths, measured: dt.datetime | None, received: dt.datetime | None, files: int
+) -> None:
+    row = {"log": "c.0", "log_offset": 1, "device_date_time": measured, "received_date_time": received}
+    append_once(paths.table("readings"), pa.Table.from_pylist([row], READINGS.plain_schema), app="test", version=0)
+    (step,) = plan_expiry(paths, {"readings": 30 * DAY}, now=NOW)
+    assert step.files == files
