@@ -65,6 +65,12 @@ class _Flood:
         self.dropped = 0
         self.told_ms = 0
 
+    def no_later_than(self, now_ms: int) -> None:
+        """Put times that are ahead of the clock, because it was set back, to now."""
+        self.last_ms = min(self.last_ms, now_ms)
+        self.letters_since_ms = min(self.letters_since_ms, now_ms)
+        self.told_ms = min(self.told_ms, now_ms)
+
 
 class DeviceLimits:
     """The limits of all devices at one site."""
@@ -85,7 +91,9 @@ class DeviceLimits:
                 self._buckets.clear()
             bucket = self._buckets[topic] = _Bucket(now_ms)
         elapsed = (now_ms - bucket.seen_ms) / 1000
-        if elapsed > 0:
+        if elapsed < 0:
+            bucket.seen_ms = now_ms  # the clock was set back; nothing is credited for that
+        elif elapsed > 0:
             bucket.seen_ms = now_ms
             messages = bucket.messages + elapsed * MESSAGES_PER_SECOND
             size = bucket.bytes + elapsed * BYTES_PER_SECOND
@@ -110,6 +118,7 @@ class DeviceLimits:
         if flood is None:
             identity = records.identity(payload)
             flood = self._floods[topic] = _Flood(now_ms, identity.device if identity is not None else "")
+        flood.no_later_than(now_ms)
         flood.last_ms = now_ms
         if now_ms - flood.letters_since_ms >= _DAY_MS:
             flood.letters, flood.letters_since_ms = 0, now_ms
@@ -136,6 +145,7 @@ class DeviceLimits:
 
     def _conditions(self, now_ms: int, _open: Mapping[str, Alert]) -> Iterator[SiteCondition]:
         for topic, flood in tuple(self._floods.items()):
+            flood.no_later_than(now_ms)
             if now_ms - flood.last_ms >= _DAY_MS:
                 del self._floods[topic]
             if now_ms - flood.last_ms >= _CALM_MS:

@@ -73,6 +73,49 @@ def test_a_clock_that_is_set_back_gives_nothing_and_takes_nothing() -> None:
     assert made.check(readings_topic(), b"", NOW_MS - 3_600_000) is Limit.LETTER
 
 
+def test_after_a_clock_that_is_set_back_a_device_that_keeps_to_its_rate_is_not_limited() -> None:
+    """The allowance grows again at once after the clock is set back, not when it reaches its former time."""
+    made = DeviceLimits("tokyo")
+    counted(made, readings_topic(), 5)
+    back_ms = NOW_MS - 60 * MINUTE
+    assert counted(made, readings_topic(), 1, back_ms) == [Limit.LETTER]
+    for second in range(1, 10):
+        assert counted(made, readings_topic(), 5, back_ms + 1000 * second) == [Limit.TAKE] * 5
+
+
+def test_after_a_clock_that_is_set_back_letters_are_kept_again_a_day_later() -> None:
+    """The quota of dead letters is renewed a day after the clock is set back."""
+    made = DeviceLimits("tokyo")
+    counted(made, readings_topic(), 10)
+    back_ms = NOW_MS - 60 * MINUTE
+    assert counted(made, readings_topic(), 1, back_ms) == [Limit.DROP]
+    found = counted(made, readings_topic(), 8, back_ms + 24 * 60 * MINUTE)
+    assert found == [Limit.TAKE] * 5 + [Limit.LETTER] * 3
+
+
+def test_after_a_clock_that_is_set_back_the_alert_is_cleared_in_ten_minutes() -> None:
+    made, writers = DeviceLimits("tokyo"), MagicMock(alerts=RaisedAlerts("tokyo"))
+    alerts = SiteAlerts("tokyo", writers, [made.source()])
+    counted(made, readings_topic(), 6)
+    alerts.update_alerts(NOW_MS)
+    back_ms = NOW_MS - 60 * MINUTE
+    alerts.update_alerts(back_ms)
+    alerts.update_alerts(back_ms + 9 * MINUTE)
+    assert [alert.state for alert in writers.alerts.raised()] == ["OPENED"]
+    alerts.update_alerts(back_ms + 10 * MINUTE)
+    assert [alert.state for alert in writers.alerts.raised()] == ["OPENED", "CLEARED"]
+
+
+def test_after_a_clock_that_is_set_back_the_log_still_tells_of_drops(caplog: pytest.LogCaptureFixture) -> None:
+    made = DeviceLimits("tokyo")
+    counted(made, readings_topic(), 10)
+    back_ms = NOW_MS - 60 * MINUTE
+    counted(made, readings_topic(), 1, back_ms)
+    caplog.clear()
+    counted(made, readings_topic(), 6, back_ms + MINUTE)
+    assert "DROPPED" in caplog.text
+
+
 @pytest.mark.parametrize("topic", ["fairlead/v1/events", "fairlead/v1/bookings", f"fairlead/v1/replays/1/{BOX_LOG}"])
 def test_topics_that_publishers_share_have_no_limit(topic: str) -> None:
     """Topics that several publishers share have no limit."""
