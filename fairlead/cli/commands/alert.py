@@ -27,7 +27,7 @@ from fairlead.cli.commands.context import (
 )
 from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
@@ -180,18 +180,29 @@ def rules(
 
 
 async def _at(context: Context, at: str | None, question: Callable[[Cluster], Awaitable[T]]) -> tuple[str, T]:
-    """Ask a site; return its name and its answer."""
+    """Ask a site; return its name and its answer.
+
+    Raises:
+        FairleadError: no site answers, or the answer of the first that does is an error.
+    """
 
     kafka = running_kafka(context)
 
-    async def ask(site: str) -> tuple[str, T]:
+    async def ask(site: str) -> tuple[str, T | FairleadError]:
         cluster = await Cluster.open(kafka(site), client_id="fairlead-alert")
         try:
             return site, await question(cluster)
+        except FairleadError as error:
+            if error.retriable:
+                raise
+            return site, error  # an answer: the copy of the next site may be older
         finally:
             await cluster.close()
 
-    return await ask_first(context.topology, at, ask)
+    site, answer = await ask_first(context.topology, at, ask)
+    if isinstance(answer, FairleadError):
+        raise answer
+    return site, answer
 
 
 def _order(

@@ -92,6 +92,9 @@ def likely_sites(topology: Topology, at: str | None) -> list[str]:
 async def ask_first(topology: Topology, at: str | None, question: Callable[[str], Awaitable[T]]) -> T:
     """Return the answer of the site ``at``, or of the first likely site that answers.
 
+    Args:
+        question: Asks one site. It raises ``FairleadError`` only if the site does not answer.
+
     Raises:
         UnavailableError: no site answers. FairleadError: ``at`` does not answer.
     """

@@ -1,14 +1,36 @@
-"""``fairlead alert rules``."""
+"""``fairlead alert rules``, and which site's answer ``fairlead alert report`` gives."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
+from edge.alerts import operator
 from fairlead.cli.app import run
-from fairlead.errors import ExitCode
+from fairlead.cli.commands import alert as command
+from fairlead.errors import ExitCode, FairleadError
+from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
+from fairlead.records.alert import Alert
+from tests.unit.edge.alerts.detecting import FALL, Voyage
+from tests.unit.edge.samples import BOX
+
+TOPOLOGY = """
+name: pair
+sites:
+  tokyo: {kind: port, unlocode: JPTYO}
+  sydney: {kind: port, unlocode: AUSYD}
+  star: {kind: ship, imo: "9074729"}
+streams:
+  containers: {insert_point: moves, owners: [BIGU]}
+links:
+  - {from: tokyo, to: sydney, both: true, streams: {containers: all, alerts: all}}
+shore: {at: tokyo}
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -31,3 +53,84 @@ def test_rules_as_json_are_plain_values(tmp_path: Path, capsys: pytest.CaptureFi
     body = json.loads(capsys.readouterr().out)
     assert body["groups"]["power"] == {"dwell": 600_000, "source": "set in mine.yaml"}
     assert "bananas" in body["known"]
+
+
+@dataclass
+class Known:
+    """The alerts at each site, and the errors of sites that do not answer."""
+
+    alerts: dict[str, list[Alert]]
+    away: dict[str, FairleadError] = field(default_factory=dict)
+    asked: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class OpenCluster:
+    """The connection to one site."""
+
+    known: Known
+    site: str
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.fixture
+def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
+    """Return sites whose copies of the alerts differ: shore's site knows that the alert was cleared."""
+    made = tmp_path / "pair.yaml"
+    made.write_text(TOPOLOGY, encoding="utf-8")
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", str(made))
+    voyage = Voyage()
+    voyage.ship()
+    voyage.see(0, **FALL)
+    opened = voyage.said[0]
+    cleared = msgspec.structs.replace(opened, state="CLEARED", revision=opened.revision + 1)
+    known = Known({"tokyo": [opened, cleared], "sydney": [opened], "star": [opened, cleared]})
+
+    class Clusters:
+        @staticmethod
+        async def open(site: str, **_: Any) -> OpenCluster:
+            known.asked.append(site)
+            if site in known.away:
+                raise known.away[site]
+            return OpenCluster(known, site)
+
+    async def read_alerts(cluster: OpenCluster) -> list[Alert]:
+        return cluster.known.alerts[cluster.site]
+
+    async def read_nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(command, "Cluster", Clusters)
+    monkeypatch.setattr(command, "running_kafka", lambda _: str)
+    monkeypatch.setattr(operator, "read_alerts", read_alerts)
+    monkeypatch.setattr(operator, "_read", read_nothing)
+    return known
+
+
+def test_a_site_that_knows_of_no_loss_is_believed(known: Known, capsys: pytest.CaptureFixture[str]) -> None:
+    """No report is drafted from the copy of a site that does not know yet that the alert was cleared."""
+    assert run(["alert", "report", BOX]) == ExitCode.CONFIG
+    assert "was cleared: the container is not lost" in capsys.readouterr().err
+    assert known.asked == ["tokyo"]
+
+
+def test_an_alert_that_the_site_does_not_know_is_named(known: Known, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alert", "report", "BIGU9999999", "--json"]) == ExitCode.CONFIG
+    error = json.loads(capsys.readouterr().err)
+    assert "no overboard alert 'BIGU9999999' here" in error["what"]
+    assert "another site may know more (--site)" in error["hint"]
+    assert not error["retriable"]
+    assert known.asked == ["tokyo"]
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("away"), AuthenticationFailed("refused")])
+def test_the_next_site_is_asked_when_one_cannot_be_reached(
+    error: FairleadError, known: Known, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known.away["tokyo"] = error
+    assert run(["alert", "report", BOX]) == ExitCode.OK
+    assert BOX in capsys.readouterr().out
+    assert known.asked == ["tokyo", "sydney"]
+    assert run(["alert", "report", BOX, "--site", "tokyo"]) == error.exit_code
