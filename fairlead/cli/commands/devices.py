@@ -13,6 +13,7 @@ from rich.table import Table
 
 from acl.devices import by_site, device_book, local_sites, outside_sites, push, sites_of_device
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
+from fairlead.cli.commands.out import require_writable, writing
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules
@@ -48,7 +49,8 @@ def enrol(
 ) -> None:
     """Give each device a random MQTT password, which is never printed.
 
-    Running sites on this machine accept it without a restart. An enrolled device keeps its password.
+    Running sites on this machine accept it without a restart. An enrolled device keeps its password; when all of them
+    have one, no file is written.
 
     Example: fairlead devices enrol BIGU1000010 BIGU1000026 --out passwords.csv --yes
     """
@@ -62,7 +64,7 @@ def enrol(
     plan = [
         f"give {name} {'another' if name in known else 'a'} password" for name in names if renew or name not in known
     ]
-    plan += [f"put their passwords into {out}"] if out is not None else []
+    plan += [f"put their passwords into {out}"] if plan and out is not None else []
     plan += [f"tell {', '.join(local_sites(context.topology))}"] if plan and local_sites(context.topology) else []
     plan = plan or ["nothing to do: all of them have a password"]
     if not consent.given(lines(plan)):
@@ -70,9 +72,12 @@ def enrol(
         return
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     with locked(context.folder):
-        made = device_book(context.folder).enrol(names, now, renew=renew)
         if out is not None:
-            write_file(out, _csv(made.values()))
+            require_writable(out)
+        made = device_book(context.folder).enrol(names, now, renew=renew)
+        if out is not None and made:
+            with writing(out, "file"):
+                write_file(out, _csv(made.values()))
         told = push(context.topology, context.folder)
     body = {"enrolled": sorted(made), "kept": sorted(set(names) - set(made)), **_told(context, told)}
 
@@ -82,6 +87,9 @@ def enrol(
             place = (
                 f"their passwords are in {out}" if out else "fairlead devices list --out FILE writes their passwords"
             )
+            console.print(escape(place), soft_wrap=True)
+        elif out is not None:
+            place = f"{out} is not written; fairlead devices list --out FILE writes all passwords"
             console.print(escape(place), soft_wrap=True)
         _show_told(context, told)
 
@@ -101,7 +109,8 @@ def show(
     context = open_topology(topology)
     book = device_book(context.folder).read()
     if out is not None:
-        write_file(out, _csv(book.values()))
+        with writing(out, "file"):
+            write_file(out, _csv(book.values()))
     sites = by_site(context.topology, book.values())
     body = {
         "devices": [{"device": d.name, "kind": d.kind.value, "enrolled": d.enrolled} for d in book.values()],
@@ -178,8 +187,9 @@ def export(
     if site not in known:
         raise UnknownNameError("site with a way in", site, known)
     devices = known[site]
-    write_file(out / "passwd.devices", "".join(device.line for device in devices))
-    write_file(out / "acl.devices", device_rules(device.name for device in devices))
+    with writing(out, "folder"):
+        write_file(out / "passwd.devices", "".join(device.line for device in devices))
+        write_file(out / "acl.devices", device_rules(device.name for device in devices))
     files = [str(out / name) for name in ("passwd.devices", "acl.devices")]
 
     def render() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,9 +12,9 @@ import typer
 from rich.markup import escape
 
 from fairlead.cli.commands.context import JsonOption, TopologyOption
+from fairlead.cli.commands.out import writing
 from fairlead.cli.commands.times import check_order, parse_moment
 from fairlead.cli.console import console, emit, errors
-from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
 from shore.storage import open_paths
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -59,7 +58,7 @@ def container(
         doubtful = table_warnings(context.folder, _places(context), report.versions)
         page = container_file(found, report, doubtful)
         status.update("writing the files")
-        with _writing(folder, "folder"):
+        with writing(folder, "folder"):
             manifest = write_pack(found, report, folder, page)
     page_file = folder / f"{number}.html"
 
@@ -106,7 +105,7 @@ def port(
         if out is not None or not as_json:
             status.update("drawing")
             page = port_file(report, doubtful)
-            with _writing(file, "file"):
+            with writing(file, "file"):
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text(page, encoding="utf-8")
 
@@ -134,17 +133,6 @@ def port(
 def _tell(doubtful: Sequence[str]) -> None:
     for each in doubtful:
         console.print(f"not certain: {escape(each)}", style="yellow", soft_wrap=True)
-
-
-@contextlib.contextmanager
-def _writing(where: Path, what: str) -> Iterator[None]:
-    """Turn an OSError while writing into an error that names the option."""
-    try:
-        yield
-    except OSError as error:
-        raise UnavailableError(
-            f"{where} cannot be written: {error.strerror or error}", hint=f"name another {what} with --out"
-        ) from error
 
 
 def _places(context: Context) -> TablePaths:

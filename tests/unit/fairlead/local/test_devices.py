@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from acl.devices import by_site, place_devices, sites_of_device
 from fairlead.cli.commands.bridge import session_of
 from fairlead.cli.commands.devices import app
-from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.errors import ConfigurationError, ExitCode, UnavailableError, UnknownNameError
 from fairlead.local import mosquitto
 from fairlead.local.devices import DeviceBook, DeviceKind, MqttDevice, device_kind, device_rules, hashed
 from fairlead.local.registry import LocalSiteRegistry
@@ -275,6 +275,37 @@ def test_what_commands_refuse(run: Run, tmp_path: Path) -> None:
         assert isinstance(run("enrol", "--yes", BOX, wrong).exception, ConfigurationError)
     assert run("list").exit_code == ExitCode.OK
     assert json.loads(run("list", "--json").stdout)["devices"] == []
+
+
+def test_a_second_enrolment_keeps_the_file_of_passwords(run: Run, tmp_path: Path) -> None:
+    """A run that makes no password writes no file, and says how to get the passwords."""
+    out = tmp_path / "passwords.csv"
+    arguments = ("enrol", "--yes", BOX, "--out", str(out))
+    assert run(*arguments).exit_code == ExitCode.OK
+    first = out.read_text()
+    again = run(*arguments)
+    assert "0 devices enrolled, 1 had a password already" in again.output
+    assert f"{out} is not written; fairlead devices list --out FILE writes all passwords" in again.output
+    assert out.read_text() == first and BOX in first
+    assert run("list", "--out", str(out)).exit_code == ExitCode.OK
+    assert out.read_text() == first
+    out.unlink()
+    planned = run("enrol", "--dry-run", BOX, "--out", str(out))
+    assert "nothing to do" in planned.output and str(out) not in planned.output
+
+
+def test_a_place_that_cannot_be_written_is_named_before_passwords_are_made(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for wrong in (tmp_path, file / "passwords.csv"):
+        found = run("enrol", "--yes", BOX, "--out", str(wrong)).exception
+        assert isinstance(found, UnavailableError) and f"{wrong} cannot be written" in str(found)
+        assert not DeviceBook(tmp_path / "big-blue" / "devices.json").read()
+    assert run("enrol", "--yes", BOX, "--out", str(tmp_path / "passwords.csv")).exit_code == ExitCode.OK
+    assert BOX in (tmp_path / "passwords.csv").read_text()
+    for arguments in (("list",), ("export", "--site", "tokyo")):
+        found = run(*arguments, "--out", str(file if "export" in arguments else tmp_path)).exception
+        assert isinstance(found, UnavailableError) and "name another" in found.hint
 
 
 def test_devices_of_boxes_that_the_topology_has_no_more() -> None:
