@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
+from fairlead.records import decoder
 from fairlead.records.reading import Inspection, newest_inspection
 from shore.paths import TablePaths
 from shore.report import course
@@ -397,15 +398,26 @@ def _figures(found: Slices) -> Figures:
     return msgspec.convert(counted | rejected | measured, Figures)
 
 
+class _Inspected(msgspec.Struct, frozen=True):
+    inspection: Any = None
+
+
+_inspected: Final = decoder(_Inspected)
+
+
 def _inspection(found: Slices) -> Inspection | None:
-    """The newest inspection in the newest reading that has one; the table has it in the payload alone."""
+    """The newest inspection in the newest reading that has one; the table has it in the payload alone.
+
+    Fields of a payload that Fairlead does not know need not be UTF-8, so the query looks at its bytes. DuckDB writes
+    those of a quote as ``\\x22``.
+    """
     for row in found.rows(
         """
-        select payload from readings where contains(decode(payload), '"inspection"')
+        select payload from readings where contains(cast(payload as varchar), '\\x22inspection\\x22')
         order by device_date_time desc, log_offset desc limit 1
         """
     ):
-        return newest_inspection(json.loads(row["payload"]).get("inspection"))
+        return newest_inspection(_inspected.decode(row["payload"]).inspection)
     return None
 
 

@@ -29,7 +29,7 @@ from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameErr
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
 from fairlead.local.files import write_file
 from fairlead.local.passwords import secret_variable
-from fairlead.records import decoder
+from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
 from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import PowerState, Reading, power_state
@@ -495,7 +495,7 @@ def _as_json(record: Received) -> dict[str, Any]:
     if record.value is not None:
         try:
             value = msgspec.json.decode(record.value)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             value = record.value.decode(errors="replace")
     key = record.key.decode(errors="replace") if record.key is not None else None
     return {
@@ -513,7 +513,7 @@ def as_line(record: Received) -> str:
     """Format a record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
     try:
         reading = _readings.decode(record.value or b"")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         key = (record.key or b"").decode(errors="replace")
         return f"{record.offset:>8}  {_time(record.timestamp_ms):%Y-%m-%d %H:%M:%S}  {key:<11}  {_words(record)}"
     supply, wanted = reading.measurements.supply_temperature, reading.setpoints.temperature
@@ -534,7 +534,7 @@ def as_line(record: Received) -> str:
 def _words(record: Received) -> str:
     try:
         alert = _alerts.decode(record.value or b"")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return (record.value or b"").decode(errors="replace")
     evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
     return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 
 import pytest
 
 from acl.kafka import Received
+from fairlead.cli.commands import feed
 from fairlead.cli.commands.feed import as_line
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
@@ -61,3 +63,14 @@ def test_an_alert_in_words() -> None:
 
 def test_anything_else_as_it_is() -> None:
     assert as_line(received(b"what is this?")).endswith("what is this?")
+
+
+NOT_UTF_8 = b'{"equipmentReference":"BIGU1000016","vendorNote":"K\xfchlung"}'
+
+
+def test_a_value_that_is_not_utf_8_is_printed_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """A device may write a field that Fairlead does not know in Latin-1. Neither form of the output ends with it."""
+    feed._print(received(NOT_UTF_8), as_json=True)  # noqa: SLF001
+    assert json.loads(capsys.readouterr().out)["value"] == NOT_UTF_8.decode(errors="replace")
+    known = NOT_UTF_8.replace(b"vendorNote", b"raisedAt").replace(b"BIGU1000016", b"BIG\xdc")
+    assert as_line(received(known)).endswith(known.decode(errors="replace"))

@@ -199,6 +199,16 @@ def test_the_newest_inspection_before_a_trip_is_shown(tmp_path: Path) -> None:
     assert report(TablePaths.of(tmp_path), WARM, at(1, 3)).inspection is None
 
 
+def test_an_inspection_is_found_beside_a_field_that_is_not_utf_8(tmp_path: Path) -> None:
+    """A device may write a field that Fairlead does not know in Latin-1."""
+    inspection = b'{"inspectionType":"REMOTE","inspectionDate":"2026-02-20T08:00:00Z","inspectionResult":"PASSED"}'
+    payload = b'{"vendorNote":"K\xfchlung","inspection":[' + inspection + b"]}"
+    later = reading(WARM, 2, at(1, 2), payload=b'{"vendorNote":"K\xfchlung"}')
+    fill(tmp_path, {"readings": [reading(WARM, 1, at(1, 1), payload=payload), later]})
+    found = report(TablePaths.of(tmp_path), WARM).inspection
+    assert found is not None and found.inspection_result == "PASSED"
+
+
 def test_intervals_that_nobody_could_tell_apart_are_drawn_as_one() -> None:
     minute = dt.timedelta(minutes=1)
     times = [("DEFROST", 0, 10), ("DOOR_OPEN", 3, 4), ("DEFROST", 12, 20), ("DEFROST", 40, 41)]
