@@ -292,7 +292,7 @@ def _read(raw: bytes, file: str) -> dict[str, Any]:
     """Return a file's content with every part, those that it lacks empty."""
     try:
         body = yaml.safe_load(raw.decode())
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError) as error:  # ValueError: no UTF-8, or an impossible date
         raise _unreadable(file, error) from error
     body = {} if body is None else body
     if wrong := _misshapen(body, (*_PARTS, "ashore")):

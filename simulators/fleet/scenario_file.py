@@ -77,6 +77,8 @@ def parse(text: str, file: str) -> Scenario:
         raise _failed(file, [f"{file}:{line}: not YAML: {error.problem}"]) from error
     except yaml.YAMLError as error:
         raise _failed(file, [f"{file}: not YAML: {error}"]) from error
+    except ValueError as error:  # of an impossible date, for example
+        raise _failed(file, [f"{file}: a date or number is wrong: {error}"]) from error
     if root is None or not isinstance(data, dict):
         raise _failed(file, [f"{file}:1: expected keys such as name, ships and cargo"])
     try:

@@ -118,6 +118,7 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
         ("standard: {}", "standard"),
         ("- 1", "mapping"),
         ("default: {", "YAML"),
+        ("default: 2026-02-30", "day is out of range for month"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, body: str, where: str) -> None:

@@ -62,6 +62,7 @@ def test_every_mistake_is_reported_with_its_line() -> None:
         ("- a\n- b\n", "mine.yaml:1: expected keys"),
         ("name: [\n", "not YAML"),
         ("name: x\nname\n", "mine.yaml:3: not YAML"),
+        (TRANSHIPMENT.replace("2026-09-01T00:00:00Z", "2026-02-30T00:00:00Z"), "a date or number is wrong: day is out"),
         (TRANSHIPMENT.replace("containers: 3", "containers: 0"), "cargo.ducks.containers: Input should be"),
         (TRANSHIPMENT.replace(", sydney],", "],"), "by turns that begins and ends with a port"),
         (TRANSHIPMENT.replace("owner: BIGU", "owner: BIG"), "ISO 6346 owner code"),
