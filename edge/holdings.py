@@ -75,7 +75,7 @@ class Holdings:
         self._terms[log] = term
 
     def release(self, log: str) -> None:
-        """Set a log to ELSEWHERE: this site has granted it to another, or the box has left the system."""
+        """Set a log to ELSEWHERE: it belongs to another site, or the box has left the system."""
         self._set(log, CustodyState.ELSEWHERE)
         self._on_release(log)
 

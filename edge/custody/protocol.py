@@ -1040,6 +1040,9 @@ class CustodyProtocol:
         term's marker is where the ledger has it, the log was only longer than expected: the last append of a killed
         bridge may arrive after the next bridge has read the log's end.
 
+        If the ledgers give the log to another site, it is not this site's to mend: the refused append was of an earlier
+        term.
+
         Args:
             mend: Returns whether a log with this grant, which is intact, may be appended to again.
         """
@@ -1052,7 +1055,10 @@ class CustodyProtocol:
         if grant is None or position.term > grant.term:
             yield from self.complete(topic, position)
             return self.holdings.state(topic) is CustodyState.HELD
-        whole = grant.to_site == self.site and (position.term, position.marker) == (grant.term, grant.marker)
+        if grant.to_site != self.site:
+            self.holdings.release(topic)
+            return False
+        whole = (position.term, position.marker) == (grant.term, grant.marker)
         if not whole or not mend(grant):
             return False
         self.holdings.hold(grant.log, grant.term)

@@ -21,11 +21,12 @@ from edge.messages import MessageId
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record
+from fairlead.kafka.protocol.errors import Fenced
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyEntry, CustodyOrder, RefusalEntry
-from tests.unit.edge.port import Port, running
+from tests.unit.edge.port import Port, copied, granted_by_sydney, running
 from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
@@ -90,6 +91,21 @@ async def test_a_log_is_looked_at_again_until_its_broker_answers(fake: FakeClust
 
 def _has_asked(fake: FakeCluster, times: int) -> bool:
     return len(fake.requests) > times
+
+
+async def test_an_append_that_is_refused_after_a_known_seizure_breaks_no_log(fake: FakeCluster) -> None:
+    """An append in flight is refused after the ledger has given the log to another site.
+
+    The log is that site's, and not broken here.
+    """
+    async with running(fake) as port:
+        port.put_event("GTIN", "gate-in")
+        await port.until_state(CustodyState.HELD)
+        copied(fake, "custody.sydney", granted_by_sydney(17, 1, "sydney", "SEIZURE"))
+        await port.until_state(CustodyState.ELSEWHERE)
+        assert await port.writers.box(BOX_LOG).refused(Fenced("a later term exists"), ())
+        await until(lambda: port.failures or not port.writers.broken.looks)
+        assert (port.state(), port.holdings.broken, port.failures) == (CustodyState.ELSEWHERE, set(), [])
 
 
 async def test_a_reading_that_asks_for_more_of_its_log_waits_as_well(
