@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
@@ -51,6 +51,39 @@ others at every step, so that the first answer would come with the last."""
 
 _AGAIN: Final = 1.0  # seconds until an order that failed while a broker was away, or a claim, is tried again
 _order = decoder(CustodyOrder)
+
+
+class _LogTasks:
+    """Runs at most one task for each log, so that logs do not wait for each other.
+
+    Args:
+        what: The name of the work in the program's log.
+    """
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
+    def start(self, topic: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Start work for a log, which is repeated after retriable errors; do nothing while the log has a task."""
+        if topic not in self._running:
+            self._running[topic] = asyncio.create_task(retry_transient(work, self._what), name=f"{self._what}: {topic}")
+
+    async def collect(self, seconds: float) -> None:
+        """Wait until all tasks have ended, for at most some seconds. Raises the error of a task that failed."""
+        if self._running:
+            await asyncio.wait(self._running.values(), timeout=seconds)
+        for topic in [topic for topic, task in self._running.items() if task.done()]:
+            self._running.pop(topic).result()
+
+    async def cancel(self) -> None:
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -145,26 +178,19 @@ class CustodyEventHandler:
 
     async def retry_waiting(self) -> None:
         """Carry out waiting events as soon as custody allows it, until cancelled. Logs do not wait for each other."""
-        running: dict[str, asyncio.Task[None]] = {}
-        what = f"{self._site}: carrying out events that waited"
+        tasks = _LogTasks(f"{self._site}: carrying out events that waited")
         try:
             while True:
                 self._writers.strays.events_due.clear()
                 topics = tuple(self._writers.strays.events)
                 for first in range(0, len(topics), _AT_ONCE):
                     for topic in topics[first : first + _AT_ONCE]:
-                        if topic not in running and not self._writers.box(topic).blocked:
-                            looking = retry_transient(partial(self.retry_one, topic), what)
-                            running[topic] = asyncio.create_task(looking, name=f"events for {topic}")
-                    if running:
-                        await asyncio.wait(running.values(), timeout=EVERY)
-                    for topic in [topic for topic, task in running.items() if task.done()]:
-                        running.pop(topic).result()
+                        if not self._writers.box(topic).blocked:
+                            tasks.start(topic, partial(self.retry_one, topic))
+                    await tasks.collect(EVERY)
                 await wait_set(self._writers.strays.events_due, EVERY)
         finally:
-            for task in running.values():
-                task.cancel()
-            await asyncio.gather(*running.values(), return_exceptions=True)
+            await tasks.cancel()
 
     async def retry_one(self, topic: str) -> None:
         """Carry out the waiting events of one log, in order, until ``may_try`` says to stop."""
@@ -340,17 +366,20 @@ class ClaimResponder:
         self._told: dict[str, str] = {}  # by log: the reason for waiting that was logged last
 
     async def run(self) -> None:
-        """Answer claims until cancelled."""
-        while True:
-            self._claimed.clear()
-            await retry_transient(self._answer_all, f"{self._site}: answering claims")
-            left = any(self._claims.next(topic) for topic in self._claims.logs())
-            await wait_set(self._claimed, _AGAIN if left else None)
+        """Answer claims until cancelled. Logs do not wait for each other."""
+        tasks = _LogTasks(f"{self._site}: answering claims")
+        try:
+            while True:
+                self._claimed.clear()
+                for topic in self._to_answer():
+                    tasks.start(topic, partial(self._answer, self._writers.box(topic)))
+                await tasks.collect(_AGAIN)
+                await wait_set(self._claimed, _AGAIN if tasks.busy or self._to_answer() else None)
+        finally:
+            await tasks.cancel()
 
-    async def _answer_all(self) -> None:
-        claims = self._claims
-        topics = [topic for topic in claims.logs() if claims.next(topic) is not None]
-        await asyncio.gather(*(self._answer(self._writers.box(topic)) for topic in topics))
+    def _to_answer(self) -> list[str]:
+        return [topic for topic in self._claims.logs() if self._claims.next(topic) is not None]
 
     async def _answer(self, writer: ContainerWriter) -> None:
         async def answer_claim() -> None:
