@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
@@ -127,21 +128,38 @@ class Page:
 
 @dataclass(slots=True, eq=False)
 class _Answer:
-    """What is read, or was. ``at``: when reading it began; when it was read, once it is, which took ``taken``
+    """What is read, or was. ``at``: when reading it ``began``; when it was read, once it is, which took ``taken``
     seconds."""
 
     task: asyncio.Future[Any]
+    began: float
     at: float
     before: _Answer | None = None
     taken: float = 0.0
 
-    def needs_reading(self, now: float) -> bool:
+    @property
+    def is_read(self) -> bool:
+        return self.task.done() and not self.task.cancelled() and self.task.exception() is None
+
+    def needs_reading(self, now: float, changed: float) -> bool:
+        """Return whether it is too old, or was begun before the tables changed."""
+        if self.began < changed:
+            return True
         return self.task.done() and now - self.at > max(FRESH, SHARE * self.taken)
 
-    def usable(self, now: float, stale: float) -> _Answer:
+    def usable(self, now: float, stale: float, changed: float) -> _Answer:
         """Return the answer before while this one is being read, if it is young enough; else this one."""
         before = self.before
-        return before if before is not None and not self.task.done() and now - before.at <= stale else self
+        if self.task.done() or before is None or not before.is_read:
+            return self
+        return before if now - before.at <= stale and before.began >= changed else self
+
+    def last(self) -> _Answer | None:
+        """Return this answer, or the newest one before it, that has been read."""
+        answer: _Answer | None = self
+        while answer is not None and not answer.is_read:
+            answer = answer.before
+        return answer
 
 
 class Board:
@@ -170,6 +188,7 @@ class Board:
         self.sign_in = SignInCheck(lambda: self.topology, site, context.resolver.anybodys_kafka)
         self._clock = clock
         self._answers: dict[Hashable, _Answer] = {}
+        self._tables_changed = -math.inf
         self._limit = anyio.CapacityLimiter(_READERS)
 
     @property
@@ -267,17 +286,21 @@ class Board:
 
         It is fresh for ``FRESH`` seconds, and for ``SHARE`` times as long as reading it took. After that it is read
         anew, and whoever asks meanwhile gets the answer before, if it is at most ``stale`` seconds old; else all wait
-        for the new one. An error is not kept.
+        for the new one. Nobody gets an answer that was begun before ``tables_changed``. An error is not kept.
         """
-        now = self._clock()
+        now, changed = self._clock(), self._tables_changed
         known = self._answers.get(key)
-        if known is None or known.needs_reading(now):
+        if known is None or known.needs_reading(now, changed):
             self._forget(now)
             task = asyncio.ensure_future(self.read(function))
-            known = self._answers[key] = _Answer(task, now, before=known)
+            known = self._answers[key] = _Answer(task, now, now, before=known)
             task.add_done_callback(partial(self._on_read, key, known))
-        usable = known.usable(now, stale)
+        usable = known.usable(now, stale, changed)
         return cast(T, await asyncio.shield(usable.task))
+
+    def tables_changed(self) -> None:
+        """Let every answer of ``read_once`` that was begun before now be read anew."""
+        self._tables_changed = self._clock()
 
     async def fleet_status(self) -> dict[str, Any]:
         """Return what ``fairlead.fleet_status`` tells of all sites, read for everybody who asks."""
@@ -293,16 +316,16 @@ class Board:
     def last_answer(self, key: Hashable) -> Any:
         """Return the last answer that ``read_once`` got for a key, however old; None without one."""
         known = self._answers.get(key)
-        if known is not None and not known.task.done():
-            known = known.before
-        return None if known is None else known.task.result()
+        last = None if known is None else known.last()
+        return None if last is None else last.task.result()
 
     def _on_read(self, key: Hashable, answer: _Answer, task: asyncio.Future[Any]) -> None:
         if task.cancelled() or task.exception() is not None:
-            self._answers.pop(key, None)
+            if self._answers.get(key) is answer:
+                del self._answers[key]
             return
-        now = self._clock()
-        answer.taken, answer.at, answer.before = now - answer.at, now, None
+        answer.at, answer.before = self._clock(), None
+        answer.taken = answer.at - answer.began
 
     # --- how a page is written
 

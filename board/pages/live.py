@@ -142,7 +142,10 @@ def _wanted(board: Board, request: Request) -> Wanted:
 
 async def watch(board: Board) -> None:
     """Tell open pages when tables have changed, and every few seconds that sites may have a new state, until
-    cancelled."""
+    cancelled.
+
+    Tables that changed while no page was open count as changed at the first look after one is.
+    """
     known: dict[str, int] = {}
     again = time.monotonic() + _AGAIN
     while True:
@@ -153,10 +156,10 @@ async def watch(board: Board) -> None:
             if due:
                 again = time.monotonic() + _AGAIN
         if not board.live.has_staff:
-            known.clear()
             continue
         versions = await board.read(_versions, board)
-        if known and versions != known:
+        if versions != known:
+            board.tables_changed()
             board.live.tell(Changed("tables"))
         known = versions
         board.live.tell(Changed("status"))

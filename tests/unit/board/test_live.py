@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
 import pytest
 
+import board.pages.live
 from board.live import Changed, LiveLogs, News, Subscription
+from board.service import Board
+from fairlead.waiting import in_background
+from tests.support.waits import PATIENCE
+from topologies.context import open_topology
 from topologies.loader.load import load
 
 
@@ -40,3 +49,54 @@ async def test_a_portal_hears_of_its_own_table_alone_and_once_for_each_version(l
         live.tell_customers({"ducks": 8}, all_of_them=True)
         assert (await heard(ducks), await heard(geese)) == ([Changed("feed")], [Changed("feed")])
     assert live.customers == frozenset()
+
+
+# --- tables that change
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """The versions of the tables, which a test changes."""
+    found = {"containers_now": 1}
+    monkeypatch.setattr(board.pages.live, "_LOOK", 0.01)
+    monkeypatch.setattr(board.pages.live, "_versions", lambda _board: dict(found))
+    return found
+
+
+@pytest.fixture
+async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]) -> AsyncIterator[Board]:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    service = Board(open_topology("minimal"), "tokyo")
+    async with in_background(board.pages.live.watch(service)):
+        yield service
+
+
+async def hears_of_tables(subscription: Subscription) -> None:
+    async with asyncio.timeout(PATIENCE):
+        while await subscription.next(PATIENCE) != Changed("tables"):
+            pass
+
+
+async def test_what_a_page_reads_when_it_hears_of_tables_is_from_after_the_change(
+    watched: Board, versions: dict[str, int]
+) -> None:
+    async def shown() -> int:
+        return await watched.read_once("page", lambda: versions["containers_now"], stale=60)
+
+    with watched.live.subscribe() as page:
+        await hears_of_tables(page)  # nobody knows what it was rendered from
+        assert await shown() == 1
+        versions["containers_now"] = 2
+        await hears_of_tables(page)
+        assert await shown() == 2
+
+
+async def test_a_page_hears_of_tables_that_changed_while_none_was_open(
+    watched: Board, versions: dict[str, int]
+) -> None:
+    with watched.live.subscribe() as page:
+        await hears_of_tables(page)
+    await asyncio.sleep(0.1)  # some looks while no page is open
+    versions["containers_now"] = 2
+    with watched.live.subscribe() as page:
+        await hears_of_tables(page)

@@ -86,3 +86,48 @@ async def test_old_answers_and_too_many_are_forgotten(board: Board, clock: Clock
     clock.now += OLD + 1
     await board.read_once("new", lambda: 1)
     assert board.last_answer(KEPT + 49) is None
+
+
+async def test_nobody_gets_an_answer_from_before_the_tables_changed(board: Board, clock: Clock) -> None:
+    answers = iter(["first", "second", "third"])
+    assert await board.read_once("x", lambda: next(answers), stale=STALE) == "first"
+    clock.now += 1
+    board.tables_changed()
+    assert await board.read_once("x", lambda: next(answers), stale=STALE) == "second"
+    clock.now += FRESH + 1
+    assert await board.read_once("x", lambda: next(answers), stale=STALE) == "second"  # no change since it was begun
+
+
+@pytest.mark.parametrize("fails", [False, True])
+async def test_who_asks_after_the_tables_changed_does_not_wait_for_a_reading_that_was_begun_before(
+    board: Board, clock: Clock, fails: bool
+) -> None:
+    finish, finish_newer = threading.Event(), threading.Event()
+
+    def read() -> str:
+        assert finish.wait(30)
+        if fails:
+            raise UnavailableError("the table is away")
+        return "older"
+
+    def read_newer() -> str:
+        assert finish_newer.wait(30)
+        return "newer"
+
+    assert await board.read_once("x", lambda: "old") == "old"
+    clock.now += FRESH + 1
+    older = asyncio.create_task(board.read_once("x", read))
+    await asyncio.sleep(0)
+    clock.now += 1
+    board.tables_changed()
+    newer = asyncio.create_task(board.read_once("x", read_newer, stale=STALE))
+    await asyncio.sleep(0)
+    assert board.last_answer("x") == "old"  # neither of the two is read
+    finish.set()
+    [found] = await asyncio.gather(older, return_exceptions=True)
+    assert isinstance(found, UnavailableError) if fails else found == "older"
+    assert board.last_answer("x") == ("old" if fails else "older")
+    assert not newer.done()
+    finish_newer.set()
+    assert await newer == "newer"
+    assert await board.read_once("x", lambda: "not read", stale=STALE) == board.last_answer("x") == "newer"
