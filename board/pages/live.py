@@ -17,12 +17,12 @@ from board.live import Changed, News, Subscription
 from board.openapi import Field
 from board.own_feed import version_of_own_feed
 from board.pages.alerts import Wanted, alert_panel, row_of
-from board.pages.port import concerns_port
+from board.pages.port import concerns_port, port_view
 from board.pages.voyage import of_ship
 from board.security import COOKIE
 from board.service import Board, Page
 from board.viewer import Access
-from fairlead.errors import UnavailableError
+from fairlead.errors import FairleadError, UnavailableError
 from fairlead.records.alert import Alert
 from fairlead.records.ship import Position
 from shore.delta.table_errors import open_table
@@ -71,7 +71,12 @@ def _stream(
 
 
 async def alerts(board: Board, request: Request) -> Response:
-    """The rows of a page's open alerts, for a page that may have missed some of the events."""
+    """The rows of a page's open alerts, for a page that may have missed some of the events, or whose tables have
+    changed: which alerts concern a port follows from them."""
+    port = request.query_params.get("port")
+    if port:
+        with contextlib.suppress(FairleadError):  # the page itself says what is wrong with its tables
+            await port_view(board, port)
     panel = alert_panel(board, board.signed_in(request), _wanted(board, request), _page_of(request))
     return board.page(request, "alert_rows.html.j2", **panel)
 
@@ -85,7 +90,7 @@ async def _events(board: Board, request: Request, subscribed: Subscribed, wanted
                 return
             if news is None:
                 yield ": still here\n\n"
-            elif not isinstance(news, Alert) or wanted(news):
+            elif not isinstance(news, Alert) or news.state == "CLEARED" or wanted(news):  # its row may be there still
                 yield _event(board, request, news)
 
 

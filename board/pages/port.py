@@ -48,7 +48,7 @@ async def port(board: Board, request: Request) -> Response:
 
 async def boxes(board: Board, request: Request) -> Response:
     """The part of a port's page that is read again when tables change."""
-    return HTMLResponse((await _view(board, request.path_params["code"])).boxes)
+    return HTMLResponse((await port_view(board, request.path_params["code"])).boxes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class PortView:
 
 
 async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
-    view = await _view(board, code)
+    view = await port_view(board, code)
     report, place = view.report, ports().get(code)
     concerning = partial(_concerns, board.topology, report)
     return alert_panel(board, board.signed_in(request), concerning, f"/ports/{code}") | {
@@ -76,7 +76,8 @@ async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
     }
 
 
-async def _view(board: Board, code: str) -> PortView:
+async def port_view(board: Board, code: str) -> PortView:
+    """Return what the tables have of a port. ``concerns_port`` goes by it from then on."""
     return await board.read_once(("port", code), partial(_read, board, code), stale=STALE)
 
 

@@ -326,7 +326,7 @@ def test_an_alert_is_on_open_pages_within_two_seconds_and_only_on_those_that_it_
             world.raise_alert(
                 alert("BIGU4000007", alert_id="LAST", evidence=(Evidence(name=LEFT_PORT, weight=1, detail="USLAX"),))
             )
-            last = elsewhere(lambda name, _: name == "fragment")
+            last = elsewhere(lambda name, data: name == "fragment" and data["html"] is not None)
             assert last["id"] == "alert-LAST"  # what came before it was not for this page
         assert "BIGU2000000" not in client.get("/").text
 

@@ -1,15 +1,27 @@
-"""Which alerts belong on a port's page."""
+"""Which alerts belong on a port's page, and how an open page hears of them."""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+import board.pages.live
+import board.pages.port
+from board.pages.live import _events as events_of
+from board.pages.port import PortView
 from board.pages.port import _concerns as concerns
+from board.security import COOKIE
+from board.service import Board
+from board.viewer import LOCAL
+from fairlead.errors import UnavailableError
 from fairlead.records.alert import LEFT_PORT, Alert, Evidence
 from shore.report.port import Approach, PortReport, Ship
+from topologies.context import open_topology
 from topologies.loader.load import load
 
 BIG_BLUE = load("big-blue")
@@ -74,3 +86,57 @@ def test_an_alert_belongs_on_the_page_of_its_port_and_of_ships_that_come(
     raised: Alert, known: PortReport | None, expected: bool
 ) -> None:
     assert concerns(BIG_BLUE, known, raised, "SGSIN") is expected
+
+
+# --- open pages
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    return Board(open_topology("big-blue"), "singapore")
+
+
+def asked(service: Board, path: str) -> Request:
+    """A request of Singapore's page, by somebody who has signed in."""
+    token, _ = service.sessions.open(LOCAL.name)
+    headers = [(b"host", b"localhost"), (b"cookie", f"{COOKIE}={token}".encode())]
+    scope = {"type": "http", "scheme": "http", "method": "GET", "path": path, "query_string": b"port=SGSIN"}
+    return Request({**scope, "headers": headers})
+
+
+async def test_the_end_of_an_alert_reaches_the_page_of_a_port_whose_tables_no_longer_name_its_ship(
+    service: Board,
+) -> None:
+    request = asked(service, "/live")
+    events = events_of(service, request, service.live.subscribe(), lambda _alert: False)
+    assert await anext(events) == ": welcome\n\n"
+    service.live.tell(alert("duck-star"))
+    service.live.tell(alert("duck-star", state="CLEARED", revision=1))
+    removed = {"target": "alerts", "id": "alert-x", "html": None}
+    assert await anext(events) == f"event: fragment\ndata: {json.dumps(removed)}\n\n"
+
+
+async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
+    service: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming, readable = [STAR], True
+
+    def read(_board: Board, _code: str) -> PortView:
+        if not readable:
+            raise UnavailableError("the table is away")
+        return PortView(report(*coming), (), "")
+
+    async def rows() -> bytes:
+        return bytes((await board.pages.live.alerts(service, asked(service, "/live/alerts"))).body)
+
+    monkeypatch.setattr(board.pages.port, "_read", read)
+    monkeypatch.setattr(service.live, "open_alerts", lambda: [alert("duck-star")])
+    monkeypatch.setattr(service.live, "opened", lambda _id: NOW)
+    assert b"BIGU1000010" in await rows()
+    coming.clear()
+    service.tables_changed()
+    assert b"BIGU1000010" not in await rows()
+    readable = False
+    service.tables_changed()
+    assert b"BIGU1000010" in await rows()  # better one alert too many than no answer
