@@ -24,6 +24,7 @@ from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
 from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
 from fairlead.cli.commands.feed_share import ShareOptions, share
+from fairlead.cli.commands.out import writing
 from fairlead.cli.console import console, emit, errors, output
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism
@@ -431,12 +432,13 @@ def _configure(
         text = script(customer, site, kind, one)
     else:
         require_printable("folder", str(out))
-        out.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if ca is not None:
-            write_file(out / CA_FILE, Path(ca).read_text(encoding="utf-8"))
         one = recipe(kind, endpoint, topics, group=group, ca=CA_FILE if ca else None, password=endpoint.password)
-        for name, content in one.files.items():
-            write_file(out / name, content)
+        with writing(out, "folder"):
+            out.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if ca is not None:
+                write_file(out / CA_FILE, Path(ca).read_text(encoding="utf-8"))
+            for name, content in one.files.items():
+                write_file(out / name, content)
         text = f"cd {shlex.quote(str(out))} && {one.command}\n"
     body = {
         "customer": customer,

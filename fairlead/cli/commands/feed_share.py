@@ -6,6 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
+from fairlead.cli.commands.out import require_writable
 from fairlead.cli.console import emit, errors, output
 from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file
@@ -52,6 +53,9 @@ def share(context: Context, customer: str, options: ShareOptions, out: Path | No
             hint="add --board https://…, as the customer's machines reach it",
         )
     at = endpoint(options.board)
+    file = out / f"{customer}.share" if out is not None else None
+    if file is not None:
+        require_writable(file)
     issued = tokens.issue(
         customer, lifetime=dt.timedelta(days=options.days), overlap=dt.timedelta(hours=options.overlap)
     )
@@ -63,10 +67,9 @@ def share(context: Context, customer: str, options: ShareOptions, out: Path | No
         "tables": [f"{customer}.default.{name}" for name in names],
         "expires": issued.expires.isoformat(),
     }
-    if out is None:
+    if file is None:
         emit(body | {"profile": text}, as_json=as_json, render=lambda: output.write(text))
     else:
-        file = out / f"{customer}.share"
         write_file(file, text)
         emit(body | {"files": [str(file)]}, as_json=as_json, render=lambda: output.write(f"{file}\n"))
     if not as_json:

@@ -74,6 +74,8 @@ def test_kcats_settings_read_the_feed_with_kcats_library(world: World, append: A
     """The settings printed for kcat work with kcat's library."""
     append(PORT, "feeds.ducks", b"for kcat")
     assert run(world, "ducks", "--client", "kcat", "--out", str(tmp_path)).exit_code == ExitCode.OK
+    refused = run(world, "ducks", "--client", "kcat", "--out", str(tmp_path / "kcat.conf"))  # a file, and no folder
+    assert getattr(refused.exception, "exit_code", None) == ExitCode.UNAVAILABLE, refused.exception
     lines = (tmp_path / "kcat.conf").read_text(encoding="utf-8").splitlines()
     consumer = Consumer(dict(line.split("=", 1) for line in lines))
     try:

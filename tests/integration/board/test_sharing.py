@@ -483,6 +483,9 @@ def test_the_command_gives_a_profile_and_takes_it_back(
     assert file.stat().st_mode & 0o777 == 0o600
     found = delta_sharing.load_as_pandas(f"{file}#ducks.default.readings")
     assert len(found) == 19
+    refused = run("ducks", "--board", board, "--overlap", "0", "--out", str(file))  # a file, and no folder
+    assert getattr(refused.exception, "exit_code", None) == ExitCode.UNAVAILABLE, refused.exception
+    assert len(delta_sharing.load_as_pandas(f"{file}#ducks.default.readings")) == 19, "the token before is still good"
     printed = run("beans", "--board", board, "--json", "--days", "1")
     body = json.loads(printed.stdout)
     assert body["tables"][0] == "beans.default.readings"
