@@ -18,7 +18,7 @@ A file is kept for ``KEEP`` after it was replaced. For that long, readers of an 
 versions can be read. Vacuum skips a table while a job has still to read rows from before that time.
 
 **Retention** deletes the rows of a table whose times (``TIMES``) are all before a day. ``kept_since`` says which rows
-may be gone. A comparison of a table with its inputs leaves these rows out on both sides.
+may be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.verify.kept``).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from shore.storage import Storage
 from shore.tables import TABLES, Table
 
 if TYPE_CHECKING:  # plans need no Spark
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
 """The Z-order column of tables that were created before liquid clustering."""
@@ -407,7 +407,7 @@ def _there(paths: TablePaths, name: str, files: Sequence[str]) -> tuple[int, int
 
 TIMES: Final[Mapping[str, tuple[str, ...]]] = {
     "readings": ("device_date_time", "received_date_time"),
-    "readings_rejected": ("record_date_time",),
+    "readings_rejected": ("record_date_time", "received_date_time"),
     "positions": ("device_date_time", "record_date_time"),
     "environment": ("device_date_time", "record_date_time"),
     "digests": ("as_of_date_time", "record_date_time"),
@@ -448,6 +448,16 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
     except FileNotFoundError:
         return None
     return msgspec.json.decode(note, type=KeptSince).kept_since
+
+
+def wholly_before(table: str, limit: dt.datetime) -> Column:
+    """Return the condition that retention deletes a row by: all of its times (``TIMES``) are before the limit."""
+    from pyspark.sql import functions as F
+
+    times = [F.col(column) for column in TIMES[table]]
+    early = [time < F.lit(limit) for time in times]
+    # Delta finds the files of such a condition by their statistics; it would open all for one with ``coalesce``.
+    return reduce(and_, (one | time.isNull() for one, time in zip(early, times, strict=True))) & reduce(or_, early)
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,10 +517,7 @@ def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
     if not step.files:
         return 0
     location = paths.table(step.table)
-    times = [F.col(column) for column in TIMES[step.table]]
-    early = [time < F.lit(step.before) for time in times]
-    # Delta finds the files of such a condition by their statistics; it would open all for one with ``coalesce``.
-    old = reduce(and_, (one | time.isNull() for one, time in zip(early, times, strict=True))) & reduce(or_, early)
+    old = wholly_before(step.table, step.before)
     version = DeltaTable(location).version()
 
     def delete() -> None:

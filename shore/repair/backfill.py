@@ -14,7 +14,7 @@ from typing import Final
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.datasource import register
 from shore.delta.commit import Between, conform, exchange_rows, replace_rows
@@ -27,6 +27,7 @@ from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
 from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, sources_of
 from shore.verify.compare import compare
+from shore.verify.kept import Kept, comparable, forgotten, kept_of
 from topologies.model import Topology
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -57,20 +58,32 @@ ALWAYS: Final = Span()
 
 
 def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
-    """Count the rows of a derived table, within the span, that differ from what its inputs give now."""
-    stored = span.rows(derived, lake.read(derived.table.name))
-    return compare(stored, span.rows(derived, lake.expected_rows(derived, topology)), derived.table.key).differing
+    """Count the rows of a derived table, within the span, that differ from what its inputs give now. Rows that cannot
+    be compared (``shore.verify.kept``) do not count."""
+    kept = _kept(derived, lake.paths)
+    stored = comparable(derived, span.rows(derived, lake.read(derived.table.name)), kept)
+    expected = comparable(derived, span.rows(derived, lake.expected_rows(derived, topology)), kept)
+    return compare(stored, expected, derived.table.key).differing
 
 
 def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
-    """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Return how
-    many rows were written or deleted."""
-    table, bounds = derived.table, span.bounds(derived)
-    fresh = span.rows(derived, lake.expected_rows(derived, topology))
-    stored = span.rows(derived, lake.read(table.name))
+    """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Rows that
+    cannot be compared (``shore.verify.kept``) stay as they are. Return how many rows were written or deleted."""
+    table, bounds, kept = derived.table, span.bounds(derived), _kept(derived, lake.paths)
+    fresh = comparable(derived, span.rows(derived, lake.expected_rows(derived, topology)), kept)
+    stored = comparable(derived, span.rows(derived, lake.read(table.name)), kept)
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
-        return replace_rows(lake, table, fresh, bounds=bounds)
+        return replace_rows(lake, table, fresh, stored=stored, bounds=bounds)
     return exchange_rows(lake, table, stored, fresh, bounds=bounds)  # a MERGE by key would keep duplicate rows
+
+
+def why_forgotten(derived: Derived, paths: TablePaths) -> str:
+    """Return why a table cannot be made again without losing rows; empty where it can."""
+    return forgotten(derived, _kept(derived, paths))
+
+
+def _kept(derived: Derived, paths: TablePaths) -> Kept:
+    return kept_of(paths, (derived.table.name, *derived.inputs))
 
 
 Tell = Callable[[str], None]
@@ -127,6 +140,8 @@ def plan_backfill(
 
     Raises:
         UnknownNameError: there is no such table.
+        RefusedError: retention has deleted rows from which one of ``tables`` follows. Without ``tables``, such tables
+            are left out.
         ConfigurationError: a table cannot be backfilled, the span is empty, or a derived table would be recomputed from
             rows that differ from the logs and are not repaired (``tables`` leaves them out).
         CheckpointDamagedError: it is not known how far a job has read.
@@ -150,6 +165,11 @@ def plan_backfill(
     for each in _MADE:
         name = each.table.name
         if (wanted is None or name in wanted) and _there(each, paths):
+            if why := why_forgotten(each, paths):
+                if wanted is not None:
+                    raise RefusedError(f"{name} cannot be made again: {why}", hint="leave it out", table=name)
+                tell(f"leaving out {name}: {why}")
+                continue
             tell(f"comparing {name} with what {' and '.join(each.inputs)} give")
             derived.append(DerivedRepair(each, count_odd_rows(each, lake, topology, span)))
     mended = {each.entry.name for each in logs}

@@ -1,7 +1,7 @@
 """Find missing, doubled or changed rows of log tables by comparing with the logs, and repair them from the logs.
 
 Rows without a record are left alone, and so are logs that end before the offset that was read: they were truncated or
-recreated, and their rows are all that is left of their records.
+recreated, and their rows are all that is left of their records. Rows past the retention of their table stay deleted.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from shore.source.offsets import Positions, parse_partition_id
 from shore.tables import TABLES
 from shore.verify.catalogue import FromLogs
 from shore.verify.compare import DOUBLED
+from shore.verify.kept import kept_of
 from shore.verify.logs import CLIENT_ID, KEY, TABLE, Limits, LogComparison, extents_at, own_positions, versions_of
 from topologies.model import Topology
 
@@ -109,7 +110,8 @@ def find_odd_rows(
     for log, extent in there.items():
         start = min(max(extent.start, firsts.get(log, 0)), own[log])
         limits[log] = Limits(start, own[log], own[log])
-    compared = LogComparison(entry, topology, lake, endpoint.site, versions, limits, extents)
+    kept = kept_of(lake.paths, versions)
+    compared = LogComparison(entry, topology, lake, endpoint.site, versions, limits, extents, kept)
     digests = compared.digests()
     differing = [log for log, each in digests.items() if log in limits and (each.rows != each.expected or each.apart)]
     if not differing:

@@ -4,7 +4,8 @@ A job that reads logs: the rows that its tables lack are added from the logs. It
 end, log by log. Nothing is read twice, and rows whose records retention has deleted stay.
 
 A job that reads tables: its tables are recomputed from their inputs, and its checkpoint is archived. The job then reads
-its inputs once more, which changes no correct row.
+its inputs once more, which changes no correct row. A table with rows stays as it is where retention has deleted rows
+from which it follows (``shore.verify.kept``).
 
 A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is archived.
 The job reads the logs once more, as far as they reach back.
@@ -37,7 +38,7 @@ from shore.jobs.checkpoint import PARTITIONS, archive_checkpoint, complete_setti
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
 from shore.paths import TablePaths
-from shore.repair.backfill import recompute
+from shore.repair.backfill import recompute, why_forgotten
 from shore.repair.logs import find_odd_rows, repair_logs
 from shore.sink.exactly_once import reread
 from shore.source.offsets import Positions
@@ -121,6 +122,9 @@ def rebuild_job(
     for derived in DERIVED:  # in the graph's order: inputs first
         name = derived.table.name
         if name in one.tables and name not in written:
+            if (why := why_forgotten(derived, paths)) and not lake.is_empty(name):
+                tell(f"leaving {name} as it is: {why}")
+                continue
             tell(f"making {name} again")
             written[name] = recompute(derived, lake, topology)
     aside = aside or archive_checkpoint(paths, job, suffix)

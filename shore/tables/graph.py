@@ -6,6 +6,7 @@ The same function serves the job that keeps the table (over what new rows touch)
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -18,14 +19,14 @@ from shore.tables.conditions import CONDITIONS, conditions
 from shore.tables.containers_now import CONTAINERS_NOW, containers_now
 from shore.tables.custody import CUSTODY, custody
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
-from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, excursion_parts, excursions
+from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
 from shore.tables.geofence_visits import GEOFENCE_VISITS, geofence_visits
 from shore.tables.hours import ACTIVATION_ENERGY
 from shore.tables.itineraries import port_calls, voyages
 from shore.tables.milestones import MILESTONES, milestones
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
-from shore.tables.outlook import OUTLOOK, outlook
+from shore.tables.outlook import LOOKBACK, OUTLOOK, outlook
 from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY, quality
 from shore.tables.schedules import SCHEDULES, schedules
@@ -68,21 +69,51 @@ class Derived:
         inputs: The tables it is computed from.
         compute: Makes all of its rows from all rows of its inputs.
         time: The column by which a backfill limits what it recomputes; None: it recomputes the whole table.
+        reach: A time of each row, and how long before it rows of the inputs may count for the row, by the first of
+            their ``shore.maintenance.TIMES``. None: rows of any age may.
     """
 
     table: Table
     inputs: tuple[str, ...]
     compute: Callable[[Inputs, Settings], DataFrame]
     time: str | None = None
+    reach: tuple[str, dt.timedelta] | None = None
 
 
+_HOUR, _DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 _SAILED = ("dock_movements", "positions", "sites")
 
 DERIVED: tuple[Derived, ...] = (
-    Derived(CONDITIONS, ("readings",), lambda i, _: conditions(i["readings"]), "window_end"),
-    Derived(MKT, ("readings",), lambda i, settings: mkt(i["readings"], settings.activation_energy), "window_end"),
-    Derived(EXCURSION_PARTS, ("readings",), lambda i, _: excursion_parts(i["readings"]), "part_start"),
-    Derived(EXCURSIONS, ("excursion_parts",), lambda i, _: excursions(i["excursion_parts"]), "start_date_time"),
+    # A window of 24 hours, and one of 30 days, with what the last reading before it stands for.
+    Derived(
+        CONDITIONS,
+        ("readings",),
+        lambda i, _: conditions(i["readings"]),
+        "window_end",
+        reach=("window_end", _DAY + _HOUR),
+    ),
+    Derived(
+        MKT,
+        ("readings",),
+        lambda i, settings: mkt(i["readings"], settings.activation_energy),
+        "window_end",
+        reach=("window_end", 30 * _DAY + _HOUR),
+    ),
+    Derived(
+        EXCURSION_PARTS,
+        ("readings",),
+        lambda i, _: excursion_parts(i["readings"]),
+        "part_start",
+        reach=("part_start", SLOT),
+    ),
+    # What is left of a session that began before begins within a silence and a slot.
+    Derived(
+        EXCURSIONS,
+        ("excursion_parts",),
+        lambda i, _: excursions(i["excursion_parts"]),
+        "start_date_time",
+        reach=("start_date_time", SILENCE + SLOT),
+    ),
     Derived(ALERTS_ASHORE, ("readings",), lambda i, _: alerts_ashore(i["readings"])),
     Derived(BOOKINGS, ("booking_changes",), lambda i, _: bookings(i["booking_changes"])),
     Derived(
@@ -116,7 +147,7 @@ DERIVED: tuple[Derived, ...] = (
         "entered_date_time",
     ),
     Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
-    Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day"),
+    Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day", reach=("day", 0 * _DAY)),
     Derived(
         CONTAINERS_NOW,
         ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners", "digests"),
@@ -127,7 +158,7 @@ DERIVED: tuple[Derived, ...] = (
         ("alerts", "alerts_ashore", "custody", "bookings", "sites"),
         lambda i, _: alerts_now(**i),
     ),
-    Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"])),
+    Derived(OUTLOOK, ("readings",), lambda i, _: outlook(i["readings"]), reach=("as_of_date_time", LOOKBACK)),
     Derived(COLD_TREATMENTS, ("readings", "bookings"), lambda i, _: cold_treatments(i["readings"], i["bookings"])),
 )
 """Each table comes after its inputs."""

@@ -60,6 +60,7 @@ class TableCheck(msgspec.Struct, frozen=True, kw_only=True):
         differences: The first few of them, row by row.
         unreadable: Whether its files, or those of a table that it is made from, are damaged: then ``same`` is False,
             and nothing was counted.
+        forgotten: Whether it can no longer be compared: retention has deleted rows from which it follows.
     """
 
     table: str
@@ -73,6 +74,7 @@ class TableCheck(msgspec.Struct, frozen=True, kw_only=True):
     differing: int = 0
     differences: tuple[Difference, ...] = ()
     unreadable: bool = False
+    forgotten: bool = False
     notes: tuple[str, ...] = ()
 
 

@@ -16,6 +16,7 @@ from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
 from shore.verify.catalogue import BY_STATE, FROM_LOGS
 from shore.verify.compare import Compared, TableCheck, compare
+from shore.verify.kept import Kept, comparable, comparable_since, forgotten, kept_of, kept_rows
 from shore.verify.logs import versions_of
 from topologies.model import Topology
 
@@ -47,22 +48,31 @@ def check_derived(derived: Derived, lake: Lake, topology: Topology, *, small: La
             break
     else:
         return _not_compared(name, None, "the tables change all the time; try again, or stop shore first")
+    kept = kept_of(paths, versions)
+    if why := forgotten(derived, kept):
+        return TableCheck(table=name, kind="derived", same=None, behind=behind, forgotten=True, notes=(why,))
     lake = small if small is not None and lake.are_small(versions) else lake
-    found = compare_derived(derived, lake, topology, versions)
+    found = compare_derived(derived, lake, topology, versions, kept)
     if found.differing and read_checkpoint(paths, job_of(name)) is None:
         return _not_compared(name, None, f"job {job_of(name)} has not run yet")
-    return _checked(name, found, behind)
+    if (since := comparable_since(derived, kept)) is None:
+        return _checked(name, found, behind)
+    note = f"rows before {since:%Y-%m-%d %H:%M} UTC are not compared: retention has deleted rows of "
+    return _checked(name, found, behind, note + " and ".join(each for each in derived.inputs if each in kept))
 
 
-def compare_derived(derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int]) -> Compared:
-    """Compare a table with what its inputs give, all of them in these versions."""
+def compare_derived(
+    derived: Derived, lake: Lake, topology: Topology, versions: Mapping[str, int], kept: Kept
+) -> Compared:
+    """Compare a table with what its inputs give, all of them in these versions, as far as rows were ``kept``."""
     table = derived.table
     stored = lake.read(table.name, versions[table.name])
-    if (comparable := BY_STATE.get(table.name)) is None:
-        expected = lake.expected_rows(derived, topology, versions)
-        return compare(conform(stored, table), conform(expected, table), table.key)
+    if (by_state := BY_STATE.get(table.name)) is None:
+        expected = conform(lake.expected_rows(derived, topology, versions), table)
+        stored = comparable(derived, conform(stored, table), kept)
+        return compare(stored, comparable(derived, expected, kept), table.key)
     (source,) = derived.inputs
-    both = computed(comparable(conform(stored, table), lake.read(source, versions[source])))
+    both = computed(kept_rows(table.name, by_state(conform(stored, table), lake.read(source, versions[source])), kept))
     rows, expected = both.where("stored").drop("stored"), both.where("not stored").drop("stored")
     return compare(rows, expected, table.key)
 
@@ -78,7 +88,7 @@ def check_reference(table: str, lake: Lake, topology: Topology) -> TableCheck:
     return _checked(table, found, None)
 
 
-def _checked(table: str, found: Compared, behind: int | None) -> TableCheck:
+def _checked(table: str, found: Compared, behind: int | None, *notes: str) -> TableCheck:
     return TableCheck(
         table=table,
         kind="derived",
@@ -88,6 +98,7 @@ def _checked(table: str, found: Compared, behind: int | None) -> TableCheck:
         behind=behind,
         differing=found.differing,
         differences=found.differences(table),
+        notes=notes,
     )
 
 

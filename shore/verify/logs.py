@@ -41,6 +41,7 @@ from shore.tables import TABLES
 from shore.tables.operations import LogTable
 from shore.verify.catalogue import FromLogs
 from shore.verify.compare import DOUBLED, SHOWN, Difference, TableCheck, as_difference, first_rows, odd_rows
+from shore.verify.kept import Kept, is_gone, kept_of
 from topologies.model import Topology
 
 CLIENT_ID: Final = "fairlead-verify"
@@ -222,7 +223,8 @@ def _check(
     record = read_site(lake.paths)
     held = record.held.get(entry.job, {}) if record is not None else {}
     scope = scope_of(positions, own_positions(checkpoint.positions_ahead, takes), extents, unreadable, held)
-    compared = LogComparison(entry, topology, lake, endpoint.site, versions, scope.limits, extents)
+    kept = kept_of(lake.paths, versions)
+    compared = LogComparison(entry, topology, lake, endpoint.site, versions, scope.limits, extents, kept)
     digests = compared.digests()
     differing = sorted((log for log, each in digests.items() if each.differs), key=str)
     differences = compared.within(differing[:LOGS_SHOWN]).differences() if differing else ()
@@ -263,6 +265,7 @@ class LogComparison:
     Args:
         site: The site for which the source ``fairlead`` is registered.
         extents: What the logs have, at least for those with limits.
+        kept: Rows that retention may have deleted are left out on both sides.
     """
 
     entry: FromLogs
@@ -272,6 +275,7 @@ class LogComparison:
     versions: Mapping[str, int]
     limits: Mapping[str, Limits]
     extents: Mapping[str, OffsetRange]
+    kept: Kept
 
     @property
     def stored(self) -> DataFrame:
@@ -365,7 +369,8 @@ class LogComparison:
         return as_difference((found or expected)[TABLE], row, names)
 
     def _aligned(self, rows: DataFrame, table: Column) -> DataFrame:
-        """Rows with the columns of all tables; columns that the row's own table does not have are null."""
+        """Rows with the columns of all tables; columns that the row's own table does not have are null. Rows that
+        retention may have deleted are left out."""
         there, found = set(rows.columns), [table.alias(TABLE)]
         for field in _schema(self.entry.tables).fields:
             owners = [name for name in self.entry.tables if field.name in TABLES[name].plain_schema.names]
@@ -373,7 +378,10 @@ class LogComparison:
             if len(owners) < len(self.entry.tables):
                 value = F.when(table.isin(owners), value)
             found.append(value.cast(field.dataType).alias(field.name))
-        return rows.select(*found)
+        aligned = rows.select(*found)
+        for name, since in self.kept.items():
+            aligned = aligned.where((F.col(TABLE) != name) | ~is_gone(name, since))
+        return aligned
 
     @property
     def _columns(self) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta import lake as of_tables
 from shore.delta.commit import create_tables
@@ -20,8 +21,9 @@ from shore.delta.table_errors import damaged_tables
 from shore.jobs.checkpoint import write_checkpoint
 from shore.jobs.model import Job
 from shore.jobs.runner import JOBS
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
-from shore.repair.backfill import ALWAYS, Span, count_odd_rows, recompute
+from shore.repair.backfill import ALWAYS, Span, count_odd_rows, plan_backfill, recompute
 from shore.repair.rebuild import rebuild_job
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import ALERTS_ASHORE, table_of
@@ -263,3 +265,47 @@ def test_alerts_ashore_are_compared_but_for_what_only_time_tells(lake: Lake, top
     assert sorted(told(check_derived(alerts, lake, topology))) == [("doubled", ()), ("missing", ())]
     put(lake, "alerts_ashore", ALERTS_ASHORE.sorted(table_of([])))
     assert check_derived(alerts, lake, topology).differing == right.num_rows
+
+
+def test_rows_that_outlive_what_they_follow_from_are_neither_accused_nor_changed(
+    lake: Lake, topology: Topology, spark: SparkSession
+) -> None:
+    """Retention has deleted readings. Rows of ``conditions`` are kept longer, and so are those of other tables."""
+    right = {derived.table.name: rows(lake, derived.table.name) for derived in DERIVED if "readings" in derived.inputs}
+    limit = port_story.at(3)
+    assert expire(maintenance_session(spark), lake.paths, ExpiryStep("readings", limit, 1)) > 0
+    compared = set()
+    for name in right:
+        check = check_derived(line(name), lake, topology)
+        assert (name, check.differing) == (name, 0)
+        assert "retention has deleted rows of readings" in check.notes[0]
+        if check.same:
+            compared.add(name)
+        else:
+            assert check.forgotten
+    assert compared == {"conditions", "mkt", "excursion_parts", "quality", "outlook"}
+    for name in compared:
+        assert count_odd_rows(line(name), lake, topology, ALWAYS) == 0
+    for job in ("conditions", "containers_now"):
+        rebuild_job(job, JOBS, lake, topology, NOWHERE)
+    assert {name: rows(lake, name) for name in right} == right
+    with pytest.raises(RefusedError, match="cold_treatments cannot be made again: retention has deleted"):
+        plan_backfill(lake, topology, NOWHERE, ALWAYS, ["cold_treatments"])
+    todo = plan_backfill(lake, topology, NOWHERE, ALWAYS, ["conditions"])
+    assert todo.empty
+    ends = right["conditions"]["window_end"].to_pylist()
+    put(lake, "conditions", changed(right["conditions"], "readings", ends.index(max(ends)), 777))
+    assert recompute(line("conditions"), lake, topology) == 1
+    assert rows(lake, "conditions") == right["conditions"]
+
+
+def test_a_tables_own_retention_leaves_its_rows_out_on_both_sides(
+    lake: Lake, topology: Topology, spark: SparkSession
+) -> None:
+    limit = port_story.at(4)
+    step = ExpiryStep("conditions", limit, 1)
+    assert expire(maintenance_session(spark), lake.paths, step) > 0
+    left = rows(lake, "conditions")
+    check = check_derived(line("conditions"), lake, topology)
+    assert (check.same, check.rows, check.expected) == (True, left.num_rows, left.num_rows)
+    assert recompute(line("conditions"), lake, topology) == 0

@@ -26,6 +26,7 @@ from shore.feeds.readers import FeedReader
 from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.runner import JOBS
 from shore.lag import job_lags
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
 from shore.repair import backfill
 from shore.repair.backfill import Span
@@ -177,6 +178,21 @@ def test_what_retention_deleted_is_no_difference(tables: Tables, world: World) -
     tables.add(tables.rows().filter(pc.equal(tables.rows()["log"], log)).slice(2, 1))
     twice = tables.check()
     assert (twice.same, [each.what for each in twice.differences]) == (False, ["doubled"])
+
+
+def test_what_retention_deleted_from_tables_is_no_difference(tables: Tables, world: World) -> None:
+    """Rows past their retention are left out on both sides, and a backfill does not write them again."""
+    one = world.log(world.box(0))
+    step = ExpiryStep("readings", T0 + 5 * 60 * MINUTE, 1)
+    assert expire(maintenance_session(tables.spark), tables.paths, step) > 0
+    rows = tables.rows().num_rows
+    check = tables.check()
+    assert (check.same, check.rows, check.expected) == (True, rows + 1, rows + 1)
+    assert tables.backfill() == {}
+    assert "readings + readings_rejected" not in tables.rebuild("readings").written
+    assert tables.rows().num_rows == rows
+    tables.delete(one, 24)
+    assert tables.check().differing == 1
 
 
 @pytest.mark.chaos

@@ -98,3 +98,11 @@ def test_one_damaged_table_does_not_hide_the_others(filled: Path, capsys: pytest
         table_errors.as_table_errors(TablePaths.of(filled)),
     ):
         raise OSError("something")
+
+
+def test_nobody_is_told_to_try_again_what_can_no_longer_be_compared() -> None:
+    gone = TableCheck(table="ships_now", kind="derived", same=None, forgotten=True)
+    assert what_to_do(Verification(tables=(gone,), seconds=1)) == []
+    later = TableCheck(table="mkt", kind="derived", same=None)
+    (todo,) = what_to_do(Verification(tables=(gone, later), seconds=1))
+    assert "fairlead shore run --once" in todo
