@@ -66,14 +66,12 @@ def create_app(
     service: Board,
     *,
     hosts: Collection[str] = LOOPBACK,
-    tls: bool = False,
     further: Sequence[BaseRoute] = (),
 ) -> Starlette:
     """Return the application.
 
     Args:
         hosts: The names under which browsers may reach it, without ports.
-        tls: Whether it is served by TLS; cookies then go over TLS only.
         further: Routes with their own way to sign in.
     """
     routes: list[BaseRoute] = [
@@ -102,13 +100,13 @@ def create_app(
         routes=routes,
         middleware=[
             Middleware(CountedRequests, counts=service.requests, routes=routes),
-            Middleware(SecureHeaders, hosts=hosts, tls=tls),
+            Middleware(SecureHeaders, hosts=hosts),
             Middleware(CompressedPages),
         ],
         exception_handlers=handlers,
         lifespan=lifespan,
     )
-    app.state.board, app.state.tls = service, tls
+    app.state.board = service
     return app
 
 

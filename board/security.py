@@ -46,27 +46,28 @@ class SecureHeaders:
         hosts: The names under which browsers may reach the board, without ports.
     """
 
-    def __init__(self, app: ASGIApp, hosts: Collection[str], *, tls: bool) -> None:
-        self._app, self._hosts, self._tls = app, frozenset(hosts), tls
+    def __init__(self, app: ASGIApp, hosts: Collection[str]) -> None:
+        self._app, self._hosts = app, frozenset(hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        host = Headers(scope=scope).get("host", "")
 
         async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers[name] = value
-                if self._tls:
+                if over_tls(scope["scheme"], host):
                     headers["Strict-Transport-Security"] = "max-age=31536000"
                 if "cache-control" not in headers:
                     kept = scope["path"].startswith("/static/")
                     headers["Cache-Control"] = "no-cache" if kept else "no-store"
             await send(message)
 
-        if host_of(Headers(scope=scope).get("host", "")) not in self._hosts:
+        if host_of(host) not in self._hosts:
             await _refuse(add_headers, 421, b"This board does not answer to that name.\n")
             return
         await self._app(scope, receive, add_headers)
@@ -80,15 +81,23 @@ def host_of(header: str) -> str:
         return ""
 
 
-def origin_of(request: Request) -> str:
-    """Return the address by which the client reaches the board, without a slash at its end.
+def over_tls(scheme: str, host: str) -> bool:
+    """Return whether a request comes over TLS, as far as its client knows.
 
     A board without TLS listens on its own machine only, so whoever comes by another name comes through a proxy with
     TLS.
+
+    Args:
+        scheme: Of the request as it reaches the board.
+        host: Its header ``Host``.
     """
+    return scheme == "https" or host_of(host) not in LOOPBACK
+
+
+def origin_of(request: Request) -> str:
+    """Return the address by which the client reaches the board, without a slash at its end."""
     host = request.headers["host"]
-    here = request.url.scheme == "http" and host_of(host) in LOOPBACK
-    return f"{'http' if here else 'https'}://{host}"
+    return f"{'https' if over_tls(request.url.scheme, host) else 'http'}://{host}"
 
 
 def is_same_origin(headers: Headers) -> bool:

@@ -72,7 +72,7 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
     """
     listen.check()
     _allow_many_connections()
-    app = create_app(board, hosts=_names(listen), tls=listen.tls, further=shares(board))
+    app = create_app(board, hosts=_names(listen), further=shares(board))
     config = uvicorn.Config(
         app,
         log_level="warning",

@@ -343,7 +343,7 @@ class Board:
             "path": request.url.path,
             "written": dt.datetime.now(dt.UTC),
         }
-        of_logs = () if viewer is not None and viewer.customer and not viewer.reads else self.warnings()
+        of_logs = self.warnings() if viewer is not None and viewer.reads else ()
         values["warnings"] = [*of_logs, *values.pop("warnings", ())]
         return templates().get_template(template).render({**shared, **values})
 
@@ -352,7 +352,8 @@ class Board:
         return templates().get_template(template).render(values)
 
     def warnings(self) -> list[str]:
-        """Return what no page of the staff knows at the moment, in sentences; customers' pages read no logs."""
+        """Return what no page of the staff knows at the moment, in sentences. They are for the staff alone, because
+        they name Kafka's addresses."""
         live = self.live
         if not live.trouble:
             return []

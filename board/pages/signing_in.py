@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 
 from board.oidc import LASTS, SignInRefusedError
 from board.openapi import Field
-from board.security import COOKIE, local_path, origin_of
+from board.security import COOKIE, local_path, origin_of, over_tls
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
 from fairlead.kafka.credentials import PasswordVersion
@@ -119,7 +119,7 @@ def _set_cookie(
     request: Request, answer: Response, name: str, value: str, *, path: str = "/", max_age: int | None = None
 ) -> None:
     # "lax", because a provider's answer, and a link in a mail, come from other sites.
-    secure = request.app.state.tls
+    secure = over_tls(request.url.scheme, request.headers["host"])
     answer.set_cookie(name, value, httponly=True, secure=secure, samesite="lax", path=path, max_age=max_age)
 
 
