@@ -400,7 +400,7 @@
     lostSince = null;
     attempts = 0;
     showBanner();
-    if (again) refreshAll();
+    refreshAll(again ? "" : "alerts"); // at first: alerts since the page was made
   }
 
   function lost() {

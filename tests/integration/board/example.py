@@ -210,6 +210,9 @@ class Board:
                 return Response(status_code=self.status)
             return render(request, "alerts.html.j2", staff, alerts=self.alerts)
 
+        def open_alerts(_: Request) -> Response:
+            return HTMLResponse(f"{len(self.alerts)}")
+
         def port(request: Request) -> Response:
             return render(request, "port.html.j2", staff, alerts=self.alerts * 3, arrivals=SHIPS)
 
@@ -229,6 +232,7 @@ class Board:
             routes=[
                 Route("/", fleet),
                 Route("/parts/alerts", alerts),
+                Route("/open-alerts", open_alerts),
                 Route("/ports/tokyo", port),
                 Route("/mine", container),
                 Route("/sign-in", sign_in),

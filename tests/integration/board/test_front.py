@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.integration.board.example import ALERTS, SHIPS, Board
 from tests.support.browser import PHONE, Pages, check_accessibility, screenshot, sideways
@@ -331,6 +331,20 @@ async def test_a_refresh_keeps_filter_focus_and_scroll(example: Example, pages: 
     assert await page.evaluate("window.scrollY") == 300
 
 
+async def test_alerts_between_a_pages_making_and_its_stream_are_on_the_page(example: Example, pages: Pages) -> None:
+    page = await pages.open("about:blank")
+
+    async def end_an_alert(route: Route) -> None:
+        example.board.alerts.pop()
+        await route.continue_()
+
+    await page.route("**/live", end_an_alert)
+    await page.goto(example.address)
+    await listening(page)
+    await expect(page.locator("#open-alerts")).to_have_text(f"{len(ALERTS) - 1}")
+    await expect(page.locator("#alert-rows > tr:not(.empty)")).to_have_count(len(ALERTS))  # a part about other things
+
+
 async def test_many_changes_are_fetched_at_most_every_two_seconds(example: Example, pages: Pages) -> None:
     page = await pages.open(example.address)
     await listening(page)
@@ -450,7 +464,7 @@ async def test_a_page_that_nobody_sees_lets_its_stream_go(example: Example, page
     await expect(page.locator("#connection")).to_be_hidden()
     example.board.alerts.pop()
     await page.evaluate(hide, False)
-    await asyncio.to_thread(until, lambda: example.board.listening == 1, "a new stream")
+    await heard(example, page)  # the new stream
     await page.clock.run_for(2_000)
     await expect(page.locator("#alert-rows > tr:not(.empty)")).to_have_count(len(ALERTS) - 1)
 
