@@ -226,6 +226,22 @@ def place_in_record(position: Position) -> ShipPlace | None:
     return ShipPlace(here.latitude, here.longitude, course, speed, position.device.device_date_time)
 
 
+def newest_places(known: Mapping[str, ShipPlace], positions: Mapping[str, Position]) -> dict[str, ShipPlace]:
+    """Return the newest place of each ship, by IMO number.
+
+    Args:
+        known: From the tables.
+        positions: From the ships' logs.
+    """
+    found = dict(known)
+    for imo, position in positions.items():
+        here, before = place_in_record(position), found.get(imo)
+        seen = position.device.device_date_time
+        if here is not None and (before is None or before.seen is None or before.seen < seen):
+            found[imo] = here
+    return found
+
+
 def ship_at(imo: str, place: ShipPlace) -> Json:
     """Return a ship's move on a map; with ``name``, ``href`` and ``tone`` it is the ship's mark."""
     return {"id": imo, **place._asdict(), "seen": place.seen.isoformat() if place.seen else None}

@@ -11,11 +11,12 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from board.drawing import Json, ShipPlace, place_in_record, place_in_row, port_mark, ship_at
+from board.drawing import Json, ShipPlace, newest_places, place_in_row, port_mark, ship_at
 from board.pages.alerts import alert_panel
 from board.pages.port import place_of
 from board.service import Board, Page
 from board.viewer import Access
+from fairlead.errors import FairleadError
 from fairlead.fleet_status import LOSS
 from shore.report.slices import open_slices
 from topologies.model import SiteKind
@@ -41,14 +42,18 @@ async def first(board: Board, request: Request) -> Response:
     if viewer is None or not viewer.reads:
         return RedirectResponse("/mine", 303)
     values = await _values(board)
-    known = await board.read_once("ships", partial(_ships_in_tables, board))
-    values |= alert_panel(board, viewer, None, "/")
-    return board.page(request, "fleet.html.j2", **values, live="/live", map=_map(board, values, known))
+    values |= alert_panel(board, viewer, None, "/") | {"map": await _map(board, values)}
+    return board.page(request, "fleet.html.j2", **values, live="/live")
 
 
 async def status(board: Board, request: Request) -> Response:
-    """The part of the page that is read again every few seconds."""
-    return board.page(request, "fleet_status.html.j2", **await _values(board))
+    """The part of the page that is read again every few seconds, with the data of its map."""
+    values = await _values(board)
+    try:
+        values["map"] = await _map(board, values)
+    except FairleadError:  # the states of sites and links do not need the tables; the page keeps the map that it has
+        values["map"] = None
+    return board.page(request, "fleet_status.html.j2", **values)
 
 
 async def _values(board: Board) -> dict[str, Any]:
@@ -135,20 +140,10 @@ def _ships_in_tables(board: Board) -> dict[str, ShipPlace]:
         return {row["vessel_imo_number"]: place_in_row(row) for row in slices.rows("select * from ships_now")}
 
 
-def _places(board: Board, in_tables: Mapping[str, ShipPlace]) -> dict[str, ShipPlace]:
-    """Return the newest known place of each ship, from the logs or the tables."""
-    found = dict(in_tables)
-    for imo, position in board.live.positions().items():
-        here, known = place_in_record(position), found.get(imo)
-        seen = position.device.device_date_time
-        if here is not None and (known is None or known.seen is None or known.seen < seen):
-            found[imo] = here
-    return found
-
-
-def _map(board: Board, values: Mapping[str, Any], in_tables: Mapping[str, ShipPlace]) -> Json:
+async def _map(board: Board, values: Mapping[str, Any]) -> Json:
     """Ports and ships at their newest known places, and the worst link between each pair of them."""
-    positions = _places(board, in_tables)
+    in_tables = await board.read_once("ships", partial(_ships_in_tables, board))
+    positions = newest_places(in_tables, board.live.positions())
     tones = {each["site"]: each["tone"] for each in values["sites"]}
     places: dict[str, tuple[float, float]] = {}
     marks, ships = [], []

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from tzfpy import get_tz
 
-from board.drawing import Json, ShipPlace, port_mark, ship_at
+from board.drawing import Json, ShipPlace, newest_places, port_mark, ship_at
 from board.export import document
 from board.openapi import Field
 from board.pages.alerts import alert_panel
 from board.service import STALE, Board, Page
 from board.viewer import Access
 from fairlead.records.alert import LEFT_PORT, Alert
+from fairlead.records.ship import Position
 from shore.report.port import PortBox, PortReport, Ship, port_report
 from shore.report.slices import Slices, open_slices, table_warnings
 from topologies.drawing.seachart import PortPlace, ports
@@ -47,8 +48,11 @@ async def port(board: Board, request: Request) -> Response:
 
 
 async def boxes(board: Board, request: Request) -> Response:
-    """The part of a port's page that is read again when tables change."""
-    return HTMLResponse((await port_view(board, request.path_params["code"])).boxes)
+    """The part of a port's page that is read again when tables change, with the data of its map."""
+    code = request.path_params["code"]
+    view = await port_view(board, code)
+    on_map = _map(view.report, ports().get(code), board.live.positions())
+    return board.page(request, "port_tables.html.j2", boxes=view.boxes, map=on_map)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ async def _values(board: Board, request: Request, code: str) -> dict[str, Any]:
     return alert_panel(board, board.signed_in(request), concerning, f"/ports/{code}") | {
         "r": report,
         "boxes": view.boxes,
-        "map": _map(report, place),
+        "map": _map(report, place, board.live.positions()),
         "warnings": [*view.doubts, *(f"Table {name} is not there yet." for name in report.missing)],
         "live": f"/live?port={code}",
         "zone": get_tz(place.longitude, place.latitude) if place else None,
@@ -130,7 +134,7 @@ def port_file(report: PortReport, warnings: Sequence[str] = ()) -> str:
     boxes = {"dock": report.dock, "more_on_dock": 0, "ships": ships, "wrong": _wrong(report), "outlook": {}}
     doubts = [f"Not certain: {each}." for each in warnings]
     doubts += [f"Table {name} is not there yet: what follows from it is not in this page." for name in report.missing]
-    on_map = _map(report, ports().get(report.un_location_code))
+    on_map = _map(report, ports().get(report.un_location_code), {})
     return document("port.html.j2", "", r=report, warnings=doubts, live="", map=on_map, **boxes)
 
 
@@ -176,11 +180,14 @@ def _shown(found: tuple[PortBox, ...]) -> list[PortBox]:
     return sorted(found, key=lambda box: (-len(box.concerns), not box.discharged_here, box.equipment_reference))[:_MOST]
 
 
-def _map(report: PortReport, place: PortPlace | None) -> Json:
+def _map(report: PortReport, place: PortPlace | None, positions: Mapping[str, Position]) -> Json:
+    """The port, and the ships that come or are there, at their newest known places."""
+    in_tables = {ship.vessel_imo_number: here for ship in _present(report) if (here := _place_of(ship)) is not None}
+    places = newest_places(in_tables, positions)
     ships = [
         {"name": ship.vessel, "tone": "bad" if ship.concerning else "good"} | ship_at(ship.vessel_imo_number, here)
         for ship in _present(report)
-        if (here := _place_of(ship)) is not None
+        if (here := places.get(ship.vessel_imo_number)) is not None
     ]
     return {"ports": [port_mark(place, report.port)] if place else [], "ships": ships}
 

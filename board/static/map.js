@@ -1,7 +1,7 @@
 /* Draws maps: land, ports, ships, links, tracks and events of <div data-map="ID"> from the JSON in <script id="ID">.
 
    window.fairleadMap(ID).moveShip(id, {latitude, longitude, course, speed, seen}) moves one ship. A map whose JSON changes
-   is drawn again and stays where the reader has moved it. */
+   is drawn again, stays where the reader has moved it, and keeps the open popup and the focus. */
 "use strict";
 
 (() => {
@@ -139,6 +139,7 @@
       this.element = element;
       this.ships = new Map();
       this.names = [];
+      this.marks = []; // {marker, key}
       // Inside are things to press, which role img would hide from a screen reader.
       element.setAttribute("role", "group");
       this.map = L.map(element, {
@@ -175,9 +176,12 @@
       const lines = [...data.links.map((each) => [each.from, each.to]), ...data.tracks.map((each) => each.points)];
       const cut = cutOf([...places.map((each) => each.longitude), ...lines.flat().map((each) => each[1])]);
       this.middle = cut + 180;
+      const open = this.marks.find(({ marker }) => marker.isPopupOpen())?.key;
+      const focused = this.marks.find(({ marker }) => marker.getElement() === document.activeElement)?.key;
       this.content.clearLayers();
       this.ships.clear();
       this.names = [];
+      this.marks = [];
       const points = [];
       const at = (each) => {
         const place = [each.latitude, near(each.longitude, this.middle)];
@@ -211,7 +215,19 @@
       this.drawLand();
       if (!this.moved) this.fit();
       this.placeNames();
+      this.reopen(open);
+      this.marks.find(({ key }) => key === focused)?.marker.getElement().focus({ preventScroll: true });
       this.element.dataset.drawn = "content";
+    }
+
+    /* Open the popup of a mark, and leave the map where it is. */
+    reopen(wanted) {
+      const marker = this.marks.find(({ key }) => key === wanted)?.marker;
+      if (!marker) return;
+      const { options } = marker.getPopup();
+      options.autoPan = false;
+      marker.openPopup();
+      options.autoPan = true;
     }
 
     fit() {
@@ -297,6 +313,7 @@
       marker.bindPopup(() => popup(about), { closeButton: true, autoPanPadding: [24, 24] });
       const side = sides?.[0] ?? "right";
       marker.bindTooltip(name ?? "", { permanent: sides !== null, direction: side, offset: OFFSETS[side], className: "name" });
+      this.marks.push({ marker, key: String(about.id ?? about.code ?? about.name) });
       if (sides) this.names.push({ marker, sides, tooltip: marker.getTooltip() });
       marker.getElement().setAttribute("aria-label", name ?? "");
       return marker;

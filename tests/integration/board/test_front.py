@@ -163,6 +163,8 @@ async def test_a_map_whose_content_changes_stays_where_the_reader_moved_it(examp
     await page.locator(".leaflet-control-zoom-in").click()
     zoomed = "() => window.fairleadMap('fleet-map').map.getZoom()"
     first = await page.evaluate(zoomed)
+    await page.evaluate("window.fairleadMap('fleet-map').ships.get('9395044').marker.openPopup()")
+    await page.evaluate("window.fairleadMap('fleet-map').ships.get('9395044').marker.getElement().focus()")
     changed = {"ports": [], "ships": [{**SHIPS[1], "name": "Big Bluer"}]}
     await page.evaluate(
         "(text) => { document.getElementById('fleet-map').textContent = text;"
@@ -172,6 +174,9 @@ async def test_a_map_whose_content_changes_stays_where_the_reader_moved_it(examp
     await expect(page.locator(".map .ship")).to_have_count(1)
     await expect(page.locator(".map .ship")).to_have_attribute("aria-label", "Big Bluer")
     assert await page.evaluate(zoomed) >= first
+    await expect(page.locator(".leaflet-popup")).to_have_count(1)
+    await expect(page.locator(".leaflet-popup .title")).to_have_text("Big Bluer")
+    await expect(page.locator(".map .ship")).to_be_focused()
 
 
 # --- charts ---

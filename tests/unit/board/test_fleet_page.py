@@ -1,19 +1,25 @@
-"""What the fleet's page says of a site, from what is known about it."""
+"""What the fleet's page says of a site, from what is known about it, and its map."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+import board.pages.fleet
 from board.pages.fleet import _site as site_of
+from board.pages.fleet import status
 from board.service import Board
+from fairlead.errors import UnavailableError
 from topologies.context import open_topology
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
     return Board(open_topology("minimal"), "tokyo")
 
@@ -34,13 +40,49 @@ def known(**facts: Any) -> dict[str, Any]:
         ({"error": "the password of its user 'admin' is not set", "asked": False}, "not known here", "quiet"),
     ],
 )
-def test_a_site_is_up_down_or_not_known(board: Board, facts: dict[str, Any], state: str, tone: str) -> None:
-    found = site_of(board, known(**facts))
+def test_a_site_is_up_down_or_not_known(service: Board, facts: dict[str, Any], state: str, tone: str) -> None:
+    found = site_of(service, known(**facts))
     assert (found["state"], found["tone"]) == (state, tone)
 
 
-def test_services_without_a_status_file_here_are_not_called_stopped(board: Board) -> None:
-    found = site_of(board, known())
+def test_services_without_a_status_file_here_are_not_called_stopped(service: Board) -> None:
+    found = site_of(service, known())
     assert found["bridge_state"] == found["replicator_state"] == ("not known here", "quiet")
     stopped = {"running": False, "written_at": "2026-03-01T12:00:00+00:00"}
-    assert site_of(board, known(bridge=stopped))["bridge_state"] == ("stopped", "bad")
+    assert site_of(service, known(bridge=stopped))["bridge_state"] == ("stopped", "bad")
+
+
+async def test_the_part_that_is_read_again_has_the_map_as_it_is_now(
+    service: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    up = True
+
+    async def fleet_status() -> dict[str, Any]:
+        nothing: dict[str, Any] = {"links": [], "logs_in_trouble": {}, "overtaken": [], "waiting": []}
+        counts = {"kind": "port", "logs": 1, "records": 1, "lag": 0}
+        return {"sites": [known(kafka={"up": up}, **nothing, **counts)]}
+
+    async def part() -> str:
+        request = Request(
+            {"type": "http", "method": "GET", "path": "/fleet/status", "headers": [], "query_string": b""}
+        )
+        return bytes((await status(service, request)).body).decode()
+
+    def tones(text: str) -> list[str]:
+        data = re.search(r'<script type="application/json" id="fleet-map">(.*?)</script>', text)
+        assert data is not None
+        return [port["tone"] for port in json.loads(data[1])["ports"] if port["code"] == "JPTYO"]
+
+    def no_tables(_: Board) -> None:
+        raise UnavailableError("the table is away")
+
+    monkeypatch.setattr(service, "fleet_status", fleet_status)
+    monkeypatch.setattr(board.pages.fleet, "_ships_in_tables", lambda _board: {})
+    assert tones(await part()) == ["good"]
+    up = False
+    assert tones(await part()) == ["bad"]
+    monkeypatch.setattr(board.pages.fleet, "_ships_in_tables", no_tables)
+    service.tables_changed()
+    without = await part()
+    assert "fleet-map" not in without  # the page keeps the map that it has
+    assert "down" in without

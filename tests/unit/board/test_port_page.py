@@ -1,9 +1,10 @@
-"""Which alerts belong on a port's page, and how an open page hears of them."""
+"""Which alerts belong on a port's page, how an open page hears of them, and its map."""
 
 from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from board.service import Board
 from board.viewer import LOCAL
 from fairlead.errors import UnavailableError
 from fairlead.records.alert import LEFT_PORT, Alert, Evidence
+from fairlead.records.reading import Device, GeoLocation
+from fairlead.records.ship import Position
 from shore.report.port import Approach, PortReport, Ship
 from topologies.context import open_topology
 from topologies.loader.load import load
@@ -43,12 +46,12 @@ def alert(raised_at: str, **changes: Any) -> Alert:
     return Alert(**(values | changes))
 
 
-def report(*ships: str) -> PortReport:
+def report(*ships: str, **approach: Any) -> PortReport:
     coming = tuple(
         Ship(
             vessel_imo_number=imo,
             vessel=imo,
-            approach=Approach(bound="CARGO"),
+            approach=Approach(bound="CARGO", **approach),
             last_call=None,
             for_port=1,
             concerning=0,
@@ -140,3 +143,36 @@ async def test_the_rows_of_alerts_follow_from_the_tables_as_they_are_now(
     readable = False
     service.tables_changed()
     assert b"BIGU1000010" in await rows()  # better one alert too many than no answer
+
+
+async def test_the_part_that_is_read_again_has_the_map_with_the_newest_place_of_each_ship(
+    service: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_tables = {"latitude": 2.0, "longitude": 104.0, "position_date_time": NOW}
+    monkeypatch.setattr(
+        board.pages.port, "_read", lambda _board, _code: PortView(report(STAR, **in_tables), (), "<p>boxes</p>")
+    )
+    positions: dict[str, Position] = {}
+    monkeypatch.setattr(service.live, "positions", lambda: positions)
+
+    async def ships() -> list[tuple[str, float]]:
+        request = asked(service, "/ports/SGSIN/boxes")
+        request.scope["path_params"] = {"code": "SGSIN"}
+        text = bytes((await board.pages.port.boxes(service, request)).body).decode()
+        assert text.startswith("<p>boxes</p>")
+        data = re.search(r'<script type="application/json" id="port-map">(.*?)</script>', text)
+        assert data is not None
+        return [(ship["id"], ship["latitude"]) for ship in json.loads(data[1])["ships"]]
+
+    assert await ships() == [(STAR, 2.0)]
+    positions[STAR] = fix(STAR, NOW - dt.timedelta(minutes=1), 3.0)
+    assert await ships() == [(STAR, 2.0)]
+    positions[STAR] = fix(STAR, NOW + dt.timedelta(minutes=1), 1.5)
+    positions["9321483"] = fix("9321483", NOW, 1.0)  # it does not come here
+    assert await ships() == [(STAR, 1.5)]
+
+
+def fix(imo: str, when: dt.datetime, latitude: float) -> Position:
+    device = Device(device_id="gps", boot_id=1, sequence=1, device_date_time=when)
+    here = GeoLocation(latitude=latitude, longitude=104.0)
+    return Position(vessel_imo_number=imo, device=device, geo_location=here)
