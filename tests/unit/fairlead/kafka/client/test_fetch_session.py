@@ -88,7 +88,8 @@ async def test_only_what_changed_is_asked_and_answered(fake: FakeCluster, cluste
     for log in logs:
         fake.log(log.topic)
         session.set(log, 0)
-    first = await session.poll(max_wait_ms=1000)
+    while not (first := await session.poll(max_wait_ms=100)):  # nothing is new, so the answer may miss the first poll
+        pass
     assert set(first) == set(logs), "the first answer tells where every log stands"
     assert await session.poll(max_wait_ms=0) == {}
     fake.logs["log.7"].append(batch(0))
