@@ -1,4 +1,5 @@
-"""Define the named states of links, logs and members of a group, and the remedy for each state. Pure data.
+"""Define the named states of links, logs and members of a group, the remedy for each state, and how often a log's is
+written to the replicator's own log.
 
 A log that cannot be copied stops in one of these states, with its cause and time; every other log continues
 (docs/replication.md). ``mirroring`` is the normal state and is not listed anywhere.
@@ -7,9 +8,13 @@ A log that cannot be copied stops in one of these states, with its cause and tim
 from __future__ import annotations
 
 import datetime as dt
+import logging
+import time
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
+
+from fairlead.kafka.protocol.types import TopicPartition
 
 
 class LogState(StrEnum):
@@ -101,6 +106,25 @@ class LogTrouble:
             "link": self.link,
             "what_to_do": remedy(self.state, log, site),
         }
+
+
+TELL_AGAIN: Final = 600.0  # seconds; a log that cannot be copied is tried every few seconds
+
+
+class TroubleTeller:
+    """Remembers which logs' states were written, and when."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._told: dict[TopicPartition, tuple[LogState, float]] = {}
+
+    def tell(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        """Write a log's state and its cause, unless this state was the last one written and less than ``TELL_AGAIN``
+        seconds ago."""
+        told, when = self._told.get(tp, (None, 0.0))
+        if told is not state or time.monotonic() - when > TELL_AGAIN:
+            self._log.error("%s %s: %s", tp, state, cause)
+            self._told[tp] = state, time.monotonic()
 
 
 def now_ms() -> int:

@@ -26,10 +26,9 @@ from replication.link.byte_budget import LinkBudget, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import Fetcher, FetcherManager
 from replication.link.status import Counters, LinkStatus
-from replication.states import LinkState, LogState, LogTrouble, now
+from replication.states import LinkState, LogState, LogTrouble, TroubleTeller, now
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
-from replication.target.telling import TroubleTeller
 from topologies.model import Link, Priority
 
 log = logging.getLogger(__name__)

@@ -55,11 +55,10 @@ from replication.batch.prepared import SEQUENCES, Gap, PreparedBatch
 from replication.batch.rebuild import split_prepared
 from replication.catalog import CLASSES
 from replication.changes import PlanChanges
-from replication.states import LogState, LogTrouble, now
+from replication.states import LogState, LogTrouble, TroubleTeller, now
 from replication.target.gaps import Trimmer, positions, reach_of_fillers
 from replication.target.log_reader import first_batch, read_ends, read_tails, stored_at
 from replication.target.mirror import Feed, LastBatch, MirrorPartition, Waiting
-from replication.target.telling import TroubleTeller
 from topologies.model import Priority
 
 log = logging.getLogger(__name__)
