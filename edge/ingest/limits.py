@@ -91,10 +91,8 @@ class DeviceLimits:
                 self._buckets.clear()
             bucket = self._buckets[topic] = _Bucket(now_ms)
         elapsed = (now_ms - bucket.seen_ms) / 1000
-        if elapsed < 0:
-            bucket.seen_ms = now_ms  # the clock was set back; nothing is credited for that
-        elif elapsed > 0:
-            bucket.seen_ms = now_ms
+        bucket.seen_ms = now_ms
+        if elapsed > 0:  # else the clock was set back, and nothing is credited for that
             messages = bucket.messages + elapsed * MESSAGES_PER_SECOND
             size = bucket.bytes + elapsed * BYTES_PER_SECOND
             # Comparisons, because two calls of ``min`` for each message would take longer than all else here.
