@@ -60,18 +60,15 @@ ALWAYS: Final = Span()
 def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
     """Count the rows of a derived table, within the span, that differ from what its inputs give now. Rows that cannot
     be compared (``shore.verify.kept``) do not count."""
-    kept = _kept(derived, lake.paths)
-    stored = comparable(derived, span.rows(derived, lake.read(derived.table.name)), kept)
-    expected = comparable(derived, span.rows(derived, lake.expected_rows(derived, topology)), kept)
+    stored, expected = _both(derived, lake, topology, span)
     return compare(stored, expected, derived.table.key).differing
 
 
 def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
     """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Rows that
     cannot be compared (``shore.verify.kept``) stay as they are. Return how many rows were written or deleted."""
-    table, bounds, kept = derived.table, span.bounds(derived), _kept(derived, lake.paths)
-    fresh = comparable(derived, span.rows(derived, lake.expected_rows(derived, topology)), kept)
-    stored = comparable(derived, span.rows(derived, lake.read(table.name)), kept)
+    table, bounds = derived.table, span.bounds(derived)
+    stored, fresh = _both(derived, lake, topology, span)
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():
         return replace_rows(lake, table, fresh, stored=stored, bounds=bounds)
     return exchange_rows(lake, table, stored, fresh, bounds=bounds)  # a MERGE by key would keep duplicate rows
@@ -80,6 +77,17 @@ def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALW
 def why_forgotten(derived: Derived, paths: TablePaths) -> str:
     """Return why a table cannot be made again without losing rows; empty where it can."""
     return forgotten(derived, _kept(derived, paths))
+
+
+def _both(derived: Derived, lake: Lake, topology: Topology, span: Span) -> tuple[DataFrame, DataFrame]:
+    """Return the rows of a derived table within the span that can be compared: those stored, and those that its inputs
+    give now."""
+    kept = _kept(derived, lake.paths)
+    stored, expected = lake.read(derived.table.name), lake.expected_rows(derived, topology)
+    return (
+        comparable(derived, span.rows(derived, stored), kept),
+        comparable(derived, span.rows(derived, expected), kept),
+    )
 
 
 def _kept(derived: Derived, paths: TablePaths) -> Kept:

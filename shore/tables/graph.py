@@ -147,7 +147,9 @@ DERIVED: tuple[Derived, ...] = (
         "entered_date_time",
     ),
     Derived(SHIPS_NOW, ("positions", "sites"), lambda i, _: ships_now(i["positions"], i["sites"])),
-    Derived(QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day", reach=("day", 0 * _DAY)),
+    Derived(
+        QUALITY, ("readings", "readings_rejected"), lambda i, _: quality(**i), "day", reach=("day", dt.timedelta())
+    ),
     Derived(
         CONTAINERS_NOW,
         ("readings", "custody", "alerts", "alerts_ashore", "bookings", "ships_now", "sites", "owners", "digests"),
