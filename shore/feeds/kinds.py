@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -43,28 +43,44 @@ class Newcomer:
     known: bool
 
 
-def newcomers(paths: TablePaths, readers: Iterable[FeedReader]) -> list[Newcomer]:
-    """Return the readers whose present kind of feed table ``feeds`` does not have."""
-    noted, kinds = _noted(paths), _kinds(paths, readers)
-    return [
-        Newcomer(reader, known=reader.customer in noted)
-        for reader, kind in kinds.items()
-        if noted.get(reader.customer) != kind
-    ]
+@dataclass(frozen=True, slots=True)
+class FeedKinds:
+    """What table ``feeds`` notes of each customer's kind of feed, and what it is to note now.
 
+    Args:
+        noted: By customer, also of those that have no feed here any more.
+        present: Of each reader that has a feed here.
+    """
 
-def note_kinds(spark: SparkSession, paths: TablePaths, readers: Iterable[FeedReader]) -> None:
-    """Record in one commit that these customers have been compared as a whole with their present kind of feed, and that
-    no others have a feed here."""
-    noted = _noted(paths)
-    present = {reader.customer: kind for reader, kind in _kinds(paths, readers).items()}
-    kinds = dict.fromkeys(noted, _LEFT) | present
-    changed = {customer: kind for customer, kind in kinds.items() if noted.get(customer) != kind}
-    if changed:
-        notes = ", ".join(f"'{_PREFIX}{customer}' = '{kind}'" for customer, kind in changed.items())
-        location = paths.table(FEEDS.name)
-        check_lease(location)
-        spark.sql(f"alter table delta.`{location}` set tblproperties ({notes})")
+    paths: TablePaths
+    noted: Mapping[str, str]
+    present: Mapping[FeedReader, str]
+
+    @classmethod
+    def read(cls, paths: TablePaths, readers: Iterable[FeedReader]) -> FeedKinds:
+        """Read both from the tables."""
+        properties = DeltaTable(paths.table(FEEDS.name)).metadata().configuration
+        noted = {name.removeprefix(_PREFIX): kind for name, kind in properties.items() if name.startswith(_PREFIX)}
+        return cls(paths, noted, _kinds(paths, readers))
+
+    def newcomers(self) -> list[Newcomer]:
+        """Return the readers whose present kind of feed the table does not have."""
+        return [
+            Newcomer(reader, known=reader.customer in self.noted)
+            for reader, kind in self.present.items()
+            if self.noted.get(reader.customer) != kind
+        ]
+
+    def note(self, spark: SparkSession) -> None:
+        """Record in one commit that these customers have been compared as a whole with their present kind of feed, and
+        that no others have a feed here."""
+        kinds = dict.fromkeys(self.noted, _LEFT) | {reader.customer: kind for reader, kind in self.present.items()}
+        changed = {customer: kind for customer, kind in kinds.items() if self.noted.get(customer) != kind}
+        if changed:
+            notes = ", ".join(f"'{_PREFIX}{customer}' = '{kind}'" for customer, kind in changed.items())
+            location = self.paths.table(FEEDS.name)
+            check_lease(location)
+            spark.sql(f"alter table delta.`{location}` set tblproperties ({notes})")
 
 
 def _kinds(paths: TablePaths, readers: Iterable[FeedReader]) -> dict[FeedReader, str]:
@@ -87,9 +103,3 @@ def _digest_of_names(paths: TablePaths) -> str:
         [(row["owner_code"], row["line"]) for row in owners],
     )
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:16]
-
-
-def _noted(paths: TablePaths) -> dict[str, str]:
-    """Return what the table's properties note, by customer."""
-    properties = DeltaTable(paths.table(FEEDS.name)).metadata().configuration
-    return {name.removeprefix(_PREFIX): kind for name, kind in properties.items() if name.startswith(_PREFIX)}

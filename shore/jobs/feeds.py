@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.feeds.entitlement import customer_rows, due
-from shore.feeds.kinds import newcomers, note_kinds
+from shore.feeds.kinds import FeedKinds
 from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
 from shore.feeds.readers import SHORE_LOG, FeedReader, logs_here
@@ -101,10 +101,10 @@ def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
     customer of a job without a checkpoint needs no call: the first batches read everything, and are repeated until they
     succeed.
     """
-    new = newcomers(lake.paths, feeds.readers)
-    if again := [each.reader for each in new if begun or each.known]:
+    kinds = FeedKinds.read(lake.paths, feeds.readers)
+    if again := [each.reader for each in kinds.newcomers() if begun or each.known]:
         feeds.deliver_everything(lake, again)
-    note_kinds(lake.spark, lake.paths, feeds.readers)
+    kinds.note(lake.spark)
 
 
 def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:

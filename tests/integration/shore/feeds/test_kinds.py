@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.delta.commit import create_table, replace_rows
 from shore.delta.lake import Lake
-from shore.feeds.kinds import newcomers, note_kinds
+from shore.feeds.kinds import FeedKinds
 from shore.feeds.readers import FeedReader
 from shore.jobs.feeds import Feeds, welcome
 from shore.paths import TablePaths
@@ -46,11 +46,12 @@ def lake(tmp_path: Path, spark: SparkSession) -> Lake:
 def test_each_change_is_noticed_once_and_so_is_the_way_back(lake: Lake) -> None:
     known = []
     for kind in ("detailed", "coarse", "detailed", "movements:SGSIN", "movements:JPTYO", "movements:SGSIN"):
-        new, *_ = newcomers(lake.paths, [KINDS[kind], DUCKS])
+        kinds = FeedKinds.read(lake.paths, [KINDS[kind], DUCKS])
+        new, *_ = kinds.newcomers()
         assert new.reader.kind == kind
         known.append(new.known)
-        note_kinds(lake.spark, lake.paths, [KINDS[kind], DUCKS])
-        assert newcomers(lake.paths, [KINDS[kind], DUCKS]) == []
+        kinds.note(lake.spark)
+        assert FeedKinds.read(lake.paths, [KINDS[kind], DUCKS]).newcomers() == []
     assert known == [False, True, True, True, True, True]
 
 
