@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.tables import TABLES
 from shore.tables.cold_treatments import cold_treatments
 from simulators.fleet.scenario_file import load
@@ -16,7 +17,6 @@ from simulators.voyage.voyage import Voyage
 from tests.integration.shore.hourly import in_spark
 from tests.integration.shore.lake import Tables, empty_tables
 from tests.support.cold_truth import cold_truths
-from tests.support.retention import expire_before
 from tests.unit.shore import fleet
 from tests.unit.shore.fleet import BOX, at, change
 from topologies.loader.load import load as load_topology
@@ -123,13 +123,19 @@ def test_it_says_of_a_voyage_what_the_simulated_devices_measured(spark: SparkSes
         assert row["broken_by"] == ("WARM" if truth.box.outages else None)
 
 
-@pytest.mark.long
-def test_the_job_keeps_it_with_readings_and_bookings_in_any_order(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.fixture
+def tables(spark: SparkSession, tmp_path: Path) -> Tables:
+    """Return tables that the job keeps."""
     names = ("containers_now", "cold_treatments")
     (tmp_path / "empty").mkdir()
     (tmp_path / "kept").mkdir()
-    tables = Tables(spark, tmp_path / "kept", empty_tables(tmp_path / "empty", names), names)
-    tables.start("containers_now")
+    found = Tables(spark, tmp_path / "kept", empty_tables(tmp_path / "empty", names), names)
+    found.start("containers_now")
+    return found
+
+
+@pytest.mark.long
+def test_the_job_keeps_it_with_readings_and_bookings_in_any_order(tables: Tables) -> None:
 
     def row() -> Row:
         assert tables.differing() == {}
@@ -151,15 +157,10 @@ def test_the_job_keeps_it_with_readings_and_bookings_in_any_order(spark: SparkSe
 
 
 @pytest.mark.long
-def test_a_treatment_whose_readings_are_past_their_retention_stays(spark: SparkSession, tmp_path: Path) -> None:
-    names = ("containers_now", "cold_treatments")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "kept").mkdir()
-    tables = Tables(spark, tmp_path / "kept", empty_tables(tmp_path / "empty", names), names)
-    tables.start("containers_now")
+def test_a_treatment_whose_readings_are_past_their_retention_stays(tables: Tables) -> None:
     tables.add(booking_changes=[change(1, 1, **ASKED)], readings=hourly(BOX, 0, 60, 1.0, 1.0, 1.0))
     (before,) = tables.rows("cold_treatments")
     assert (before["state"], before["since_date_time"]) == ("COMPLETED", at(0))
-    expire_before(tables.lake.paths, "readings", at(40))
+    assert expire(maintenance_session(tables.spark), tables.paths, ExpiryStep("readings", at(40), 1)) == 40
     tables.add(readings=[reading(BOX, 70, 9.0, 9.0, 9.0)])
     assert tables.rows("cold_treatments") == [before]

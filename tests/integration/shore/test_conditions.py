@@ -13,11 +13,11 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
 from shore.jobs.conditions import renew_mkt
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
 from shore.tables import TABLES
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
 from tests.support.deltars import create
-from tests.support.retention import expire_before
 from tests.unit.shore import hours
 from tests.unit.shore.hours import T0, Row, reading
 
@@ -179,7 +179,7 @@ def test_windows_whose_readings_are_past_their_retention_keep_their_activation_e
     shore = Shore(spark, str(tmp_path))
     shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
     limit = T0 + 30 * HOUR
-    expire_before(shore.lake.paths, "readings", limit)
+    assert expire(maintenance_session(spark), shore.lake.paths, ExpiryStep("readings", limit, 1)) == 72
     assert renew_mkt(shore.lake, 200.0)
     energies = {row["window_start"] < limit: row["activation_energy"] for row in shore.rows("mkt")}
     assert energies == {True: 83.144, False: 200.0}

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx
 import pytest
 
 from board.app import create_app
 from board.service import Board
 from board.viewer import LOCAL
-from topologies.context import open_topology
 
 NAME = "board.example.com"
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("minimal"), "tokyo")
 
 
 def client(service: Board, address: str) -> httpx.AsyncClient:

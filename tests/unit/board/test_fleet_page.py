@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +14,6 @@ from board.pages.fleet import _site as site_of
 from board.pages.fleet import status
 from board.service import Board
 from fairlead.errors import UnavailableError
-from topologies.context import open_topology
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("minimal"), "tokyo")
 
 
 def known(**facts: Any) -> dict[str, Any]:

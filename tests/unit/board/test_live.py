@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +13,6 @@ from board.live import Changed, LiveLogs, News, Subscription
 from board.service import Board
 from fairlead.waiting import in_background
 from tests.support.waits import PATIENCE
-from topologies.context import open_topology
 from topologies.loader.load import load
 
 
@@ -56,17 +55,16 @@ async def test_a_portal_hears_of_its_own_table_alone_and_once_for_each_version(l
 
 @pytest.fixture
 def versions(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
-    """The versions of the tables, which a test changes."""
-    found = {"containers_now": 1}
+    """The versions of the tables, which a test changes. A customer's table has another one at every look."""
+    found, looks = {"containers_now": 1}, itertools.count(1)
+    monkeypatch.setattr(board.pages.live, "_versions_of_feeds", lambda *_: {"ducks": next(looks)})
     monkeypatch.setattr(board.pages.live, "_LOOK", 0.01)
     monkeypatch.setattr(board.pages.live, "_versions", lambda _board: dict(found))
     return found
 
 
 @pytest.fixture
-async def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: dict[str, int]) -> AsyncIterator[Board]:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    service = Board(open_topology("minimal"), "tokyo")
+async def watched(service: Board, versions: dict[str, int]) -> AsyncIterator[Board]:
     async with in_background(board.pages.live.watch(service)):
         yield service
 
@@ -96,7 +94,9 @@ async def test_a_page_hears_of_tables_that_changed_while_none_was_open(
 ) -> None:
     with watched.live.subscribe() as page:
         await hears_of_tables(page)
-    await asyncio.sleep(0.1)  # some looks while no page is open
+    with watched.live.subscribe("ducks") as portal:  # some looks while no page of staff is open
+        for _ in range(3):
+            assert await portal.next(PATIENCE) == Changed("feed")
     versions["containers_now"] = 2
     with watched.live.subscribe() as page:
         await hears_of_tables(page)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
@@ -16,7 +14,6 @@ from board.metrics import NOWHERE
 from board.prometheus import BoardCollector
 from board.service import Board, Page
 from board.viewer import LOCAL, Access
-from topologies.context import open_topology
 
 
 async def _break(_: Board, __: Request) -> Response:
@@ -24,10 +21,9 @@ async def _break(_: Board, __: Request) -> Response:
 
 
 @pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+def service(service: Board, monkeypatch: pytest.MonkeyPatch) -> Board:
     monkeypatch.setattr(board.app, "PAGES", (*board.app.PAGES, Page("/broken/{what}", _break, Access.ANYONE)))
-    return Board(open_topology("minimal"), "tokyo")
+    return service
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -32,7 +31,6 @@ from board.server import shares
 from board.service import Board, Page
 from board.viewer import Access
 from tests.support.openapi import DOCUMENT
-from topologies.context import open_topology
 
 MODULES: tuple[ModuleType, ...] = (
     board.pages.access,
@@ -47,12 +45,6 @@ MODULES: tuple[ModuleType, ...] = (
 )
 READ_BY_LIBRARY = {"code", "state", "error"}
 """Of a provider's answer."""
-
-
-@pytest.fixture
-def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Board:
-    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
-    return Board(open_topology("minimal"), "tokyo")
 
 
 def test_the_document_is_openapi_31() -> None:
