@@ -78,7 +78,7 @@ _PROPERTIES = {
     "log.message.timestamp.after.max.ms": _MAX_LONG,
     "log.retention.ms": -1,  # like every log (fairlead.kafka.admin.LOG_DEFAULTS)
     # Nobody reads JMX here, and a dozen beans per log make opening a log a tenth slower.
-    "metrics.jmx.exclude": "kafka[.](cluster|log):.*",
+    "metrics.jmx.exclude": "kafka[.](cluster|log):.*|kafka[.]server:type=BrokerTopicMetrics,.*",
     # Let the kernel size the windows. With Kafka's 100 kB a connection carries 0.45 MB/s over a 250 ms round trip.
     "socket.send.buffer.bytes": -1,
     "socket.receive.buffer.bytes": -1,

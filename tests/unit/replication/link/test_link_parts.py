@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from fairlead.custody.view import CustodyView
 from fairlead.errors import UnavailableError
+from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.catalog import Catalog, SourceReach
@@ -21,7 +22,7 @@ from replication.link import fetcher as under_test
 from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
-from replication.link.source_link import LinkGate, SourceLink
+from replication.link.source_link import LinkGate, SourceLink, _next_timeout
 from replication.link.status import LinkStatus
 from replication.overrides import Overrides
 from replication.states import LinkState, LogState
@@ -244,6 +245,62 @@ async def test_nothing_is_followed_while_the_connection_closes(monkeypatch: pyte
     source.closed.set()
     run.cancel()
     await asyncio.gather(run, return_exceptions=True)
+
+
+class Slow(Lost):
+    """A source that lists its topics only for a client that waits longer than ``needs`` seconds."""
+
+    def __init__(self, needs: float) -> None:
+        super().__init__()
+        self.needs = needs
+        self.waited: list[float] = []
+        self.listed: asyncio.Queue[float] = asyncio.Queue()
+        self.is_new = True
+        self.closed.set()
+
+    async def open(self, *_: Any, request_timeout: float, **__: Any) -> Slow:
+        self.waited.append(request_timeout)
+        self.is_new = True
+        return self
+
+    async def topic_changes(self) -> None:
+        if self.waited[-1] <= self.needs:
+            raise RequestTimeout("too late")
+        if self.is_new:
+            self.is_new = False
+            self.listed.put_nowait(self.waited[-1])
+            return
+        await self.lost.wait()
+        raise UnavailableError("away")
+
+
+async def test_a_link_whose_source_answers_too_late_waits_twice_as_long_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A link to a source that needs 30 seconds for its listing waits 10, 20, then 40 seconds."""
+    source = Slow(needs=30)
+    monkeypatch.setattr("replication.link.source_link.Cluster", source)
+    topology = load("minimal", env={})
+    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
+    source_link = SourceLink(link, rules, lambda: cast(Any, None), PlanChanges())
+    source_link.allow()
+    run = asyncio.create_task(source_link.run(cast(Any, Sink()), cast(Any, None)))
+    assert await source.listed.get() == 40.0
+    assert source.waited == [10.0, 20.0, 40.0]
+    source.lost.set()
+    assert await source.listed.get() == 40.0  # it was away, not late
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasted", "too_late", "then"),
+    [(10.0, 12.0, True, 20.0), (80.0, 95.0, True, 80.0), (40.0, 12.0, False, 40.0), (40.0, 601.0, False, 10.0)],
+)
+def test_how_long_requests_wait(seconds: float, lasted: float, too_late: bool, then: float) -> None:
+    """Requests wait at most 80 seconds, and ten again after the link was up for ten minutes."""
+    assert _next_timeout(seconds, lasted, too_late=too_late) == then
 
 
 # ---- waking up a poll
