@@ -63,7 +63,7 @@ def prepare_batches(
         void = control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
         void = void or header.count == 0
         whole = start_at == base and header.count == after - base
-        verbatim = whole and not void and (ours or is_usual(header))
+        verbatim = whole and not void and not header.attributes & LOG_APPEND_TIME and (ours or is_usual(header))
         if not verbatim and not verify_crc(records, start, stop):  # the broker checks unchanged batches
             gap = Gap(start_at, after, pid, term, marker, when)
             yield RejectedBatch(

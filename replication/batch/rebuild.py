@@ -158,7 +158,8 @@ def split_batch(prepared: PreparedBatch, max_bytes: int) -> list[PreparedBatch] 
             for each in raw_records(prepared.data)
         ]
     except FairleadError as error:
-        return RejectedBatch(prepared.base, f"the batch cannot be split: {error.what}")
+        cause = f"the batch cannot be split: {error.what}"
+        return RejectedBatch(prepared.base, cause, damaged=not verify_crc(prepared.data))
     ratio = (len(prepared.data) - HEADER_BYTES) / sum(len(each.body) + 8 for each in records)
     out: list[PreparedBatch] = []
     waiting = list(_runs(records, (max_bytes - HEADER_BYTES) / ratio))[::-1]

@@ -149,6 +149,10 @@ class LedgerBootstrap:
         if entry is not None and prepared.stop > entry.marker_offset:
             self._done(tp)
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None:
+        log.error("%s: the marker of its ledger: %s", tp, cause)
+        self._done(tp)
+
 
 def _is_without_past(link: Link, topic: str) -> bool:
     return link.start in WITHOUT_PAST and link.streams.get(topic.partition(".")[0]) == "aboard"

@@ -126,6 +126,13 @@ class Fetcher:
         if tp in self._states:
             self._states[tp].is_proven = True
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None:
+        state = self._states.get(tp)
+        if state is not None:
+            self._suspend(state)
+            self._paused.pop(tp, None)
+            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {cause}")
+
     def lag(self) -> int:
         """Records that the source has and the target does not, of the logs followed here."""
         if self._lag != 0:

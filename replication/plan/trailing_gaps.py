@@ -56,6 +56,9 @@ class _Filling:
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self._source_link.counters.add_batch(prepared)
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None:
+        """Do nothing: fillers are made here."""
+
 
 class TrailingGaps:
     """Check the ends of all followed logs.

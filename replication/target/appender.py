@@ -19,8 +19,8 @@ The table gives the meaning of a broker's answer (error, base offset, append tim
 45, 47                the log's end is not where it was expected: read its end and the batch at n
 (0, m != n)           appended at another offset: ``misplaced``, the log stops
 10                    above the target's size limit: raise the limit to the source's, else split the batch
-2, 18, 32, 53, 87,    the broker never accepts this batch: ``quarantined``, the log stops
--1
+2, 18, 32, 53, 87,    the broker never accepts this batch: ``quarantined``, the log stops; only for the batch's feed if
+-1                    its CRC does not match its bytes, since another source may have it whole
 no answer, 7, 13      outcome unknown: read every log's end again before its next append
 100                   the topic is another one than its end was read in: as retriable errors. Brokers answer it from
                       Kafka 4.1 on; an older one appends, and the answer is (0, m != n)
@@ -41,6 +41,7 @@ from typing import Final
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import PRODUCE, Cluster
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
+from fairlead.kafka.protocol.batch import verify_crc
 from fairlead.kafka.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
@@ -184,7 +185,10 @@ class TargetAppender:
         if rejected is None:
             return True
         if not steps:
-            self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
+            if rejected.damaged:
+                self._on_damaged(replica, feed, rejected.base)
+            else:
+                self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
             return True
         replica.is_held = True  # the feed brings the rejected batch again, as its first, when these are stored
         return False
@@ -337,6 +341,9 @@ class TargetAppender:
                 replica.tries += 1
                 self._too_large[replica.tp] = len(prepared.data)
                 self._mark_doubtful(replica)
+            case AppendMeaning.UNACCEPTABLE if not verify_crc(prepared.data):
+                self._on_damaged(replica, waiting.feed, prepared.base)
+                self._mark_doubtful(replica)
             case AppendMeaning.TOO_LARGE | AppendMeaning.UNACCEPTABLE:
                 cause = f"the broker refuses the batch of offset {prepared.base} with error {code}"
                 self.stop_log(replica, LogState.QUARANTINED, cause)
@@ -375,6 +382,11 @@ class TargetAppender:
             replica.trouble = LogTrouble(state, cause, now())
             self._changes.add([replica.tp.topic])
         self._drop_queue(replica)
+
+    def _on_damaged(self, replica: MirrorPartition, feed: Feed, base: int) -> None:
+        """Take no more of a log from a feed whose batch at ``base`` is damaged."""
+        replica.remove_feed(feed)
+        feed.on_damaged(replica.tp, f"the CRC of the batch at offset {base} does not match its bytes")
 
     def drop(self, logs: Iterable[TopicPartition]) -> None:
         """Drop the queues of these logs, which are no longer followed; batches in flight stay in flight."""

@@ -33,6 +33,9 @@ class Feed(Protocol):
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         """Count a batch of this feed that the target's log now has."""
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None:
+        """Bring nothing more of this log, because its next batch is damaged where this feed has it from."""
+
 
 class LastBatch(msgspec.Struct, frozen=True, gc=False):
     """Identity of a log's last batch. It decides which batch may follow, and whether a source has the same log."""

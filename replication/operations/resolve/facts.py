@@ -65,7 +65,8 @@ async def gather_facts(
             offending, via = None, ""
             if state is LogState.QUARANTINED:
                 concerned = [each for each in sources if found["link"] in (None, each.link)]
-                offending, via = await _offending(concerned, upstream, tp, here)
+                end = here[tp.partition].end if tp.partition in here else 0
+                offending, via = await offending_batch(concerned, upstream, tp, end, damaged=found["link"] is not None)
             facts = TroubleFacts(
                 site=site,
                 log=log,
@@ -187,14 +188,18 @@ async def _source(link: Link, upstream: Upstream, topic: str) -> ResolveSource:
     return ResolveSource(link.name, link.from_, has or None, "" if has else "it has no such topic")
 
 
-async def _offending(
-    sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, here: Mapping[int, OffsetRange]
+async def offending_batch(
+    sources: Collection[ResolveSource], upstream: Upstream, tp: TopicPartition, end: int, *, damaged: bool
 ) -> tuple[OffsetRange | None, str]:
-    """Return the source's batch at the target's end, or a damaged batch right before it, and that source's link."""
-    end = here[tp.partition].end if tp.partition in here else 0
+    """Return the batch that stops a log which ends here at ``end``, and the link of the source that has it.
+
+    Args:
+        damaged: A source has damaged it: the batch at the end or right before it. Else the target refuses the whole
+            batch at the end.
+    """
     for source in sources:
         has = (source.has or {}).get(tp.partition)
-        for offset in (end - 1, end):
+        for offset in (end - 1, end) if damaged else (end,):
             if has is None or not has.start <= offset < has.end:
                 continue
             with contextlib.suppress(WireError):
@@ -203,7 +208,7 @@ async def _offending(
                     batch = await first_batch(cluster, tp, offset)
                 if batch is None or batch.header.base_offset > offset:
                     continue
-                if offset == end or not verify_crc(batch.data):
+                if verify_crc(batch.data) is not damaged:
                     return OffsetRange(batch.header.base_offset, batch.header.next_offset), source.link
     return None, ""
 

@@ -13,13 +13,13 @@ from typing import Any, cast
 import msgspec
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.batch import BatchHeader, parse_header
+from fairlead.kafka.protocol.batch import BatchHeader, parse_header, verify_crc
 from fairlead.kafka.protocol.errors import UNKNOWN_TOPIC_ID
 from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, ProducerState, TopicPartition
 from replication.changes import PlanChanges
 from replication.target.appender import TargetAppender
 
-OUT_OF_ORDER, FENCED, LOST, NOT_LEADER = 45, 47, 13, 6
+OUT_OF_ORDER, FENCED, LOST, NOT_LEADER, CORRUPT = 45, 47, 13, 6, 2
 
 
 class Log:
@@ -35,6 +35,8 @@ class Log:
     def append(self, batch: bytes) -> ProduceResult:
         """Accept or refuse a batch as Kafka 4.3 does (measured; docs/append-convention.md)."""
         header = parse_header(batch)
+        if not verify_crc(batch):
+            return ProduceResult(CORRUPT)
         if self.state is not None and self.state[0] == header.producer_id:
             _, epoch, following = self.state
             if header.producer_epoch < epoch:

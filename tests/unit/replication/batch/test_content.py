@@ -219,3 +219,14 @@ def test_no_damaged_batch_gets_a_checksum_that_is_right(producer: int, at: int) 
         assert "CRC of the batch at offset 3" in found.cause
         assert found.gap is not None
         assert (found.base, found.gap.base, found.gap.stop) == (3, 3, 6)
+        assert found.damaged
+
+
+@pytest.mark.parametrize("producer", [FOREIGN_PRODUCER_ID, PRODUCER_ID])
+def test_a_damaged_batch_that_must_be_written_again_is_damaged_at_this_source(producer: int) -> None:
+    """A damaged batch of our own that LogAppendTime would have us rebuild says that the source has damaged it."""
+    stored = batch(3, 3, producer=producer, sequence=3, flags=LOG_APPEND_TIME)
+    stored[-1] ^= 0xFF
+    (found,) = prepare_batches(view(stored), 3)
+    assert isinstance(found, RejectedBatch)
+    assert found.damaged

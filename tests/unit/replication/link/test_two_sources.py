@@ -302,6 +302,8 @@ class Submitted:
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None: ...
+
 
 def items(batches: Sequence[bytes]) -> list[PreparedBatch | Gap]:
     made = prepare_batches(memoryview(bytearray(b"".join(batches))), parse_header(batches[0]).base_offset)
@@ -587,3 +589,46 @@ def test_two_sources_of_one_log_make_one_log(seed: int, stops: tuple[int, int], 
             assert target.stored == log
 
     asyncio.run(scenario())
+
+
+# ---- a batch that a source's disk has damaged
+
+
+def damaged(log: Sequence[bytes], number: int) -> list[bytes]:
+    """Return the log with another last byte in one batch."""
+    batch = bytearray(log[number])
+    batch[-1] ^= 0xFF
+    return [*log[:number], bytes(batch), *log[number + 1 :]]
+
+
+@ORDERS
+@pytest.mark.parametrize("log", [ordinary(20, b"v"), ours(20)], ids=["ordinary", "ours"])
+async def test_a_batch_that_one_source_has_damaged_comes_from_the_other(order: Sequence[int], log: list[bytes]) -> None:
+    """A damaged batch stops the log for its source only; the other source brings the log whole."""
+    async with following(Source(damaged(log, 10)), Source(log)) as target:
+        await answer_in(order, target)
+        assert target.stored == log
+        assert target.replica.trouble is None
+        assert set(target.troubles) <= {LogState.QUARANTINED}
+
+
+@pytest.mark.parametrize("log", [ordinary(20, b"v"), ours(20)], ids=["ordinary", "ours"])
+async def test_a_batch_that_is_damaged_everywhere_stops_the_log_for_every_source(log: list[bytes]) -> None:
+    """What comes before a batch that all sources have damaged is copied, and nothing after it."""
+    async with following(Source(damaged(log, 10)), Source(damaged(log, 10))) as target:
+        await answer_in((), target)
+        assert target.stored == log[:10]
+        assert target.troubles == [LogState.QUARANTINED] * 2
+        assert target.replica.trouble is None
+
+
+async def test_a_damaged_batch_that_is_too_large_here_comes_from_the_other_source() -> None:
+    """A batch that must be split is damaged at one source: the other one's is split."""
+    log = ours(20)
+    large = term_batch([NewRecord(bytes(100), timestamp_ms=1)] * 10, term=1, offset=20, marker=0)
+    log.append(struct.pack(">q", 20) + large[8:])
+    async with following(Source(damaged(log, 20)), Source(log)) as target:
+        target.replica.max_bytes = 500
+        await answer_in((0,), target)
+        assert parse_header(target.stored[-1]).next_offset == 30
+        assert (target.troubles, target.replica.trouble) == ([LogState.QUARANTINED], None)

@@ -58,6 +58,7 @@ class Source:
         self.position = 0
         self.moved = 0
         self.rewinds = 0
+        self.damaged: list[str] = []
 
     @property
     def end(self) -> int:
@@ -80,6 +81,9 @@ class Source:
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         self.moved += prepared.records
+
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None:
+        self.damaged.append(cause)
 
 
 async def until_there(broker: Broker, sources: list[Source]) -> None:

@@ -28,6 +28,8 @@ class Silent:
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None: ...
 
+    def on_damaged(self, tp: TopicPartition, cause: str) -> None: ...
+
 
 def prepared(base: int) -> PreparedBatch:
     return PreparedBatch(base, base + 1, memoryview(bytearray(10)), 0, 1, 1, 0, 0)
