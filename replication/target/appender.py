@@ -228,7 +228,8 @@ class TargetAppender:
                     continue
                 prepared = waiting.batch
                 replica.mark_sent(waiting, prepared)
-                if prepared.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id:
+                is_renamed = prepared.producer_id == FOREIGN_PRODUCER_ID != replica.foreign_id
+                if is_renamed and verify_crc(prepared.data):  # the broker refuses a damaged one as it is
                     rewrite_header(prepared.data, replica.foreign_id, FOREIGN_EPOCH, prepared.base % SEQUENCES)
                 out[replica.tp] = (replica, waiting)
                 size += len(prepared.data)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.kafka.convention import foreign_batch, term_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, foreign_batch, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, ConnectionLost, broker_error
 from fairlead.kafka.protocol.record import NewRecord
@@ -437,3 +437,21 @@ async def test_what_an_ordinary_client_has_just_written_here_is_not_appended_aga
             await asyncio.sleep(0)
         assert (broker.log(TOPIC).end, source.moved) == ((2, 0) if meanwhile else (2, 1))
         assert replica.trouble is None
+
+
+async def test_a_damaged_batch_gets_no_right_checksum_with_another_producer() -> None:
+    """A batch that must get another producer id here is refused all the same if its source has damaged it."""
+    batches = [
+        bytearray(struct.pack(">q", n) + foreign_batch([NewRecord(b"%d" % n, timestamp_ms=5000)], offset=n)[8:])
+        for n in range(3)
+    ]
+    batches[1][-1] ^= 0xFF
+    broker = Broker(LUCK())
+    async with running(broker) as appender:
+        source = await start(broker, [bytes(each) for each in batches], appender)
+        source.replica.foreign_id = FOREIGN_PRODUCER_ID + 1
+        source.submit()
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert broker.log(TOPIC).end == 1
+        assert source.damaged == ["the CRC of the batch at offset 1 does not match its bytes"]
