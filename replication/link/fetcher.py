@@ -227,6 +227,19 @@ class Fetcher:
             return True
         if part.error_code:
             return self._on_fetch_error(tp, part.error_code)
+        try:
+            self._queue_part(state, part)
+        except CorruptBatch as error:
+            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {error.what}")
+        return True
+
+    def _queue_part(self, state: PartitionFetchState, part: FetchedPartition) -> None:
+        """Queue what may be copied of a log's fetched batches.
+
+        Raises:
+            CorruptBatch: a batch has no readable header.
+        """
+        tp, replica = state.tp, state.replica
         reach = self._rules.reach(tp.topic)
         self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
         seizure = None
@@ -236,27 +249,22 @@ class Fetcher:
         if not part.records:
             if seizure is not None or problem:
                 self._on_refused_rest(state, seizure, reach, problem)
-            return True
+            return
         if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
             self._verify_again(state)
-            return True
+            return
         fill_from, state.fill_from = state.fill_from, None
         proven, state.verify_before = state.verify_before, None
         position = state.position if fill_from is None else fill_from
-        replica = state.replica
-        try:
-            if proven is not None:
-                found = self._difference(state, proven, part.records)
-                if found is not None:
-                    self._mismatches[tp] = found
-                    return True
-                position = proven
-                state.is_proven = True
-                replica.add_agreeing(self, proven)
-            made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
-        except CorruptBatch as error:
-            self._link.stop_log(tp, LogState.QUARANTINED, error.what)
-            return True
+        if proven is not None:
+            found = self._difference(state, proven, part.records)
+            if found is not None:
+                self._mismatches[tp] = found
+                return
+            position = proven
+            state.is_proven = True
+            replica.add_agreeing(self, proven)
+        made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
         if made:
             if self._appender.submit_steps(replica, made, self):
                 self._advance(state, made)
@@ -271,7 +279,6 @@ class Fetcher:
             self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
         else:
             self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
-        return True
 
     def _on_refused_rest(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str

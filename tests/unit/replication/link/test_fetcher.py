@@ -15,7 +15,7 @@ from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepared import Gap, PreparedBatch
-from replication.catalog import SourceReach
+from replication.catalog import EVERYTHING, SourceReach
 from replication.link import fetcher as fetcher_module
 from replication.link.fetcher import Fetcher
 from replication.states import LogState
@@ -156,6 +156,28 @@ def fetcher_of(
             troubles.append(state)
 
     return Fetcher(Told(start=start, is_origin=is_origin), priority, source, sink)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("changed", [{16: 1}, {8: 0, 11: 1}], ids=["of an old format", "of an impossible length"])
+@pytest.mark.parametrize("reach", [SourceReach(1), EVERYTHING], ids=["from a ship", "from ashore"])
+async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[int, int], reach: SourceReach) -> None:
+    """A batch without a readable header stops its log, not the link with all others."""
+    unreadable = bytearray(stored(1, b"a"))
+    for at, value in changed.items():
+        unreadable[at] = value
+    source = Source(
+        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(stored(0, b"m")))),
+        FetchedPartition(0, 2, 2, 0, (), memoryview(unreadable)),
+        end=2,
+    )
+    sink, link = Sink(), FakeLink(reach=reach)
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
+    assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
 
 async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:
