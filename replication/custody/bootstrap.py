@@ -75,7 +75,7 @@ class LedgerBootstrap:
                 if is_wanted:
                     log.error("%s: the marker in the ledger of %s does not match its entry", tp, entry.granted_by)
                 del given[entry.log]
-            elif tp not in carried and tp not in self.under_way:
+            elif tp not in carried and not (tp in self.under_way and appender.is_busy(tp)):  # else it was stopped
                 wanted[tp] = entry, prepared
         made = {tp.topic: dict[str, str]() for tp in wanted if tp.topic not in here}
         if made:
@@ -133,6 +133,10 @@ class LedgerBootstrap:
         self.under_way.discard(tp)
         self._ledger.given.pop(tp.topic, None)
 
+    def _plan_again(self, tp: TopicPartition) -> None:
+        self.under_way.discard(tp)
+        self._changes.add([tp.topic])
+
     # ---- called by the appender
 
     def rewind(self, tp: TopicPartition, end: int) -> None:
@@ -141,13 +145,14 @@ class LedgerBootstrap:
         if self._appender is not None and self._appender.replicas[tp].filled == end:
             self._submit(tp, end)
         else:  # another client may have started it: the next plan decides again
-            self.under_way.discard(tp)
-            self._changes.add([tp.topic])
+            self._plan_again(tp)
 
     def on_appended(self, tp: TopicPartition, prepared: PreparedBatch) -> None:
         entry = self._ledger.given.get(tp.topic)
         if entry is not None and prepared.stop > entry.marker_offset:
             self._done(tp)
+        elif self._appender is not None and not self._appender.is_busy(tp):  # a newer term came meanwhile
+            self._plan_again(tp)
 
     def on_damaged(self, tp: TopicPartition, cause: str) -> None:
         log.error("%s: the marker of its ledger: %s", tp, cause)

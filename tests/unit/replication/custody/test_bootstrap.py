@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
-from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.protocol.types import ProduceResult, TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
@@ -161,6 +161,45 @@ async def test_a_log_whose_custody_moves_on_meanwhile_is_not_begun() -> None:
         assert bootstrap.under_way == set()
         assert not appender.is_busy(TopicPartition(ENTRY.log))
     assert broker.log(ENTRY.log).end == 0
+
+
+@pytest.mark.parametrize("newer", [None, replace(ENTRY, term=5, marker_offset=90)], ids=["elsewhere", "here again"])
+async def test_a_log_whose_custody_moves_on_while_it_is_begun_is_planned_again(newer: CustodyEntry | None) -> None:
+    """If a newer term comes before the marker is stored, the log is planned again after that."""
+    broker, ledger, changes = Broker(random.Random(1)), Ledger(), PlanChanges()  # noqa: S311
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), changes)
+        await bootstrap.begin_logs(
+            cast(Cluster, broker), appender, (), topics_here(ENTRY.log), WorkShare(group=False), None
+        )
+        assert bootstrap.under_way == {TopicPartition(ENTRY.log)}
+        ledger.given = {ENTRY.log: newer} if newer is not None else {}
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert broker.log(ENTRY.log).end == 71
+        assert bootstrap.under_way == set()
+        assert changes.take() == {ENTRY.log}
+
+
+async def test_a_log_that_the_target_refuses_for_a_while_is_begun_after_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log that stops while it is begun is begun again once its trouble is forgiven."""
+    broker, produce = Broker(random.Random(1)), Broker.produce  # noqa: S311
+    topic_authorization_failed = 29
+
+    async def forbid(_broker: Broker, batches: Mapping[TopicPartition, Any], **_: Any) -> Any:
+        return dict.fromkeys(batches, ProduceResult(topic_authorization_failed))
+
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
+        for answer in (forbid, produce):
+            monkeypatch.setattr(Broker, "produce", answer)
+            await bootstrap.begin_logs(
+                cast(Cluster, broker), appender, (), topics_here(ENTRY.log), WorkShare(group=False), None
+            )
+            for _ in range(300):
+                await asyncio.sleep(0)
+            appender.replicas[TopicPartition(ENTRY.log)].trouble = None
+    assert broker.log(ENTRY.log).batches == [STORED]
 
 
 async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
