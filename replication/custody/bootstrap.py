@@ -57,7 +57,7 @@ class LedgerBootstrap:
     ) -> None:
         """Start those of ``topics`` (None: all) that this process follows, that the site was given without older
         records, and that no open link carries (``carried``). Add the topics that are created to those ``here``. A log
-        whose topic the target refuses to create is stopped.
+        whose topic the target refuses to create, or does not serve, is stopped.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -82,12 +82,12 @@ class LedgerBootstrap:
             refused: dict[str, FairleadError] = {}
             created = await asyncio.to_thread(create_logs, cluster.endpoint, made, failures=refused)
             raise_unavailable(refused)
+            late = await cluster.unserved(made.keys() - refused.keys())
+            refused |= {tp.topic: error for tp, error in late.items()}
             for topic, error in refused.items():
-                del made[topic]
                 replica = appender.replica(TopicPartition(topic), self._catalog.priority(topic))
                 appender.stop_log(replica, LogState.UNAVAILABLE, error.what)
-            await cluster.wait_writable(tuple(made))
-            here.create(dict.fromkeys(made, 1), created)
+            here.create(dict.fromkeys(made.keys() - refused.keys(), 1), created - refused.keys())
         replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
         await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:

@@ -117,7 +117,7 @@ class TopicModel:
 @dataclass(frozen=True, slots=True)
 class CreatedPart:
     """The topics of a part that the target has now, with their numbers of partitions; those of them that were created
-    for it; and those that the target refuses to create or to make larger."""
+    for it; and those that the target refuses to create or to make larger, or does not serve."""
 
     partitions: Mapping[str, int]
     created: Collection[str]
@@ -148,7 +148,7 @@ async def create_topics(
 
     Yields each part as soon as the target serves it, and creates the next one meanwhile: a broker opens logs one after
     the other, which takes longest, so it should never wait. Close the iterator to stop early. A topic that the target
-    refuses holds up no other.
+    refuses, or for which it has no leader, stops no other.
 
     Raises:
         FairleadError: a cluster cannot be reached. Topics that were created stay.
@@ -164,8 +164,12 @@ async def create_topics(
             following = next(left, None)
             making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
             logs = [tp for topic in made.partitions for tp in partitions_of(topic, part[topic].partitions)]
-            await cluster.wait_writable(logs)
-            yield made
+            late = {tp.topic: error for tp, error in (await cluster.unserved(logs)).items()}
+            yield CreatedPart(
+                {topic: count for topic, count in made.partitions.items() if topic not in late},
+                {*made.created} - late.keys(),
+                {**made.refused, **late},
+            )
             part = following
     finally:
         if making is not None:

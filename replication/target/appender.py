@@ -423,11 +423,14 @@ class TargetAppender:
 
     # ---- reading the target's logs
 
-    async def load_ends(self, replicas: Collection[MirrorPartition]) -> None:
+    async def load_ends(self, replicas: Collection[MirrorPartition], *, may_wait: bool = False) -> None:
         """Read these logs' ends and last batches; stop those that cannot be read.
 
         A log whose topic was deleted and created again since its end was last read counts as missing: the plan begins
         it anew.
+
+        Args:
+            may_wait: Raise for a log that cannot be read only now, instead of stopping it.
 
         Raises:
             WireError: the target cannot be reached.
@@ -442,7 +445,7 @@ class TargetAppender:
             if isinstance(end, BrokerError):
                 if end.code == UNKNOWN_TOPIC_OR_PARTITION:
                     self.missing_topics.add(each.tp.topic)
-                elif end.retriable:
+                elif end.retriable and may_wait:
                     raise end
                 self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
                 continue
@@ -575,7 +578,7 @@ class TargetAppender:
     async def _reconcile(self, replicas: Collection[MirrorPartition]) -> None:
         """Settle the outcome of doubtful appends. Send again where the log has not changed; else rewind the feeds."""
         before = {replica.tp: (replica.end, replica.agreeing_feeds) for replica in replicas}
-        await self.load_ends(replicas)
+        await self.load_ends(replicas, may_wait=True)
         for replica in replicas:
             size = self._too_large.pop(replica.tp, 0)
             if size and (limit := await self._limit_of(replica.tp)) < size:

@@ -409,6 +409,17 @@ class Cluster:
             return code == 0
         raise broker_error(code)
 
+    async def unserved(self, topics: Collection[str | TP], timeout: float = 60) -> dict[TP, BrokerError]:  # noqa: ASYNC109
+        """Wait until the brokers serve newly created topics (partition 0 of each) or logs; return those that they do
+        not serve until then, each with its error.
+
+        Raises:
+            ConnectionLost, RequestTimeout: no broker answers.
+        """
+        logs = [TP(each) if isinstance(each, str) else each for each in topics]
+        answers = await self._list_offsets(dict.fromkeys(logs, offsets_codec.LATEST), seconds=timeout, patient=True)
+        return {log: answer for log, answer in answers.items() if isinstance(answer, BrokerError)}
+
     async def wait_writable(self, topics: Collection[str | TP], timeout: float = 60) -> None:  # noqa: ASYNC109
         """Wait until the brokers serve newly created topics (partition 0 of each) or logs.
 
@@ -416,17 +427,14 @@ class Cluster:
             RequestTimeout: some are still not served; their names are in ``fields['logs']``.
             BrokerError: the first one that fails for good.
         """
-        logs = [TP(each) if isinstance(each, str) else each for each in topics]
-        answers = await self._list_offsets(dict.fromkeys(logs, offsets_codec.LATEST), seconds=timeout, patient=True)
         late: list[str] = []
-        for log, answer in answers.items():
-            if isinstance(answer, BrokerError):
-                if not answer.retriable:
-                    raise answer
-                late.append(str(log))
+        for log, error in (await self.unserved(topics, timeout)).items():
+            if not error.retriable:
+                raise error
+            late.append(str(log))
         if late:
             raise RequestTimeout(
-                f"{len(late)} of {len(logs)} new topics are not served after {timeout:g} s, first {late[0]}",
+                f"{len(late)} of {len(topics)} new topics are not served after {timeout:g} s, first {late[0]}",
                 hint="look at the broker's log; one with very many topics needs longer, and may open no more files",
                 logs=late,
             )

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, marker_record, term_batch
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, broker_error
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import ProduceResult, TopicPartition
 from fairlead.records.custody import CustodyEntry
@@ -211,10 +212,11 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
         failures |= refused
         return {ENTRY.log} - refused.keys()
 
-    async def wait_writable(_topics: Collection[str]) -> None: ...
+    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+        return {}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", create)
-    cluster = cast(Cluster, SimpleNamespace(endpoint=None, wait_writable=wait_writable))
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, unserved=unserved))
     async with running(broker) as appender:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
         here = topics_here()
@@ -231,16 +233,39 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
     assert broker.log(ENTRY.log).batches == [STORED]
 
 
+async def test_a_log_without_a_leader_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose new topic no broker serves is unavailable, and holds up no other."""
+    other = "boxes.BIGU1000025"
+
+    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+        return {TopicPartition(other): broker_error(LEADER_NOT_AVAILABLE, other)}
+
+    monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda _endpoint, topics, **_: {*topics})
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, unserved=unserved))
+    ledger, broker, here = Ledger(), Broker(random.Random(1)), topics_here()  # noqa: S311
+    ledger.given[other] = replace(ENTRY, log=other)
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), PlanChanges())
+        await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)
+        for _ in range(300):
+            await asyncio.sleep(0)
+        trouble = appender.replicas[TopicPartition(other)].trouble
+    assert trouble is not None and trouble.state is LogState.UNAVAILABLE
+    assert here == {ENTRY.log: 1}
+    assert broker.log(ENTRY.log).batches == [STORED]
+
+
 @pytest.mark.parametrize("is_new", [True, False], ids=["created", "created by others before"])
 async def test_a_topic_that_is_created_and_deleted_again_is_missed(
     monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
     """A topic that was created for a log is gone if no listing shows it; one that existed need not be shown again."""
 
-    async def wait_writable(_topics: Collection[str]) -> None: ...
+    async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
+        return {}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda *_, **__: {ENTRY.log} if is_new else set())
-    cluster = cast(Cluster, SimpleNamespace(endpoint=None, wait_writable=wait_writable))
+    cluster = cast(Cluster, SimpleNamespace(endpoint=None, unserved=unserved))
     here = topics_here()
     async with running(Broker(random.Random(1))) as appender:  # noqa: S311
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())

@@ -14,6 +14,7 @@ from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, broker_error
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
@@ -33,6 +34,7 @@ class Target:
         self.fail = ""
         self.there: dict[str, int] = {}  # topics that others have created, with their partitions
         self.refuse: set[str] = set()  # topics that may not be created, or made larger
+        self.leaderless: set[TopicPartition] = set()
         self.asked: list[str] = []  # topics that were asked for the settings that a new topic would get by default
         self.implied: dict[str, Mapping[str, str]] = {}
         self.settings: dict[str, Mapping[str, str]] = {}
@@ -49,9 +51,11 @@ class Target:
     def logs_per_request(self) -> int:
         return 1000
 
-    async def wait_writable(self, logs: Collection[TopicPartition]) -> None:
+    async def unserved(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, BrokerError]:
         await self.serve.acquire()
-        self.done.append("served " + " ".join(tp.topic for tp in logs))
+        late = {tp: broker_error(LEADER_NOT_AVAILABLE, tp) for tp in logs if tp in self.leaderless}
+        self.done.append("served " + " ".join(tp.topic for tp in logs if tp not in late))
+        return late
 
     def create(
         self,
@@ -161,6 +165,18 @@ async def test_a_topic_that_is_refused_holds_up_no_other(target: Target) -> None
         {},
     ]
     assert set(target.done) == {"made a", "grew large", "served a large large", "made c", "served c"}
+
+
+async def test_a_topic_without_a_leader_holds_up_no_other(target: Target) -> None:
+    """A topic that no broker serves is returned with the error; the others of its group, and later ones, go on."""
+    target.leaderless = {TopicPartition("b", 1)}
+    for _ in range(2):
+        target.serve.release()
+    wanted = [{"a": TopicModel(None, 1), "b": TopicModel(None, 2)}, {"c": TopicModel(None, 1)}]
+    made = [each async for each in create_topics(cast(Cluster, target), wanted, {})]
+    assert [(dict(each.partitions), each.created) for each in made] == [({"a": 1}, {"a"}), ({"c": 1}, {"c"})]
+    assert [list(each.refused) for each in made] == [["b"], []]
+    assert "LEADER_NOT_AVAILABLE" in made[0].refused["b"].what
 
 
 async def test_a_topic_that_others_have_created_is_not_counted_as_created(target: Target) -> None:

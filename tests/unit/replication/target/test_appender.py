@@ -264,6 +264,22 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
         assert [each.replica.trouble for each in sources] == [None] * 4
 
 
+async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log whose end cannot be read now is unavailable; the ends of the others are known."""
+    broker, bad, good = Broker(LUCK()), TopicPartition("containers.bad"), TopicPartition("containers.good")
+    ask = broker.end_offsets
+
+    async def ends(logs: Any) -> Any:
+        return await ask(logs) | {bad: broker_error(LEADER_NOT_AVAILABLE, bad)}
+
+    monkeypatch.setattr(broker, "end_offsets", ends)
+    async with running(broker) as appender:
+        replicas = [appender.replica(tp, Priority.NORMAL) for tp in (bad, good)]
+        await appender.load_ends(replicas)
+    assert replicas[0].trouble is not None and replicas[0].trouble.state is LogState.UNAVAILABLE
+    assert (replicas[1].trouble, replicas[1].end) == (None, 0)
+
+
 async def test_a_topic_that_was_deleted_and_made_again_is_begun_anew() -> None:
     """The broker refuses what was meant for the old topic; the plan is told that the log is missing."""
     broker, tp = Broker(LUCK()), TopicPartition(TOPIC)

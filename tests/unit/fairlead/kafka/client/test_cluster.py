@@ -257,6 +257,7 @@ async def test_wait_writable_waits_for_topics_that_come_late(
     with pytest.raises(RequestTimeout) as caught:
         await cluster.wait_writable(["log.a", "log.c"], timeout=0.2)
     assert caught.value.fields["logs"] == ["log.c"]
+    assert [tp.topic for tp in await cluster.unserved(["log.a", "log.c"], timeout=0.2)] == ["log.c"]
 
 
 # --- produce
