@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from fairlead.custody.view import Seizure
+from fairlead.errors import FairleadError
 from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
@@ -209,8 +210,12 @@ class EndsWriter:
             return 0
         await self._open()
         written = list(entries(self._site, changes, whole=whole and not self._share.is_shared))
-        for entry in written:
-            await self._append(NewRecord(value=encode(entry), key=self._site.encode(), timestamp_ms=now))
+        try:
+            for entry in written:
+                await self._append(NewRecord(value=encode(entry), key=self._site.encode(), timestamp_ms=now))
+        except FairleadError:
+            self._is_open = False  # the topic may be another one now
+            raise
         if whole:
             self._listed = self._share.changes, time.monotonic()
         return len(written)
@@ -256,7 +261,7 @@ class EndsWriter:
         return found
 
     async def _open(self) -> None:
-        """Create the log if it is missing, and begin it with the marker of term 1."""
+        """Create the log if it is missing, and begin it with the marker of term 1 if it is empty."""
         if self._is_open:
             return
         tp = TopicPartition(self._topic)
@@ -265,5 +270,6 @@ class EndsWriter:
             await self._cluster.wait_writable([tp])
         now = dt.datetime.now(dt.UTC)
         marker = Marker.opening(self._topic, self._site, now)
+        await self._appender.renew(tp)
         await self._appender.ensure_open(tp, marker_record(encode(marker), timestamp_ms=int(now.timestamp() * 1000)))
         self._is_open = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from dataclasses import dataclass, field
 from random import Random
@@ -12,13 +13,28 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.custody.view import SEIZING_TERMS, Seizure
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
-from fairlead.kafka.protocol.types import ProducerState
+from fairlead.errors import FairleadError
+from fairlead.kafka.client import append_sender
+from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from fairlead.records import decoder, encode
 from fairlead.records.ends import EndsEntry, LogEnd
 from replication.plan import ends
-from replication.plan.ends import NOTHING, SiteEnds, changed_ends, entries, shared_end, term_of
+from replication.plan.ends import (
+    NOTHING,
+    EndsReader,
+    EndsWriter,
+    SiteEnds,
+    changed_ends,
+    entries,
+    shared_end,
+    term_of,
+)
+from replication.sharing.rules import WorkShare
 from tests.support.examples import examples
+from tests.unit.fairlead.kafka.fake_broker import running
 
 ENDS = st.dictionaries(
     st.sampled_from([f"s.{n}" for n in range(8)]), st.builds(LogEnd, st.integers(0, 50), st.integers(0, 3)), max_size=8
@@ -132,3 +148,34 @@ def test_without_custody_an_end_counts_as_it_is() -> None:
     assert shared_end(LogEnd(12, 0), 0, 0, ()) == 12
     assert shared_end(LogEnd(12, 1), 1, 0, ()) == 12
     assert shared_end(NOTHING, 1, 1, ()) == 0
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["created again by others", "deleted"])
+async def test_ends_are_confirmed_again_after_their_log_was_deleted(
+    monkeypatch: pytest.MonkeyPatch, is_there: bool
+) -> None:
+    """A site whose log of ends is deleted while it runs confirms its ends in the next one, at the latest one sweep
+    later."""
+    async with running() as fake, await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as cluster:
+        monkeypatch.setattr(append_sender, "ATTEMPTS_AT_UNKNOWN", 1)
+        monkeypatch.setattr(ends, "create_logs", lambda _endpoint, topics: [fake.log(topic) for topic in topics])
+        log = fake.log("s.a")
+        log.append(term_batch([NewRecord(b"x", timestamp_ms=1)], term=1, offset=0, marker=0))
+        writer, reader = EndsWriter("beta", cluster, WorkShare(group=False)), EndsReader(["beta"])
+
+        async def sweep() -> LogEnd | None:
+            await reader.read(cluster, [*fake.logs])
+            with contextlib.suppress(FairleadError):
+                await writer.confirm([TopicPartition("s.a")], reader.ends, doubtful=(), limits={})
+            await reader.read(cluster, [*fake.logs])
+            return reader.ends.of("beta").get("s.a")
+
+        assert await sweep() == LogEnd(1, 1)
+        del fake.logs["ends.beta"]
+        if is_there:
+            fake.log("ends.beta")
+        log.append(term_batch([NewRecord(b"y", timestamp_ms=1)], term=1, offset=1, marker=0))
+        await sweep()
+        assert await sweep() == LogEnd(2, 1)
+        assert fake.logs["ends.beta"].end == 2  # the marker and one entry
+        await writer.close()
