@@ -52,8 +52,12 @@ class RotatingEndpoint:
         return endpoint
 
     def has_changed(self, job: str) -> bool:
-        """Return whether the endpoint has changed since the job's query started; a restart may cure a refused login."""
-        return current(self._ask) != self._of_jobs.get(job)
+        """Return whether the endpoint may have changed since the job's query started; a restart may cure a refused
+        login. It may also have where it cannot be read now: the restart says why, and no other job ends."""
+        try:
+            return current(self._ask) != self._of_jobs.get(job)
+        except FairleadError:
+            return True
 
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)

@@ -19,13 +19,14 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from fairlead.errors import UnavailableError
+from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
 from shore.errors import JobFailedError, LostExecutorError, SlowWorkerError, SplitStateError, UnknownSparkError
 from shore.jobs import runner
 from shore.jobs.checkpoint import has_begun, write_checkpoint
 from shore.jobs.model import Job, JobContext
-from shore.jobs.query import NotStarted, QueryHandle, job_failure
+from shore.jobs.query import NotStarted, QueryHandle, RotatingEndpoint, job_failure
 from shore.jobs.runner import JOBS, MAX_STARTS, StatusReporter, choose_jobs, interrupts, start_query, wait_for_queries
 from shore.jobs.state import check_state, renew_incomplete
 from shore.jobs.status import JobStatus, ShoreStatus, read_status, status_file, write_status
@@ -315,6 +316,37 @@ def test_a_query_that_an_old_password_ended_is_started_with_the_new_one(
         passing=lambda job: job == "readings" and next(changed),
     )
     assert (one.status().state, one.starts) == ("running", 2)
+
+
+def test_a_password_that_cannot_be_read_now_ends_no_other_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A query ends while its password's file cannot be read: it starts again when it can, and the others go on."""
+    monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
+    endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 1),))
+    answers = iter([endpoint, ConfigurationError("the file cannot be read")])
+
+    def ask() -> KafkaEndpoint:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("shore.jobs.query.register", Mock())
+    site, stop = RotatingEndpoint(ask, Mock()), threading.Event()
+    site.renew("readings")
+    reporter = Stopping(stop, ("running", "running"))
+    jobs = [
+        QueryHandle(JOBS["readings"], cast(Any, Query(BROKEN))),
+        QueryHandle(JOBS["operations"], cast(Any, Running_(None))),
+    ]
+    wait_for_queries(
+        jobs,
+        cast(Any, reporter),
+        stop,
+        lambda _: cast(Any, Running_(None)),
+        forever=True,
+        passing=site.has_changed,
+    )
+    assert jobs[0].starts == 2
 
 
 class Waiting(Running_):  # whose site went away after a batch
