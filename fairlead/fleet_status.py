@@ -22,7 +22,7 @@ from fairlead.local.state import SiteState, read_state
 from fairlead.local.workers import Workers
 from fairlead.names import parse_log
 from replication.operations.links.access import read_status
-from replication.states import LinkState, LogState, remedy
+from replication.states import LinkState, LogState
 from topologies.endpoints import EndpointResolver
 from topologies.model import Site, Topology
 from topologies.retention import KeeperGraph
@@ -73,7 +73,7 @@ def fleet_status(
                 "links": links,
                 "waiting": waiting(name, replicator, unheard),
                 "overtaken": overtaken(topology, name, kept, {link["name"] for link in links if _is_up(link)}),
-                "logs_in_trouble": (troubled := _troubled(name, replicator)),
+                "logs_in_trouble": (troubled := dict(sorted(replicator["logs"].items())) if replicator else {}),
                 "logs_by_state": dict(Counter(each["state"] for each in troubled.values())),
             }
         )
@@ -214,14 +214,6 @@ def _replicator(folder: Path, site: str) -> dict[str, Any] | None:
     if not status.running:  # its last values of links and lag do not apply any more
         links = [{**link, "state": "stopped", "lag": None} for link in links]
     return {**status.snapshot, "running": status.running, "links": links}
-
-
-def _troubled(site: str, replicator: Mapping[str, Any] | None) -> dict[str, dict[str, Any]]:
-    """Return the logs that are not mirrored, with the exact commands that help."""
-    logs: Mapping[str, dict[str, Any]] = replicator["logs"] if replicator else {}
-    return {
-        log: {**each, "what_to_do": remedy(LogState(each["state"]), log, site)} for log, each in sorted(logs.items())
-    }
 
 
 def loses(found: Mapping[str, Any]) -> bool:

@@ -90,21 +90,23 @@ def remedy(state: LogState, log: str = "LOG", site: str = "SITE") -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogTrouble:
-    """The state of one log that is not mirrored. ``link`` is set if the trouble concerns only that link's source."""
+    """The state of one log that is not mirrored. ``link`` is set if the trouble concerns only that link's source.
+    ``hint`` says what ends the cause, if that is known."""
 
     state: LogState
     cause: str
     since: dt.datetime
     link: str | None = None
+    hint: str = ""
 
     def as_json(self, log: str = "LOG", site: str = "SITE") -> dict[str, Any]:
-        """Return the trouble as JSON-ready data; ``what_to_do`` is the remedy for ``log`` at ``site``."""
+        """Return the trouble as JSON-ready data; ``what_to_do`` has the hint and the remedy for ``log`` at ``site``."""
         return {
             "state": str(self.state),
             "cause": self.cause,
             "since": self.since.isoformat(timespec="milliseconds"),
             "link": self.link,
-            "what_to_do": remedy(self.state, log, site),
+            "what_to_do": (f"{self.hint}; " if self.hint else "") + remedy(self.state, log, site),
         }
 
 

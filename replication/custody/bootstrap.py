@@ -86,7 +86,7 @@ class LedgerBootstrap:
             refused |= {tp.topic: error for tp, error in late.items()}
             for topic, error in refused.items():
                 replica = appender.replica(TopicPartition(topic), self._catalog.priority(topic))
-                appender.stop_log(replica, LogState.UNAVAILABLE, error.what)
+                appender.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
             here.create(dict.fromkeys(made.keys() - refused.keys(), 1), created - refused.keys())
         replicas = [appender.replica(tp, self._catalog.priority(tp.topic)) for tp in wanted]
         await appender.load_ends([each for each in replicas if each.trouble is None])

@@ -230,7 +230,7 @@ class Fetcher:
         try:
             self._queue_part(state, part)
         except CorruptBatch as error:
-            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {error.what}")
+            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {error.what}", error.hint)
         return True
 
     def _queue_part(self, state: PartitionFetchState, part: FetchedPartition) -> None:
@@ -349,7 +349,8 @@ class Fetcher:
         if code == OFFSET_OUT_OF_RANGE:
             return False
         state = LogState.SOURCE_RECREATED if code == UNKNOWN_TOPIC_ID else LogState.UNAVAILABLE
-        self._link.stop_log(tp, state, broker_error(code, tp).what)
+        error = broker_error(code, tp)
+        self._link.stop_log(tp, state, error.what, error.hint)
         return True
 
     def _prepare(

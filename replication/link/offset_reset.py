@@ -45,8 +45,8 @@ class LinkContext(Protocol):
     @property
     def rules(self) -> SourceRules: ...
 
-    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
-        """Stop copying a log from this source, with a state and its cause."""
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
+        """Stop copying a log from this source, with a state, its cause, and what ends the cause if that is known."""
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
         """Stop copying a log whose history at the source was cut off by a seizure."""

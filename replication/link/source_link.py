@@ -165,15 +165,15 @@ class SourceLink:
         for tp in logs:
             self._fetchers.unfollow(tp)
 
-    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
-        """Stop copying a log over this link; the plan looks for another source."""
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
+        """Stop copying a log over this link; the plan looks for another source. ``hint``: what ends the cause."""
         if state is LogState.SOURCE_RECREATED and self.rules.seizures(tp.topic):
             self._on_recreated(tp)  # the source rebuilt its copy after a seizure: compare with the new topic
             return
         known = self.troubles.get(tp)
         if known is None or known.state is not state:
             self._teller.tell(tp, state, cause)
-            self.troubles[tp] = LogTrouble(state, cause, now(), self.name)
+            self.troubles[tp] = LogTrouble(state, cause, now(), self.name, hint)
             self.replan(tp.topic)
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:

@@ -242,7 +242,7 @@ class Planner:
                 new, logs = part.partitions, next(turns)
                 for tp in logs:
                     if (error := part.refused.get(tp.topic)) is not None:
-                        appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what)
+                        appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what, error.hint)
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here.create(new, part.created)
                 await self._follow_new(appender, [tp for tp in logs if tp.topic not in part.refused], carrying)

@@ -347,12 +347,13 @@ class TargetAppender:
                 self._mark_doubtful(replica)
             case AppendMeaning.TOO_LARGE | AppendMeaning.UNACCEPTABLE:
                 cause = f"the broker refuses the batch of offset {prepared.base} with error {code}"
-                self.stop_log(replica, LogState.QUARANTINED, cause)
+                self.stop_log(replica, LogState.QUARANTINED, cause, broker_error(code).hint)
             case AppendMeaning.MISPLACED:
                 at = result.base_offset if result is not None else -1
                 self.stop_log(replica, LogState.MISPLACED, f"the batch of offset {prepared.base} was appended at {at}")
             case AppendMeaning.UNAVAILABLE:
-                self.stop_log(replica, LogState.UNAVAILABLE, broker_error(code, replica.tp).what)
+                error = broker_error(code, replica.tp)
+                self.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
 
     # ---- room, trouble
 
@@ -376,11 +377,11 @@ class TargetAppender:
         else:
             self._answers.clear()
 
-    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
-        """Stop one log in a named state; all other logs continue."""
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str, hint: str = "") -> None:
+        """Stop one log in a named state; all other logs continue. ``hint``: what ends the cause, if that is known."""
         if replica.trouble is None or replica.trouble.state is not state:
             self._teller.tell(replica.tp, state, cause)
-            replica.trouble = LogTrouble(state, cause, now())
+            replica.trouble = LogTrouble(state, cause, now(), hint=hint)
             self._changes.add([replica.tp.topic])
         self._drop_queue(replica)
 
@@ -447,7 +448,7 @@ class TargetAppender:
                     self.missing_topics.add(each.tp.topic)
                 elif end.retriable and may_wait:
                     raise end
-                self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}")
+                self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}", end.hint)
                 continue
             present = before[each.tp] or topic_id(each.tp.topic)
             if each.topic_id not in (None, present):

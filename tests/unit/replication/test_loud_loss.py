@@ -110,6 +110,19 @@ def test_a_log_that_only_waits_fails_no_check_and_alerts_when_it_lasts(
     assert any(_asks_for(expression, "fairlead_logs", "state", state) for expression in RULES.values())
 
 
+def test_what_ends_the_cause_is_shown_before_the_ways_out_of_the_state(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The status shows the hint of the error that stopped a log, and the remedy for its state."""
+    trouble = LogTrouble(LogState.UNAVAILABLE, "a cause", STARTED, hint="give this user the permission")
+    shown = replicator(LogState.UNAVAILABLE)
+    shown["logs"] = {"alerts.duck-star": trouble.as_json("alerts.duck-star", "tokyo")}
+    write_snapshot(status_file(folder, "tokyo"), shown)
+    assert run(["status", "--topology", "minimal"]) == ExitCode.OK
+    told = " ".join(capsys.readouterr().out.split())
+    assert "what to do: give this user the permission; the replicator retries by itself" in told
+
+
 def test_a_site_that_holds_up_deletions_is_named_with_the_bytes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,7 @@ from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.admin import require_answer
 from fairlead.local.devices import DeviceBook
 from fairlead.local.mosquitto import wait_taken
+from replication.states import LogState, LogTrouble
 from tests.support.logins import answer
 from topologies.context import open_topology
 
@@ -108,8 +109,8 @@ def test_replicators_links_lag_and_troubles_are_shown(two_sites: list[str]) -> N
         "state": "mirroring",
     }
     link |= {"since": "", "cause": "", "logs": 3, "followed": 3, "records": 12345, "batches": 9, "bytes": 99, "lag": 7}
-    trouble = {"state": "diverged", "cause": "two batches at 17", "since": "", "link": None, "what_to_do": ""}
     fresh = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)  # however long the commands below take
+    trouble = LogTrouble(LogState.DIVERGED, "two batches at 17", fresh).as_json("containers.X", first)
     snapshot = {"site": first, "pid": os.getpid(), "at": fresh.isoformat(), "links": [link]}
     file = open_topology("minimal").folder / "run" / f"replicator.{first}.json"
     file.write_text(json.dumps({**snapshot, "logs": {"containers.X": trouble}}))

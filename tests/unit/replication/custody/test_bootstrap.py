@@ -206,7 +206,7 @@ async def test_a_log_that_the_target_refuses_for_a_while_is_begun_after_that(mon
 async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log whose topic may not be created is unavailable, and is started once that is allowed."""
     broker, log = Broker(random.Random(1)), TopicPartition(ENTRY.log)  # noqa: S311
-    refused = {ENTRY.log: RefusedError("not allowed")}
+    refused = {ENTRY.log: RefusedError("not allowed", hint="allow it")}
 
     def create(_endpoint: Any, _topics: Any, *, failures: dict[str, FairleadError]) -> set[str]:
         failures |= refused
@@ -224,6 +224,7 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(monkeypatch: pyt
         assert here == {}
         trouble = appender.replicas[log].trouble
         assert trouble is not None and (trouble.state, trouble.cause) == (LogState.UNAVAILABLE, "not allowed")
+        assert trouble.hint == "allow it"
         refused.clear()
         appender.replicas[log].trouble = None
         await bootstrap.begin_logs(cluster, appender, (), here, WorkShare(group=False), None)

@@ -124,7 +124,7 @@ class FakeWriter:
     def is_busy(self, _tp: TP) -> bool:
         return False
 
-    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str, hint: str = "") -> None:
         replica.trouble = LogTrouble(state, cause, NOW)
 
 

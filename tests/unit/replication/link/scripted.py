@@ -93,7 +93,7 @@ class Sink:
 
     async def wait_ready(self, *, room: bool = True) -> None: ...
 
-    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, replica: MirrorPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.stopped.append((state, cause))
 
 
@@ -128,7 +128,7 @@ class FakeLink:
         self._reach = reach
         self._seizures = seizures
 
-    def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+    def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.troubles.append((tp, state, cause))
 
     def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:

@@ -152,7 +152,7 @@ def fetcher_of(
     priority: Priority = Priority.CONTROL,
 ) -> Fetcher:
     class Told(FakeLink):
-        def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+        def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
             troubles.append(state)
 
     return Fetcher(Told(start=start, is_origin=is_origin), priority, source, sink)  # type: ignore[arg-type]

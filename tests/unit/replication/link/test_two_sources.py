@@ -150,7 +150,7 @@ class Site:
         target = self
 
         class Knowing(FakeLink):
-            def stop_log(self, tp: TopicPartition, state: LogState, cause: str) -> None:
+            def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
                 target.troubles.append(state)
                 fetcher.unfollow(tp)
 

@@ -322,7 +322,7 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(
 ) -> None:
     """A log whose topic may not be created is unavailable until it may be; all others are followed, and orders are
     carried out."""
-    refused = {BOXES[0]: RefusedError("not allowed")}
+    refused = {BOXES[0]: RefusedError("not allowed", hint="allow it")}
 
     async def picky(
         _cluster: Cluster, parts: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
@@ -339,6 +339,7 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(
     await world.settle()
     trouble = world.appender.replicas[log].trouble
     assert trouble is not None and (trouble.state, trouble.cause) == (LogState.UNAVAILABLE, "not allowed")
+    assert trouble.as_json()["what_to_do"].startswith("allow it; ")
     assert world.links["tokyo"].fetched == {TopicPartition(topic) for topic in TOPICS} - {log}
     assert world.planner.orders_done == 7
     world.planner._survey.retry_unavailable(world.appender)  # noqa: SLF001

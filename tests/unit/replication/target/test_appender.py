@@ -362,6 +362,7 @@ async def test_what_a_broker_refuses_is_quarantined_alone(code: int, monkeypatch
         assert bad.replica.trouble is not None
         assert bad.replica.trouble.state is LogState.QUARANTINED
         assert str(code) in bad.replica.trouble.cause
+        assert ("the device's clock" in bad.replica.trouble.as_json()["what_to_do"]) == (code == 32)
         assert good.replica.trouble is None
 
 
