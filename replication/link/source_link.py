@@ -316,7 +316,7 @@ class SourceLink:
 
     def _update_topics(self, found: TopicChanges) -> set[str]:
         """Update the source's topics; return those of this link that are new, gone or different."""
-        gone = self.topics.keys() - found.topics.keys() if found.is_whole else self.topics.keys() & found.gone
+        gone = found.lost(self.topics.keys())
         for topic in gone:
             del self.topics[topic]
         changed = set(gone)

@@ -37,7 +37,7 @@ class TargetTopics(dict[str, int]):
         gone = {topic for topic, listings in self._created.items() if listings}
         self._created = dict.fromkeys(self._created, 1)
         if found is not None:
-            gone |= self.keys() - listed.keys() - self._created.keys() if found.is_whole else self.keys() & found.gone
+            gone |= found.lost(self.keys()) - self._created.keys()
         for topic in gone:
             self.forget(topic)
         new = listed.keys() - self.keys()

@@ -25,6 +25,10 @@ class TopicChanges(NamedTuple):
     gone: Set[str]
     is_whole: bool
 
+    def lost(self, known: Set[str]) -> Set[str]:
+        """Return those of the known topics that are not visible any more."""
+        return known - self.topics.keys() if self.is_whole else known & self.gone
+
 
 class MetadataCache:
     """Brokers, topics and leaders; ``apply`` updates them with each answer."""
