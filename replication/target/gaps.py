@@ -19,7 +19,7 @@ from fairlead.kafka.client.cluster import Cluster, chunks
 from fairlead.kafka.convention import filler_body
 from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, Buffer, parse_header, split
 from fairlead.kafka.protocol.codecs import Codec
-from fairlead.kafka.protocol.errors import BrokerError, broker_error
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.prepared import POSITION_KEY
 from replication.batch.rebuild import first_body
@@ -36,8 +36,12 @@ _POSITION: Final = filler_body(POSITION_KEY)
 
 
 def positions(batch: Buffer) -> bool:
-    """Return whether a batch holds only positioning fillers. Reads the first record only: all its records are equal."""
-    return first_body(batch) == _POSITION
+    """Return whether a batch holds only positioning fillers; not if it cannot be read. Reads the first record only:
+    all its records are equal."""
+    try:
+        return first_body(batch) == _POSITION
+    except CorruptBatch:
+        return False
 
 
 def left_over(records: Buffer) -> tuple[int | None, bool]:

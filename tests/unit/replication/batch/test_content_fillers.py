@@ -12,7 +12,8 @@ import pytest
 from fairlead.kafka import convention
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FENCE_EPOCH, FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, filler_batch
-from fairlead.kafka.protocol.batch import parse_header, verify_crc
+from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, verify_crc
+from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from fairlead.kafka.protocol.types import FetchedPartition, ProducerState, TopicPartition
 from replication.batch.header_rewrite import canonical_crc, id_after
@@ -77,6 +78,14 @@ def test_fillers_that_position_are_told_from_data_and_from_other_fillers() -> No
     assert left_over(b"") == (None, False)
     assert left_over(positioning(10, key=GAP_KEY, pid=FOREIGN_PRODUCER_ID)) == (None, True)
     assert left_over(stored(0, 3, []) + data) == (None, True)  # emptied by the log cleaner
+
+
+def test_a_batch_whose_records_cannot_be_read_is_no_filler() -> None:
+    """A batch that this site's disk has damaged, or whose records are too many bytes, is taken for data."""
+    unreadable = bytearray(positioning(200))
+    assert parse_header(unreadable).codec is Codec.ZSTD
+    unreadable[HEADER_BYTES] ^= 0xFF
+    assert left_over(unreadable) == (None, True)
 
 
 class Kafka:
