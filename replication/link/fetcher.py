@@ -227,58 +227,54 @@ class Fetcher:
             return True
         if part.error_code:
             return self._on_fetch_error(tp, part.error_code)
+        replica = state.replica
         try:
-            self._queue_part(state, part)
-        except CorruptBatch as error:
+            reach = self._rules.reach(tp.topic)
+            self._ends[tp] = reach.capped(
+                part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
+            )
+            seizure = None
+            if seizures := self._rules.seizures(tp.topic):
+                part, seizure = before_seizure(part, seizures)
+            part, problem = within_reach(part, reach)
+            if not part.records:
+                if seizure is not None or problem:
+                    self._on_refused_rest(state, seizure, reach, problem)
+                return True
+            if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
+                self._verify_again(state)
+                return True
+            fill_from, state.fill_from = state.fill_from, None
+            proven, state.verify_before = state.verify_before, None
+            position = state.position if fill_from is None else fill_from
+            if proven is not None:
+                found = self._difference(state, proven, part.records)
+                if found is not None:
+                    self._mismatches[tp] = found
+                    return True
+                position = proven
+                state.is_proven = True
+                replica.add_agreeing(self, proven)
+            made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
+            if made:
+                if self._appender.submit_steps(replica, made, self):
+                    self._advance(state, made)
+                else:
+                    self._suspend(state)
+            elif rejected is None:
+                self.seek(state, max(position, state.position))
+            elif rejected.diverged:  # or the target has only some parts of a split batch yet
+                first = next(split(part.records))
+                self._mismatches[tp] = TailMismatch(
+                    rejected.cause, position, bytes(part.records[first.start : first.stop])
+                )
+            elif rejected.damaged:
+                self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
+            else:
+                self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
+        except CorruptBatch as error:  # a batch without a readable header
             self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {error.what}", error.hint)
         return True
-
-    def _queue_part(self, state: PartitionFetchState, part: FetchedPartition) -> None:
-        """Queue what may be copied of a log's fetched batches.
-
-        Raises:
-            CorruptBatch: a batch has no readable header.
-        """
-        tp, replica = state.tp, state.replica
-        reach = self._rules.reach(tp.topic)
-        self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
-        seizure = None
-        if seizures := self._rules.seizures(tp.topic):
-            part, seizure = before_seizure(part, seizures)
-        part, problem = within_reach(part, reach)
-        if not part.records:
-            if seizure is not None or problem:
-                self._on_refused_rest(state, seizure, reach, problem)
-            return
-        if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
-            self._verify_again(state)
-            return
-        fill_from, state.fill_from = state.fill_from, None
-        proven, state.verify_before = state.verify_before, None
-        position = state.position if fill_from is None else fill_from
-        if proven is not None:
-            found = self._difference(state, proven, part.records)
-            if found is not None:
-                self._mismatches[tp] = found
-                return
-            position = proven
-            state.is_proven = True
-            replica.add_agreeing(self, proven)
-        made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
-        if made:
-            if self._appender.submit_steps(replica, made, self):
-                self._advance(state, made)
-            else:
-                self._suspend(state)
-        elif rejected is None:
-            self.seek(state, max(position, state.position))
-        elif rejected.diverged:  # or the target has only some parts of a split batch yet
-            first = next(split(part.records))
-            self._mismatches[tp] = TailMismatch(rejected.cause, position, bytes(part.records[first.start : first.stop]))
-        elif rejected.damaged:
-            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
-        else:
-            self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
 
     def _on_refused_rest(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str

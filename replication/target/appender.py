@@ -170,7 +170,7 @@ class TargetAppender:
         Returns:
             False if the steps are dropped because the log's end is being read again or earlier batches are being sent
             again, or if only those before a record that is too large are queued. The appender rewinds the feed when
-            that is done; until then it should not fetch the log.
+            that is done; until then it should not fetch the log. Also if the feed's next batch is damaged.
         """
         if replica.trouble is not None or not steps:
             return True
@@ -187,8 +187,8 @@ class TargetAppender:
         if not steps:
             if rejected.damaged:
                 self._on_damaged(replica, feed, rejected.base)
-            else:
-                self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
+                return False
+            self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
             return True
         replica.is_held = True  # the feed brings the rejected batch again, as its first, when these are stored
         return False

@@ -239,7 +239,7 @@ async def test_a_log_without_a_leader_stops_alone(monkeypatch: pytest.MonkeyPatc
     other = "boxes.BIGU1000025"
 
     async def unserved(_topics: Collection[str]) -> dict[TopicPartition, BrokerError]:
-        return {TopicPartition(other): broker_error(LEADER_NOT_AVAILABLE, other)}
+        return {TopicPartition(other): broker_error(LEADER_NOT_AVAILABLE)}
 
     monkeypatch.setattr("replication.custody.bootstrap.create_logs", lambda _endpoint, topics, **_: {*topics})
     cluster = cast(Cluster, SimpleNamespace(endpoint=None, unserved=unserved))

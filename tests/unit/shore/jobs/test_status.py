@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -322,7 +323,7 @@ def test_a_password_that_cannot_be_read_now_ends_no_other_job(monkeypatch: pytes
     """A query ends while its password's file cannot be read: it starts again when it can, and the others go on."""
     monkeypatch.setattr("shore.jobs.query.PAUSES", (0.0,))
     endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 1),))
-    answers = iter([endpoint, ConfigurationError("the file cannot be read")])
+    answers: Iterator[KafkaEndpoint | Exception] = iter([endpoint, ConfigurationError("the file cannot be read")])
 
     def ask() -> KafkaEndpoint:
         answer = next(answers)
