@@ -126,7 +126,7 @@ class World:
         self.ends: dict[TopicPartition, int] = {}
         self.appender.load_ends = self._load_ends  # type: ignore[method-assign]
 
-    async def _load_ends(self, replicas: Collection[MirrorPartition]) -> None:
+    async def _load_ends(self, replicas: Collection[MirrorPartition], *, may_wait: bool = False) -> None:
         for each in replicas:
             each.set_end(self.ends.get(each.tp, 0), None, 0)
 
