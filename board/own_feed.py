@@ -54,8 +54,8 @@ from shore.tables.bands import (
 )
 from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.excursions import SILENCE, SLOT
+from shore.tables.feeds import NEWEST
 from shore.tables.readings import PAYLOAD_COLUMNS
-from shore.verify.entitlement.due import NEWEST
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)

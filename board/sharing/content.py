@@ -29,13 +29,12 @@ from shore.tables.bands import IN_TIME, USED
 from shore.tables.bookings import STATES
 from shore.tables.conditions import CONDITIONS
 from shore.tables.excursions import EXCURSIONS, SILENCE
+from shore.tables.feeds import NEWEST
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.model import Column
-from shore.tables.operations import ALERTS, EVENTS
+from shore.tables.operations import ALERTS, EVENTS, TOLD
 from shore.tables.readings import READINGS
 from shore.tables.valid_bookings import covers
-from shore.verify.entitlement.coarse import TOLD
-from shore.verify.entitlement.due import NEWEST
 from topologies.model import Grain
 
 BOX: Final = "equipment_reference"

@@ -11,6 +11,8 @@ logs (``shore.sink.exactly_once``), so it can be deleted and is filled again. La
 
 from __future__ import annotations
 
+from typing import Final
+
 import pyarrow as pa
 
 from shore.tables.model import TIME, Column, Table
@@ -36,3 +38,14 @@ FEEDS = Table(
     layout="Clustered by container and time: a batch reads the files that may have its own containers and times.",
     cluster_by=("equipment_reference", "device_date_time"),
 )
+
+NEWEST: Final = """
+    customer, log, log_offset,
+    any_value(equipment_reference) as equipment_reference,
+    max(feed_offset) as feed_offset,
+    arg_max(device_date_time, feed_offset) as device_date_time,
+    arg_max(coalesce(retracts, false), feed_offset) as taken_back,
+    max(revision) as revision,
+    arg_max(digest, feed_offset) as digest
+"""
+"""Columns of ``feeds``, grouped by customer, log and offset: what stands there now, or is taken back."""

@@ -142,6 +142,12 @@ HAPPENED: Final = "coalesce(event_classifier_code, 'ACT') = 'ACT'"
 """SQL condition over ``events``: the event happened. Rows of earlier releases have no classifier."""
 COPIES: Final = "event_created_date_time nulls last, log, log_offset"
 """SQL order of the copies of one event: several sites may publish it, and the first copy counts."""
+TOLD: Final = f"""
+    select * from events
+    where problem is null and event_date_time is not null and {HAPPENED}
+    qualify row_number() over (partition by event_id order by {COPIES}) = 1
+"""  # noqa: S608  # our own names
+"""The events of relation ``events`` that happened, each as its first copy tells it, in DuckDB's SQL."""
 POSITIONS = _table(
     "positions",
     "Positions of the ships",

@@ -17,7 +17,7 @@ import duckdb
 
 from shore.tables.bands import IN_TIME, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
-from shore.tables.operations import HAPPENED
+from shore.tables.operations import TOLD
 from shore.tables.valid_bookings import covers
 
 NEEDED: Final = """
@@ -132,13 +132,6 @@ insert into scope
 select distinct x.customer, 'milestones', x.equipment_reference, 0
 from boxes x join touched t using (equipment_reference) where x.grain = 'coarse' and t.log like 'events.%'
 """
-
-TOLD: Final = f"""
-    select * from events
-    where problem is null and event_date_time is not null and {HAPPENED}
-    qualify row_number() over (partition by event_id order by event_created_date_time, log, log_offset) = 1
-"""  # noqa: S608
-"""The events of relation ``events`` that happened, each as its first copy tells it."""
 
 _MILESTONES: Final = f"""
 insert into derived

@@ -21,6 +21,7 @@ from shore.feeds.coarse import last_hour_without_readings
 from shore.feeds.periods import PERIODS
 from shore.feeds.readers import FeedReader, reader_rows
 from shore.tables.bookings import STATES
+from shore.tables.feeds import NEWEST
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import covers
 from shore.verify.entitlement import ashore, coarse, movements
@@ -88,17 +89,6 @@ _RECORDS: Final = """
     from custody_entries
     where entry_type = 'grant'
 """
-
-NEWEST: Final = """
-    customer, log, log_offset,
-    any_value(equipment_reference) as equipment_reference,
-    max(feed_offset) as feed_offset,
-    arg_max(device_date_time, feed_offset) as device_date_time,
-    arg_max(coalesce(retracts, false), feed_offset) as taken_back,
-    max(revision) as revision,
-    arg_max(digest, feed_offset) as digest
-"""
-"""Columns of ``feeds``, grouped by customer, log and offset: what stands there now, or is taken back."""
 
 _THERE: Final = f"""
 create temp table there as

@@ -60,6 +60,11 @@ def loaded(program: str) -> set[str]:
             ("authlib", "httpx2", "joserfc", "prometheus_client", "pyspark"),
             id="reports of the board's pages",
         ),
+        pytest.param(
+            "from fairlead.cli.commands.board import leave_out_pandas; leave_out_pandas(); import board.server",
+            ("pandas", "pyspark", "prometheus_client"),
+            id="fairlead board",
+        ),
         pytest.param("import edge.bridge", (*TABLES, "fairlead.jars", "kafka", "networkx"), id="bridge"),
         pytest.param(
             "import fairlead.cli.app",
