@@ -250,7 +250,7 @@ class Bridge:
         imo, location = self._topology.sites[self.site].imo, self._logs.location
         if self._settings.ais is None or imo is None or location is None:
             return {}
-        return {"AIS": ship_feed(self._settings.ais, imo, router.route_message, writers.ship[location]).run}
+        return {"AIS": ship_feed(self._settings.ais, imo, router.route_message).run}
 
     async def _work(self, parts: _Parts, stop: asyncio.Event) -> None:
         work = [asyncio.create_task(run(), name=f"{name} {self.site}") for name, run in parts.work.items()]

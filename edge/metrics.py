@@ -18,7 +18,7 @@ class Metrics:
     """The bridge's counters.
 
     ``received`` = ``appended`` + ``repeats`` + ``strays`` + ``events_kept`` + ``dead_letters`` + ``flood_dropped`` +
-    messages in flight.
+    ``qos0_dropped`` + messages in flight.
 
     Args:
         readings: Readings of containers among ``appended``.
@@ -29,6 +29,7 @@ class Metrics:
         events_kept: Events that wait, or have waited, for custody.
         mqtt_dropped: Messages that the MQTT broker says its queues have dropped, summed over its restarts.
         flood_dropped: Messages dropped because their device published far more than its limit (``edge.ingest.limits``).
+        qos0_dropped: Messages without PUBACK, of QoS 0 or from AIS, dropped because too many waited for Kafka.
         entries_refused: Ledger entries that are not believed.
         strays_gone: Strays that retention had deleted from the copy here before they were drained.
     """
@@ -49,6 +50,7 @@ class Metrics:
     refused_by_reason: Counter[str] = field(default_factory=Counter)
     mqtt_dropped: int = 0
     flood_dropped: int = 0
+    qos0_dropped: int = 0
     entries_refused: int = 0
     strays_gone: int = 0
 
@@ -71,6 +73,7 @@ class Metrics:
             "opened": self.opened,
             "mqtt_dropped": self.mqtt_dropped,
             "flood_dropped": self.flood_dropped,
+            "qos0_dropped": self.qos0_dropped,
             "entries_refused": self.entries_refused,
             "strays_gone": self.strays_gone,
         }

@@ -20,6 +20,7 @@ _COUNTED: Final = (
     ("alerts", "alerts", "Alert states raised."),
     ("mqtt_dropped", "mqtt_dropped", "Messages that the MQTT broker reports as dropped."),
     ("flood_dropped", "flood_dropped", "Messages dropped because their device publishes far more than its limit."),
+    ("qos0_dropped", "qos0_dropped", "Messages of QoS 0 or AIS dropped because too many waited for Kafka."),
     ("strays_gone", "strays_gone", "Strays that retention deleted here before they were drained."),
     ("entries_refused", "entries_refused", "Ledger entries that are not believed."),
     ("mqtt_sessions_lost", "mqtt_sessions_lost", "Times that the MQTT broker lost the bridge's session."),

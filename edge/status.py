@@ -74,6 +74,14 @@ ALARMS: Final = (
         "its log and the alert DEVICE_FLOOD name the devices; 'fairlead devices remove' shuts one out",
     ),
     Alarm(
+        "qos0-dropped",
+        "fairlead_bridge_qos0_dropped_total",
+        "FairleadMqttLost",
+        lambda metrics: int(metrics.get("qos0_dropped", 0)),
+        "the bridge has DROPPED {count:,} messages of QoS 0: too many waited for Kafka",
+        "those messages are lost; let devices publish with QoS 1, which waits at the MQTT broker",
+    ),
+    Alarm(
         "dead-letters",
         "fairlead_bridge_dead_letters_total",
         "FairleadBridgeLettersKept",

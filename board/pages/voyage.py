@@ -54,7 +54,9 @@ _MARKS: Final = 200  # alerts on the map
 _TICKS: Final = 7
 _LINES: Final = 4  # colours of tracks
 _SAME: Final = dt.timedelta(hours=1)  # between a departure and that of the same leg in the table
-_LOST: Final = frozenset({"mqtt-dropped", "mqtt-session-lost", "flood-dropped", "dead-letters", "strays-gone"})
+_LOST: Final = frozenset(
+    {"mqtt-dropped", "mqtt-session-lost", "flood-dropped", "qos0-dropped", "dead-letters", "strays-gone"}
+)
 
 Ways: TypeAlias = Mapping[tuple[str, str], Sequence[tuple[float, float]]]
 """The points (latitude, longitude) of the way over the sea between two ports by UN/LOCODE."""

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Callable, Sized
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 from edge.ais.decoder import AisDecoder
@@ -22,7 +22,6 @@ _CONNECT_TIMEOUT = 5.0
 _SILENT = 300.0  # seconds; a transponder at anchor reports every 3 minutes
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _LONGEST_LINE = 4096
-MOST_WAITING = 1_000
 
 
 class AisSource(NamedTuple):
@@ -51,20 +50,18 @@ def parse_source(text: str) -> AisSource:
     return AisSource("tcp" if match[1] == "tcp" else "udp", match[2].strip("[]"), int(match[3]))
 
 
-def ship_feed(source: AisSource, imo: str, take: Callable[[Delivery], None], waiting: Sized) -> AisFeed:
+def ship_feed(source: AisSource, imo: str, take: Callable[[Delivery], None]) -> AisFeed:
     """Return a feed that hands positions to the bridge's router, as if the ship's devices had published them.
 
     Args:
         take: The bridge's router.
-        waiting: The messages that wait to be stored. While there are ``MOST_WAITING`` or more, because Kafka does not
-            answer, the feed drops positions.
     """
     topic = f"{ROOT}/ships/{imo}/position"
 
     def taken(payload: bytes) -> None:
         take(Delivery(topic, payload, False, None))
 
-    return AisFeed(source, imo, taken, lambda: len(waiting) < MOST_WAITING)
+    return AisFeed(source, imo, taken)
 
 
 class AisFeed:
@@ -72,23 +69,18 @@ class AisFeed:
 
     Args:
         take: Called with each position as JSON.
-        room: Whether ``take`` may be called now; if not, the position is dropped.
     """
 
-    def __init__(
-        self, source: AisSource, imo: str, take: Callable[[bytes], None], room: Callable[[], bool] = lambda: True
-    ) -> None:
+    def __init__(self, source: AisSource, imo: str, take: Callable[[bytes], None]) -> None:
         self._source = source
         self._on_message = take
-        self._room = room
         self._decoder = AisDecoder(imo, boot=int(time.time()))
         self.connected = asyncio.Event()
-        self.thrown_away = 0
 
     @property
     def counts(self) -> dict[str, int]:
-        """Sentences by result (see ``AisDecoder``), and the positions that were dropped."""
-        return {**self._decoder.counts, "thrown away": self.thrown_away}
+        """Sentences by result (see ``AisDecoder``)."""
+        return self._decoder.counts
 
     async def run(self) -> None:
         """Read until cancelled. Reconnect if the connection fails or a TCP source is silent for ``_SILENT`` seconds."""
@@ -142,12 +134,8 @@ class AisFeed:
     def line_came(self, line: bytes) -> None:
         """Decode one sentence, and pass on the position if it has one."""
         position = self._decoder.decode_line(line, time.time_ns() // 1_000_000)
-        if position is None:
-            return
-        if self._room():
+        if position is not None:
             self._on_message(encode(position))
-        else:
-            self.thrown_away += 1
 
 
 class _Datagrams(asyncio.DatagramProtocol):

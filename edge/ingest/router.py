@@ -6,7 +6,9 @@ import hashlib
 import logging
 import time
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
+
+import msgspec
 
 from edge.alerts.engine import AlertEngine
 from edge.alerts.roll_call_service import RollCallService
@@ -25,8 +27,8 @@ from edge.messages import (
     RejectReason,
     ShipMessage,
 )
-from edge.mqtt.acks import PendingAck
-from edge.mqtt.session import Delivery
+from edge.mqtt.acks import PendingAck, WithoutPuback
+from edge.mqtt.session import EXCESS, WINDOW, Delivery
 from edge.writer_registry import WriterRegistry
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records.ship import Position
@@ -34,6 +36,7 @@ from fairlead.records.ship import Position
 log = logging.getLogger(__name__)
 
 DROPPED = "$SYS/broker/publish/messages/dropped"
+MOST_UNACKNOWLEDGED: Final = EXCESS * WINDOW  # as many as of QoS 1; nothing holds a publisher of QoS 0 back
 
 
 class EventHandler(Protocol):
@@ -73,6 +76,8 @@ class MessageRouter:
         self._engine = engine
         self._roll_calls = roll_calls
         self._dropped: int | None = None  # the MQTT broker's own count; None until it was received once
+        self._without_puback = WithoutPuback()
+        self._told_drops = False
 
     def route_message(self, delivery: Delivery) -> None:
         """Route one message."""
@@ -81,6 +86,10 @@ class MessageRouter:
             self._saw_dropped(delivery.payload)
             return
         self._metrics.received += 1
+        if delivery.ack is None:
+            if not self._has_room():
+                return
+            delivery = msgspec.structs.replace(delivery, ack=self._without_puback.received())
         limit = self.limits.check(delivery.topic, delivery.payload, now)
         if limit is not Limit.TAKE:
             self._refuse_flood(limit, delivery, now)
@@ -97,6 +106,23 @@ class MessageRouter:
                 self._take_booking(message, delivery, now)
             case Rejected():
                 self._reject(message, delivery, now)
+
+    def _has_room(self) -> bool:
+        """Return whether one more message without PUBACK may wait; if not, count it and log the first one."""
+        waiting = len(self._without_puback)
+        self._told_drops = self._told_drops and waiting > 0
+        if waiting < MOST_UNACKNOWLEDGED:
+            return True
+        self._metrics.qos0_dropped += 1
+        if not self._told_drops:
+            self._told_drops = True
+            log.error(
+                "%s: MESSAGES OF QOS 0 ARE DROPPED: %d wait already, because Kafka does not store them in time; "
+                "devices that publish with QoS 1 lose nothing",
+                self._site,
+                waiting,
+            )
+        return False
 
     def _refuse_flood(self, limit: Limit, delivery: Delivery, now: int) -> None:
         """Keep a message over its device's limit as a dead letter, or acknowledge and drop it."""

@@ -12,7 +12,7 @@ from typing import Protocol
 
 
 class Finisher(Protocol):
-    """Sends the PUBACKs of the messages that it received (``edge.mqtt.session.MqttSession``)."""
+    """Sends the PUBACKs of the messages that it received (``edge.mqtt.session.MqttSession``), or only counts them."""
 
     def finish(self, ack: PendingAck) -> None:
         """Note that one part of a message is safe in Kafka."""
@@ -37,6 +37,27 @@ class PendingAck:
         """Note that one part of the message is safe in Kafka; after the last part ``owner`` acknowledges it."""
         if self.owner is not None:
             self.owner.finish(self)
+
+
+class WithoutPuback:
+    """Counts the messages that need no PUBACK, of QoS 0 or from AIS, while they are being stored."""
+
+    def __init__(self) -> None:
+        self._waiting = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def received(self) -> PendingAck:
+        """Return the ack of one more message."""
+        self._waiting += 1
+        return PendingAck(0, 0, self)
+
+    def finish(self, ack: PendingAck) -> None:
+        """Note that one part of a message is safe in Kafka."""
+        ack.parts -= 1
+        if ack.parts <= 0:
+            self._waiting -= 1
 
 
 class AckOrder:

@@ -27,6 +27,7 @@ _COUNTED: Final = (
     "mqtt_connected",
     "unacked",
     "mqtt_dropped",
+    "qos0_dropped",
     "strays_waiting",
     "strays_gone",
     "events_waiting",

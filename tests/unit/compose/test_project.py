@@ -311,6 +311,6 @@ def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
         NotifyCollector(list),
     )
     known = {metric.name for each in collectors for metric in each.collect()}
-    named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z_]+", told)}
+    named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z0-9_]+", told)}
     assert named
     assert named <= known

@@ -41,6 +41,7 @@ SIGNS: dict[str, dict[str, Any]] = {
     "mqtt-dropped": {"mqtt_dropped": 7},
     "mqtt-session-lost": {"mqtt_sessions_lost": 7},
     "flood-dropped": {"flood_dropped": 7},
+    "qos0-dropped": {"qos0_dropped": 7},
     "dead-letters": {"dead_letters": 7, "dead_letters_by_reason": {"not-json": 7}},
     "strays-gone": {"strays_gone": 7},
     "logs-broken": {"custody": {"held": 0, "incoming": 0, "broken": 7, "elsewhere": 0}},

@@ -4,12 +4,12 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from pyais import encode_dict
 
-from edge.ais.feed import MOST_WAITING, AisFeed, AisSource, parse_source, ship_feed
+from edge.ais.feed import AisFeed, AisSource, parse_source, ship_feed
 from edge.ingest.classifier import Classifier
 from edge.messages import ShipMessage
 from edge.mqtt.session import Delivery
@@ -47,11 +47,9 @@ def test_what_is_no_source_is_refused_with_the_form_that_is(text: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def running(
-    source: AisSource, room: Callable[[], bool] = lambda: True
-) -> AsyncIterator[tuple[AisFeed, asyncio.Queue[bytes]]]:
+async def running(source: AisSource) -> AsyncIterator[tuple[AisFeed, asyncio.Queue[bytes]]]:
     taken: asyncio.Queue[bytes] = asyncio.Queue()
-    feed = AisFeed(source, IMO, taken.put_nowait, room)
+    feed = AisFeed(source, IMO, taken.put_nowait)
     task = asyncio.create_task(feed.run())
     try:
         yield feed, taken
@@ -96,39 +94,12 @@ async def test_datagrams_are_read() -> None:
         assert POSITIONS.decode(await asyncio.wait_for(taken.get(), 5)).vessel_imo_number == IMO
 
 
-async def test_a_position_goes_the_way_of_the_ship_s_own_messages_while_there_is_room() -> None:
-    """A position takes the same way as the ship's own MQTT messages while there is room for it."""
+async def test_a_position_goes_the_way_of_the_ship_s_own_messages() -> None:
+    """A position takes the same way as the ship's own MQTT messages."""
     taken: list[Delivery] = []
-    waiting: list[int] = []
-    feed = ship_feed(AisSource("udp", "127.0.0.1", 9), IMO, taken.append, waiting)
+    feed = ship_feed(AisSource("udp", "127.0.0.1", 9), IMO, taken.append)
     feed.line_came(LINE)
     [delivery] = taken
     assert (delivery.topic, delivery.redelivered, delivery.ack) == (f"fairlead/v1/ships/{IMO}/position", False, None)
     classified = Classifier(topology(), "star").classify(delivery.topic, delivery.payload, time.time_ns() // 1_000_000)
     assert isinstance(classified, ShipMessage) and classified.log == f"ships.{IMO}.location"
-    waiting += range(MOST_WAITING)
-    moored = encode_dict({"type": 1, "mmsi": "211000001", "lat": 1.5, "lon": 104.0, "status": 5}, sentence_type="VDO")
-    feed.line_came(moored[0].encode())
-    assert (len(taken), feed.thrown_away) == (1, 1)
-
-
-async def test_without_room_a_position_is_thrown_away_and_counted() -> None:
-    """A position that finds no room is dropped and counted."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(LINE)
-        await writer.drain()
-        await reader.read()
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    asked = asyncio.Event()
-
-    def room() -> bool:
-        asked.set()
-        return False
-
-    async with server, running(AisSource("tcp", "127.0.0.1", port), room) as (feed, taken):
-        await asyncio.wait_for(asked.wait(), 5)
-        assert (feed.thrown_away, feed.counts["taken"], taken.empty()) == (1, 1, True)
