@@ -162,8 +162,15 @@
     return template.content.firstElementChild;
   }
 
-  /* Insert, replace or remove one element: {target, id, html}. */
-  function fragment({ target, id, html }) {
+  /* Insert, replace or remove one element: {target, id, html}. While the part around it is being fetched, remember that. */
+  function fragment(told) {
+    const around = document.getElementById(told.target) ?? document.getElementById(told.id);
+    const state = refreshing.get(around?.closest("[data-refresh]"));
+    if (state?.running) state.told.push(told);
+    apply(told, true);
+  }
+
+  function apply({ target, id, html }, isNew) {
     const old = document.getElementById(id);
     const made = html === null || html === undefined ? null : parsed(html);
     if (!made) {
@@ -185,7 +192,7 @@
       place.prepend(made);
       made.classList.add("new");
       setTimeout(() => made.classList.remove("new"), NEW_MS);
-      if (made.dataset.announce) announce(made.dataset.announce);
+      if (isNew && made.dataset.announce) announce(made.dataset.announce);
       settle(made.parentElement);
     }
   }
@@ -251,10 +258,10 @@
     return field.value !== field.defaultValue;
   }
 
-  const refreshing = new WeakMap(); // element -> {last, timer, running}
+  const refreshing = new WeakMap(); // element -> {last, timer, running, told: fragments since the request}
 
   function refresh(element) {
-    const state = refreshing.get(element) ?? { last: -Infinity, timer: 0, running: false };
+    const state = refreshing.get(element) ?? { last: -Infinity, timer: 0, running: false, told: [] };
     refreshing.set(element, state);
     if (state.timer) return;
     const wait = Math.max(0, state.last + AGAIN_MS - performance.now());
@@ -267,8 +274,9 @@
       }
       state.last = performance.now();
       state.running = true;
+      state.told = [];
       try {
-        await replaceContent(element);
+        await replaceContent(element, state);
         stale.delete(element);
       } catch {
         if (!stale.has(element)) stale.set(element, new Date());
@@ -279,7 +287,8 @@
     }, wait);
   }
 
-  async function replaceContent(element) {
+  /* Fetch an element's content. The answer may be older than fragments that came meanwhile: these are applied once more. */
+  async function replaceContent(element, state) {
     const answer = await fetch(element.dataset.refresh, {
       headers: { Accept: "text/html", "X-Requested-With": "fetch" },
       redirect: "manual", // a redirect leads to the sign-in page, which does not belong here
@@ -290,6 +299,7 @@
     template.innerHTML = await answer.text();
     const kept = keep(element);
     element.replaceChildren(template.content);
+    for (const each of state.told) apply(each, false);
     kept.fields(element);
     settle(element);
     kept.view(element);

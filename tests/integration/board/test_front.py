@@ -350,6 +350,35 @@ async def test_alerts_between_a_pages_making_and_its_stream_are_on_the_page(exam
     await expect(page.locator("#alert-rows > tr:not(.empty)")).to_have_count(len(ALERTS))  # a part about other things
 
 
+async def test_an_older_answer_does_not_undo_what_the_stream_has_told_since(example: Example, pages: Pages) -> None:
+    """Rows are fetched again while fragments of them arrive: the answer was made before, and the fragments stay."""
+    page = await pages.open(example.address)
+    await listening(page)
+    rows = page.locator("#alert-rows > tr:not(.empty)")
+    answered = asyncio.Event()
+
+    async def answer_late(route: Route) -> None:
+        made = await route.fetch()
+        send = example.board.send
+        send("fragment", {"target": "alert-rows", "id": "alert-new", "html": ROW})
+        send("fragment", {"target": "alert-rows", "id": "alert-2", "html": '<tr id="alert-2"><td>seen to</td></tr>'})
+        send("fragment", {"target": "alert-rows", "id": "alert-1", "html": None})
+        await expect(page.locator("#alert-1")).to_have_count(0)
+        await page.locator("#alert-3").evaluate("row => row.dataset.old = 'yes'")
+        await route.fulfill(response=made)
+        answered.set()
+
+    await page.route("**/parts/alerts", answer_late)
+    example.board.send("changed", {"what": "tables"})
+    await asyncio.wait_for(answered.wait(), 30)
+    await expect(page.locator("#alert-3[data-old]")).to_have_count(0)
+    await expect(page.locator("#alert-2")).to_have_text("seen to")
+    await expect(page.locator("#alert-new")).to_be_visible()
+    await expect(page.locator("#alert-1")).to_have_count(0)
+    await expect(rows).to_have_count(len(ALERTS))
+    await expect(page.locator("#announcer p")).to_have_count(1)  # said once
+
+
 async def test_many_changes_are_fetched_at_most_every_two_seconds(example: Example, pages: Pages) -> None:
     page = await pages.open(example.address)
     await listening(page)
