@@ -3,10 +3,14 @@
 One record per container (``digests/<container>@0``): the newest digest that the customer may see
 (``fairlead.records.digest``). Each newer digest is a revision of the record. As soon as a reading of that time or a
 later one is there, the record is retracted.
+
+Retention may have deleted the reading that had reached an old digest. So a digest from before the oldest reading that
+is surely there only stays where it stands in a feed, and is never delivered anew.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from shore.feeds.coarse import exact_time
@@ -67,6 +71,13 @@ left join reached r on r.equipment_reference = n.equipment_reference
 where n.place = 1 and (r.at is null or date_trunc('MILLISECOND', r.at) < n.reading_date_time)
 """  # noqa: S608  # our own names
 
+_NOT_REACHED: Final = """
+select m.* from {made} m
+left join (select customer, log from {given} where log like 'digests/%' and not taken_back) g
+    on g.customer = m.customer and g.log = m.log
+where m.log not like 'digests/%' or m.device_date_time >= timestamp_seconds({limit}) or g.customer is not null
+"""
+
 
 def digests_at_sea(digests: DataFrame, readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
     """Compute the digests of all customers, as rows of ``shore.feeds.coarse.MADE``.
@@ -79,3 +90,17 @@ def digests_at_sea(digests: DataFrame, readings: DataFrame, periods: DataFrame, 
             ``equipment_reference``. No digest of an earlier time may be due.
     """
     return digests.sparkSession.sql(_DIGESTS, digests=digests, readings=readings, periods=periods, since=since)
+
+
+def without_reached_before(made: DataFrame, given: DataFrame, readings_since: dt.datetime | None) -> DataFrame:
+    """Return what feeds must have (rows of ``shore.feeds.coarse.MADE``) without digests that a deleted reading may have
+    reached; those that stand in a feed were not reached.
+
+    Args:
+        given: What feeds have (rows of ``shore.feeds.entitlement.newest_rows``), with all digests of these containers.
+        readings_since: Retention may have deleted earlier readings; None: it has deleted none.
+    """
+    if readings_since is None:
+        return made
+    limit = int(readings_since.timestamp())  # the start of a day
+    return made.sparkSession.sql(_NOT_REACHED, made=made, given=given, limit=limit)

@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
-from shore.feeds.at_sea import digests_at_sea
+from shore.feeds.at_sea import digests_at_sea, without_reached_before
 from shore.feeds.coarse import hours, milestones, with_stays
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
@@ -308,6 +308,7 @@ def _made(
         given = without_deleted_alerts(given, ashore, periods, customers)
     given = with_stays(given, periods, readings_since)
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
+    made = without_reached_before(made, given, readings_since)
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:
         yield spark.sql(

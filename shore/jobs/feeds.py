@@ -180,7 +180,7 @@ class Feeds:
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:
-            since = inputs.readings_since() if "coarse" in grains and (look.boxes or look.since) else None
+            since = inputs.readings_since() if look.boxes or look.since or look.digested else None
             count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, since))
         if self._at_sea is not None:
             self._at_sea.note(keys)

@@ -119,6 +119,15 @@ where not exists (
 )
 """  # noqa: S608
 
+WITHOUT_REACHED: Final = """
+delete from derived d
+where d.log like 'digests/%' and d.device_date_time < ? and not exists (
+    select 1 from made_there h where h.customer = d.customer and h.log = d.log and not h.taken_back
+)
+"""
+"""Removes digests from before a time, unless they stand in a feed: a reading that retention has deleted may have
+reached them."""
+
 LOG_OF_SHORE: Final = f"""
 with given as (
     select log, log_offset, split_part(log, '/', 1) as part, split_part(log, '/', 3) as alert_id, digest

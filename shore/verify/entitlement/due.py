@@ -253,6 +253,8 @@ class Due:
         ashore.derive(self._connection)
         self._connection.execute(_MADE_THERE)
         self._connection.execute(coarse.STAYING.format(hour=last_hour_without_readings(readings_since)))
+        if readings_since is not None:
+            self._connection.execute(ashore.WITHOUT_REACHED, [readings_since])
         found: list[pa.Table] = []
         for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):
             left = limit - sum(each.num_rows for each in found)

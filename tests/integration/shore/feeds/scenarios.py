@@ -11,7 +11,7 @@ import datetime as dt
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -47,7 +47,8 @@ INPUTS: Final = (
     "owners",
 )
 
-Wish = Literal["batch", "everything"]
+Wish = Literal["batch", "everything", "before retention"]
+"""What a scenario asks to be delivered; the last one is a batch at a time when no reading has been deleted yet."""
 Play = Generator[Wish, dict[str, list[Record]], None]
 """A running scenario: each yield asks for a delivery and receives the records that each customer got."""
 
@@ -211,7 +212,7 @@ def play(spark: SparkSession, scenarios: Mapping[str, Scenario]) -> dict[str, Ex
                 ended[name] = error
             if name in ended:
                 del going[name]
-        for wish in ("batch", "everything"):
+        for wish in get_args(Wish):
             wanted = {name: worlds[name] for name, each in wishes.items() if each == wish}
             if wanted:
                 found = _deliver(spark, list(worlds.values()), list(wanted.values()), wish)
@@ -233,7 +234,8 @@ def _deliver(
     inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
     held = periods(inputs["bookings"], customer_rows(spark, readers))
     look, keys, changes = EVERYTHING, list[Key](), [change for world in wanted for change in world.changes]
-    if wish == "batch":
+    since = None if wish == "before retention" else KEPT_SINCE
+    if wish != "everything":
         schema = to_arrow_schema(CHANGE, timezone="UTC")
         batch = spark.createDataFrame(pa.Table.from_pylist(changes, schema=schema))
         keys = keys_of(batch)
@@ -243,8 +245,8 @@ def _deliver(
                 world.at_sea = AtSea({box: at for box, at in stored.items() if int(box[4:9]) == world.number})
         at_sea = {box: time for world in wanted if world.at_sea for box, time in world.at_sea.times.items()}
         look = look_of(batch, keys, inputs, held, {reader.grain for reader in readers}, at_sea=at_sea)
-    lacking = due(inputs, readers, held, look, KEPT_SINCE).orderBy(*order_of_feeds()).toArrow().to_pylist()
-    assert lacking == by_duck(tables, readers, wanted, changes if wish == "batch" else None)
+    lacking = due(inputs, readers, held, look, since).orderBy(*order_of_feeds()).toArrow().to_pylist()
+    assert lacking == by_duck(tables, readers, wanted, None if wish == "everything" else changes, since)
     found: dict[int, dict[str, list[Record]]] = {world.number: defaultdict(list) for world in wanted}
     for world in wanted:
         mine = {reader.customer for reader in world.readers}
@@ -254,7 +256,7 @@ def _deliver(
             feed.append(Record(len(feed), record.timestamp_ms, record.key, record.value, record.headers))
             found[world.number][row["customer"]].append(feed[-1])
         done = world.broken_after is None or len(new) <= world.broken_after
-        if done and world.at_sea is not None and wish == "batch":
+        if done and world.at_sea is not None and wish != "everything":
             named = {change["equipment_reference"] for change in world.changes}
             world.at_sea.note([key for key in keys if key.box in named])
         else:
@@ -270,6 +272,7 @@ def by_duck(
     readers: Sequence[FeedReader],
     wanted: Iterable[World],
     changes: Sequence[Mapping[str, Any]] | None,
+    readings_since: dt.datetime | None,
 ) -> list[dict[str, Any]]:
     """Return the rows that ``due`` must find, in the same order, computed by DuckDB."""
     boxes = {
@@ -289,7 +292,7 @@ def by_duck(
     with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:
         look.boxes(pads.dataset(tables["booking_changes"]))
         relations = {name: pads.dataset(rows) for name, rows in tables.items() if name != "booking_changes"}
-        found = look.rows(relations, KEPT_SINCE, limit=1_000_000).to_pylist()
+        found = look.rows(relations, readings_since, limit=1_000_000).to_pylist()
     for row in found:
         made, back = "/" in row["log"], row["retracts"] is not None
         row["step"] = 2 * made + (not back)

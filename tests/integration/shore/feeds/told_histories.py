@@ -558,6 +558,33 @@ def a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it(world
     assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
 
 
+def a_digest_whose_readings_retention_has_deleted_does_not_come_back(world: World) -> Play:
+    world.reader("ducks")
+    limit = (KEPT_SINCE - T0) // dt.timedelta(hours=1)
+    for box in (0, 1):
+        world.booked(limit - 9, None, box=box, reference=f"B{box}")
+    world.digest(limit - 3, {0: limit - 3.1, 1: limit - 3.1})
+    found = yield from delivered(world, "ducks", "before retention")
+    assert [kind_of_origin(record) for record in found] == ["digests/", "digests/"]
+    world.happened("readings", limit - 3)
+    found = yield from delivered(world, "ducks", "before retention")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
+    world.tables["readings"].clear()
+    for box in (0, 1):
+        world.booked(limit + 50, limit + 51, "stranger", box=box, reference=f"C{box}")
+    assert not (yield from delivered(world, "ducks"))
+    assert not (yield from delivered(world, "ducks", "everything"))
+    world.reader("crows")
+    world.booked(limit - 9, None, "crows", reference="D0")
+    assert not (yield from delivered(world, "crows", "everything"))
+    world.happened("readings", limit - 2, box=1)  # late, so retention has it still
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["containers.box", "back digests/"]
+    world.digest(limit + 2, {0: limit + 1})
+    found = yield from delivered(world, "ducks")
+    assert [kind_of_origin(record) for record in found] == ["digests/"]
+
+
 def kind_of_origin(record: Record) -> str:
     """Return where a record comes from, without the numbers in it; with "back" before it where it retracts."""
     named = dict(record.headers)
@@ -605,6 +632,7 @@ def told_histories() -> dict[str, Scenario]:
         an_alert_that_retention_has_deleted_stays_in_the_feed_while_its_booking_holds,
         what_a_ship_at_sea_says_stands_until_the_readings_reach_it,
         a_digest_from_before_its_booking_is_delivered_with_it_and_goes_with_it,
+        a_digest_whose_readings_retention_has_deleted_does_not_come_back,
     )
     kinds = {f"{first} then {second}": of_another_kind(first, second) for first, second in combinations(KINDS, 2)}
     return {each.__name__.replace("_", " "): each for each in plain} | kinds
