@@ -7,6 +7,9 @@ So a customer may change to any other kind and back, or leave and come back. The
 A port authority's records have names of ships, ports and lines, which come from the topology and are in no batch. So
 the note of its kind has a digest of them. A note without one, of an older version, counts as another kind: the feed is
 compared once more, and what had become wrong before is put right.
+
+The topology also decides which grants of custody count. The table notes what decided it (``fairlead.ledgers``), so that
+the feeds of containers with other grants can be compared.
 """
 
 from __future__ import annotations
@@ -15,8 +18,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
+import msgspec
 from deltalake import DeltaTable
 
 from shore.delta import datasets
@@ -30,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PREFIX: Final = "fairlead.feed."
+_BELIEVED_BY: Final = "fairlead.ledgers"
+Ledgers: TypeAlias = tuple[Mapping[str, str], Mapping[str, str]]
+"""What decides which ledger entries are believed: kinds by site, and streams by owner code."""
 _LEFT: Final = "left"
 """Noted for a customer that has no feed here any more: batches pass without it. It is no kind of feed."""
 
@@ -50,18 +57,24 @@ class FeedKinds:
     Args:
         noted: By customer, also of those that have no feed here any more.
         present: Of each reader that has a feed here.
+        believed_by: What decided which grants the feeds have; None where it is not noted: all counted.
     """
 
     paths: TablePaths
     noted: Mapping[str, str]
     present: Mapping[FeedReader, str]
+    believed_by: Ledgers | None
 
     @classmethod
     def read(cls, paths: TablePaths, readers: Iterable[FeedReader]) -> FeedKinds:
         """Read both from the tables."""
         properties = DeltaTable(paths.table(FEEDS.name)).metadata().configuration
         noted = {name.removeprefix(_PREFIX): kind for name, kind in properties.items() if name.startswith(_PREFIX)}
-        return cls(paths, noted, _kinds(paths, readers))
+        ledgers = properties.get(_BELIEVED_BY)
+        believed_by = (
+            None if ledgers is None else msgspec.json.decode(ledgers, type=tuple[dict[str, str], dict[str, str]])
+        )
+        return cls(paths, noted, _kinds(paths, readers), believed_by)
 
     def newcomers(self) -> list[Newcomer]:
         """Return the readers whose present kind of feed the table does not have."""
@@ -71,13 +84,15 @@ class FeedKinds:
             if self.noted.get(reader.customer) != kind
         ]
 
-    def note(self, spark: SparkSession) -> None:
-        """Record in one commit that these customers have been compared as a whole with their present kind of feed, and
-        that no others have a feed here."""
+    def note(self, spark: SparkSession, believed_by: Ledgers | None) -> None:
+        """Record in one commit that these customers have been compared as a whole with their present kind of feed, that
+        no others have a feed here, and which grants count now."""
         kinds = dict.fromkeys(self.noted, _LEFT) | {reader.customer: kind for reader, kind in self.present.items()}
-        changed = {customer: kind for customer, kind in kinds.items() if self.noted.get(customer) != kind}
+        changed = {f"{_PREFIX}{name}": kind for name, kind in kinds.items() if self.noted.get(name) != kind}
+        if believed_by is not None and believed_by != self.believed_by:
+            changed[_BELIEVED_BY] = json.dumps(believed_by)
         if changed:
-            notes = ", ".join(f"'{_PREFIX}{customer}' = '{kind}'" for customer, kind in changed.items())
+            notes = ", ".join(f"'{name}' = '{value}'" for name, value in changed.items())
             location = self.paths.table(FEEDS.name)
             check_lease(location)
             spark.sql(f"alter table delta.`{location}` set tblproperties ({notes})")

@@ -13,14 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
-from shore.feeds.entitlement import customer_rows, due
-from shore.feeds.kinds import FeedKinds
+from shore.feeds.entitlement import believed, customer_rows, due
+from shore.feeds.kinds import FeedKinds, Ledgers
 from shore.feeds.look import BOX, CHANGE, AtSea, Look, keys_of, look_of, of_boxes
 from shore.feeds.periods import periods
 from shore.feeds.readers import SHORE_LOG, FeedReader, logs_here
@@ -64,16 +65,18 @@ def query(context: JobContext) -> DataStreamWriter:
     return writer
 
 
+def _part(kind: str, rows: DataFrame, **columns: Column | str) -> DataFrame:
+    """Return rows of ``CHANGE`` of one kind; columns that are not given are null."""
+    given: dict[str, Column | str] = {"kind": F.lit(kind), **columns}
+    found = []
+    for each in CHANGE.fields:
+        value = given.get(each.name, F.lit(None))
+        found.append((F.col(value) if isinstance(value, str) else value).cast(each.dataType).alias(each.name))
+    return rows.select(*found)
+
+
 def changes(lake: Lake) -> DataFrame:
     """Return the changes of all tables that decide entitlement as one stream of rows of ``CHANGE``."""
-
-    def part(kind: str, rows: DataFrame, **columns: Column | str) -> DataFrame:
-        given: dict[str, Column | str] = {"kind": F.lit(kind), **columns}
-        found = []
-        for each in CHANGE.fields:
-            value = given.get(each.name, F.lit(None))
-            found.append((F.col(value) if isinstance(value, str) else value).cast(each.dataType).alias(each.name))
-        return rows.select(*found)
 
     record: dict[str, Column | str] = {"log": "log", "log_offset": "log_offset"}
     event: dict[str, Column | str] = record | {"device_date_time": "event_date_time", "late": F.lit(False)}
@@ -83,19 +86,20 @@ def changes(lake: Lake) -> DataFrame:
     names = ("log", "log_offset", BOX, "device_date_time", "received_date_time", "late", "payload")
     grants = lake.new_rows("custody_entries").where("entry_type = 'grant'")
     return (
-        part("readings", lake.new_rows("readings"), **{name: name for name in names})
-        .unionByName(part("alerts", lake.new_rows("alerts"), **event, equipment_reference=BOX, payload="payload"))
-        .unionByName(part("bookings", lake.changed_rows("bookings"), equipment_reference=BOX))
-        .unionByName(part("custody", grants, **event, equipment_reference=box, payload="payload"))
-        .unionByName(part("events", lake.new_rows("events"), **event, equipment_reference=moved, event_id="event_id"))
-        .unionByName(part("alerts_ashore", lake.new_rows("alerts_ashore"), equipment_reference=BOX))
-        .unionByName(part("digests", told, equipment_reference=f"box.{BOX}", device_date_time="box.reading_date_time"))
+        _part("readings", lake.new_rows("readings"), **{name: name for name in names})
+        .unionByName(_part("alerts", lake.new_rows("alerts"), **event, equipment_reference=BOX, payload="payload"))
+        .unionByName(_part("bookings", lake.changed_rows("bookings"), equipment_reference=BOX))
+        .unionByName(_part("custody", grants, **event, equipment_reference=box, payload="payload"))
+        .unionByName(_part("events", lake.new_rows("events"), **event, equipment_reference=moved, event_id="event_id"))
+        .unionByName(_part("alerts_ashore", lake.new_rows("alerts_ashore"), equipment_reference=BOX))
+        .unionByName(_part("digests", told, equipment_reference=f"box.{BOX}", device_date_time="box.reading_date_time"))
     )
 
 
 def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
     """Fill the feed of each customer that is new to a running job, has come back, or now has another kind of feed, and
-    those of port authorities when the topology has other ships, ports or lines.
+    those of port authorities when the topology has other ships, ports or lines. Compare the containers of which the
+    topology now believes other grants of custody.
 
     The feed gets everything that the tables already hold; what the customer has and may not see is retracted. A new
     customer of a job without a checkpoint needs no call: the first batches read everything, and are repeated until they
@@ -104,10 +108,24 @@ def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
     kinds = FeedKinds.read(lake.paths, feeds.readers)
     if again := [each.reader for each in kinds.newcomers() if begun or each.known]:
         feeds.deliver_everything(lake, again)
-    kinds.note(lake.spark)
+    if begun and feeds.believed_by is not None and kinds.believed_by != feeds.believed_by:
+        boxes = _with_other_grants(lake.read("custody_entries"), kinds.believed_by, feeds.believed_by)
+        if boxes:  # all of their records are compared, as when their bookings change
+            rows = lake.spark.createDataFrame(pa.table({BOX: boxes}))
+            feeds.deliver(lake, _part("bookings", rows, equipment_reference=BOX))
+    kinds.note(lake.spark, feeds.believed_by)
 
 
-def ledgers(lake: Lake) -> tuple[dict[str, str], dict[str, str]] | None:
+def _with_other_grants(entries: DataFrame, before: Ledgers | None, now: Ledgers) -> list[str]:
+    """Return the containers of which other grants are believed now than before."""
+    grants, origin = entries.where("entry_type = 'grant'"), ["log", "log_offset", "entry_log"]
+    was, is_now = (believed(entries, each).join(grants, origin, "left_semi").select(origin) for each in (before, now))
+    changed = was.exceptAll(is_now).union(is_now.exceptAll(was))
+    box = F.split_part("entry_log", F.lit("."), F.lit(2)).alias(BOX)
+    return sorted(row[BOX] for row in changed.select(box).distinct().collect())
+
+
+def ledgers(lake: Lake) -> Ledgers | None:
     """Return what decides which ledger entries count: kinds by site, and streams by owner code.
 
     Return None where table ``sites`` is still empty.
@@ -151,7 +169,7 @@ class Feeds:
 
     readers: Sequence[FeedReader]
     sink: FeedSink
-    believed_by: tuple[dict[str, str], dict[str, str]] | None
+    believed_by: Ledgers | None
     _periods: DataFrame | None = field(default=None, init=False)
     _at_sea: AtSea | None = field(default=None, init=False)
 

@@ -11,15 +11,19 @@ import pytest
 from pyspark.sql import SparkSession
 
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.records import encode
 from shore.delta.commit import create_table, replace_rows
 from shore.delta.lake import Lake
 from shore.feeds.kinds import FeedKinds
+from shore.feeds.look import keys_of
 from shore.feeds.readers import FeedReader
-from shore.jobs.feeds import Feeds, welcome
+from shore.jobs.feeds import Feeds, ledgers, welcome
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
 from shore.tables.feeds import FEEDS
+from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
+from tests.support.honest_ledgers import grant
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
@@ -38,7 +42,7 @@ DUCKS, LATE = FeedReader("ducks"), FeedReader("late")
 @pytest.fixture
 def lake(tmp_path: Path, spark: SparkSession) -> Lake:
     found = Lake(spark, TablePaths.of(tmp_path))
-    for table in (FEEDS, SITES, OWNERS):
+    for table in (FEEDS, SITES, OWNERS, CUSTODY_ENTRIES):
         create_table(spark, table, found.paths.table(table.name))
     return found
 
@@ -50,7 +54,7 @@ def test_each_change_is_noticed_once_and_so_is_the_way_back(lake: Lake) -> None:
         new, *_ = kinds.newcomers()
         assert new.reader.kind == kind
         known.append(new.known)
-        kinds.note(lake.spark)
+        kinds.note(lake.spark, None)
         assert FeedKinds.read(lake.paths, [KINDS[kind], DUCKS]).newcomers() == []
     assert known == [False, True, True, True, True, True]
 
@@ -69,7 +73,7 @@ def start(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str
     def started(*readers: FeedReader, begun: bool = True) -> list[str]:
         looked.clear()
         sink = FeedSink(lake.paths, KafkaEndpoint("alpha", (("127.0.0.1", 1),)), {}, 0, frozenset())
-        welcome(lake, Feeds(readers, sink, None), begun=begun)
+        welcome(lake, Feeds(readers, sink, ledgers(lake)), begun=begun)
         return list(looked)
 
     return started
@@ -123,3 +127,40 @@ def test_a_ports_authority_is_compared_whole_when_ships_ports_or_lines_change(
     lake.spark.sql(older)  # a version that did not note them may have left old values in the feed
     assert start(port, DUCKS) == ["shop"]
     assert start(port, DUCKS) == []
+
+
+def test_feeds_of_a_container_are_compared_when_the_topology_changes_which_entries_are_believed(
+    lake: Lake, start: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No batch has that change: the feeds would keep grants that count no more, and lack those that count now."""
+    looked: set[str] = set()
+    monkeypatch.setattr(Feeds, "deliver", lambda _, __, batch: looked.update(key.box for key in keys_of(batch)))
+    box, other = "BIGU1000005", "YELU1000002"
+    entries = [grant("tokyo", f"containers.{box}", 1, "tokyo"), grant("tokyo", f"yellow.{other}", 1, "tokyo")]
+    rows = [
+        {"log": "custody.tokyo", "log_offset": at, "payload": encode(entry), "entry_type": "grant"}
+        | {"entry_log": entry.log, "event_date_time": entry.event_date_time}
+        for at, entry in enumerate(entries)
+    ]
+    replace_rows(
+        lake, CUSTODY_ENTRIES, lake.spark.createDataFrame(pa.Table.from_pylist(rows, CUSTODY_ENTRIES.plain_schema))
+    )
+
+    def changed(streams: dict[str, str], **kinds: str) -> set[str]:
+        sites = [{"site": site, "kind": kind} for site, kind in kinds.items()]
+        owners = [{"owner_code": code, "stream": stream} for code, stream in streams.items()]
+        for table, found in ((SITES, sites), (OWNERS, owners)):
+            fresh = pa.Table.from_pylist(found, schema=table.plain_schema)
+            replace_rows(lake, table, lake.spark.createDataFrame(fresh))
+        looked.clear()
+        assert start(DUCKS) == []
+        return set(looked)
+
+    start(DUCKS)
+    streams = {"BIGU": "containers", "YELU": "yellow"}
+    assert changed(streams, tokyo="port") == set()
+    assert changed(streams | {"REDU": "red"}, tokyo="port", star="ship") == set()  # believes the same entries
+    assert changed({"BIGU": "containers", "YELU": "containers"}, tokyo="port") == {other}
+    assert changed(streams, tokyo="port") == {other}
+    assert changed(streams, tokyo="ship") == {box, other}
+    assert changed(streams, tokyo="ship") == set()
