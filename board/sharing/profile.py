@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from urllib.parse import urlsplit
 
 from board.sharing.protocol import PREFIX
 from board.sharing.tokens import Issued
 from fairlead.errors import ConfigurationError
+from topologies.values import LOOPBACK
 
 
 def endpoint(board: str) -> str:
@@ -28,7 +28,7 @@ def endpoint(board: str) -> str:
             f"{board!r} is no address of a board",
             hint="give it as in https://board.example.com or http://127.0.0.1:8470",
         )
-    if parts.scheme == "http" and not is_this_machine(host):
+    if parts.scheme == "http" and host not in LOOPBACK:
         raise ConfigurationError(
             f"a token would go to {host} in the clear", hint="put TLS before the board, and give its address with https"
         )
@@ -44,13 +44,3 @@ def profile(at: str, issued: Issued) -> str:
         "expirationTime": f"{issued.expires:%Y-%m-%dT%H:%M:%SZ}",
     }
     return json.dumps(body, indent=1) + "\n"
-
-
-def is_this_machine(host: str) -> bool:
-    """Return whether a name or address is this machine's own: nothing to it crosses a network."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
