@@ -33,6 +33,7 @@ from shore.errors import QueryError
 from shore.joins import VIEWS
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.bands import MICROS_IN_DUCKDB
 
 _FORMULA = r"^([=+\-@\t\r])"
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
@@ -159,7 +160,7 @@ def csv_cells(column: pa.Array) -> pa.Array:
 
 def _create_views(connection: duckdb.DuckDBPyConnection, query: str, opened: Collection[str]) -> None:
     """Create the views that a query may name, if all their input tables are open."""
-    connection.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
+    connection.execute(MICROS_IN_DUCKDB)
     for name, view in VIEWS.items():
         if name in query.lower() and set(view.inputs) <= set(opened):
             statement = view.statement.format_map({table: table for table in view.inputs})

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 
 from shore.paths import TablePaths
+from shore.tables.bands import MICROS_IN_DUCKDB
 from shore.tables.model import TIME, Table
 
 
@@ -58,7 +59,7 @@ def select(statement: str, schema: pa.Schema, **relations: Any) -> pa.Table:
 def _database() -> duckdb.DuckDBPyConnection:
     """Open the process's one database: that takes longer than most statements. Each cursor has its own relations."""
     found = duckdb.connect(":memory:")
-    found.execute("create macro unix_micros(t) as epoch_us(t)")  # Spark's name for it
+    found.execute(MICROS_IN_DUCKDB)
     return found
 
 

@@ -31,6 +31,7 @@ from shore.jobs.checkpoint import has_begun
 from shore.jobs.status import IN_TROUBLE, JobStatus, read_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.bands import MICROS_IN_DUCKDB
 from shore.tables.catalogue import KEPT_BY
 from shore.tables.model import TIME, time_of
 
@@ -192,7 +193,7 @@ def _database(memory: str) -> duckdb.DuckDBPyConnection:
     found = duckdb.connect(":memory:")
     found.execute(f"set memory_limit = '{memory}'")
     found.execute("set temp_directory = $folder", {"folder": scratch})
-    found.execute("create macro unix_micros(t) as epoch_us(t)")
+    found.execute(MICROS_IN_DUCKDB)
     return found
 
 

@@ -52,7 +52,9 @@ USED: Final = (
 )
 """The columns of ``readings`` that the three tables are made from."""
 
-MICROS: Final = "unix_micros"  # Spark's name; shore.delta.datasets teaches it to DuckDB
+MICROS: Final = "unix_micros"
+MICROS_IN_DUCKDB: Final = "create or replace macro unix_micros(t) as epoch_us(t)"
+"""Makes Spark's name known to a DuckDB database, for SQL that both run."""
 HOLD: Final = f"{HOLD_MINUTES * 60_000_000}"
 
 IN_TIME: Final = """device_date_time >= timestamp '2000-01-01 00:00:00+00:00'

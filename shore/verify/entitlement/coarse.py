@@ -15,7 +15,7 @@ from typing import Final
 
 import duckdb
 
-from shore.tables.bands import IN_TIME, USED
+from shore.tables.bands import IN_TIME, MICROS_IN_DUCKDB, USED
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.operations import TOLD
 from shore.tables.valid_bookings import covers
@@ -186,7 +186,7 @@ def derive(connection: duckdb.DuckDBPyConnection) -> None:
         return
     # One thread sums in the order of the readings: the same readings give the same mean, to the last bit.
     connection.execute("set threads = 1")
-    connection.execute("create or replace macro unix_micros(t) as epoch_us(t)")
+    connection.execute(MICROS_IN_DUCKDB)
     for statement in (_BOUNDS, _NEAR, "create temp table turn (customer varchar)", _MINE, _SCOPE_OF_HOURS):
         connection.execute(statement)
     for (customer,) in connection.execute(_READERS).fetchall():
