@@ -207,20 +207,22 @@ def _copied(
 
 
 def _retracted(standing: DataFrame, found: DataFrame, customers: DataFrame, periods: DataFrame) -> DataFrame:
-    """Records that customers have and may not see. The feed's time decides about records that the tables lack."""
+    """Records that customers have and may not see, and grants that are not believed any more. The feed's time decides
+    about other records that the tables lack."""
     return standing.sparkSession.sql(
         f"""
         select h.customer, 0 as step, h.log, h.log_offset, h.equipment_reference, h.at as device_date_time,
             false as late, h.feed_offset as retracts
         from (
-            select s.*, coalesce(r.device_date_time, s.device_date_time) as at
+            select s.*, coalesce(r.device_date_time, s.device_date_time) as at,
+                s.log like 'custody.%' and r.log is null as doubted
             from {{standing}} s left join {{records}} r on r.log = s.log and r.log_offset = s.log_offset
         ) h
         join {{customers}} c on c.customer = h.customer
         left join {{periods}} p on p.customer = h.customer and p.equipment_reference = h.equipment_reference
         where case when c.grain = 'alerts'
             then split_part(h.log, '.', 1) <> 'alerts' or not array_contains(c.owners, left(h.equipment_reference, 4))
-            else p.spans is null
+            else h.doubted or p.spans is null
                 or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
                 or not coalesce({covered("h.at")}, false)
             end

@@ -139,6 +139,7 @@ where not h.taken_back
         c.grain = 'movements'
         or (c.grain <> 'detailed' and split_part(h.log, '.', 1) <> 'alerts')
         or (c.grain = 'alerts' and not list_contains(c.owners, left(h.equipment_reference, 4)))
+        or (h.log like 'custody.%' and r.log is null)  -- not believed any more
         or (c.grain <> 'alerts' and not exists (
             select 1 from periods p
             where p.customer = h.customer and p.equipment_reference = h.equipment_reference

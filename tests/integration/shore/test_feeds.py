@@ -24,7 +24,7 @@ from shore.verify.feeds import check_feeds
 from tests.integration.shore.conftest import BEFORE_FEEDS, Shore
 from tests.integration.shore.world import T0, World, alert, at, booking, docked, grant, reading
 from tests.support.feeds import followed, origins, value_of
-from topologies.model import Customer
+from topologies.model import Customer, InsertPoint, Stream
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
@@ -239,3 +239,19 @@ def test_hours_stay_when_retention_has_deleted_their_readings(shore_of: Shore, w
     world.append({world.bookings: [cancelled]})
     run_jobs(shore_of, topology=topology)
     assert followed(feed(world, world.recipient)) == given[:1]
+
+
+def test_custody_follows_the_owner_codes_of_the_topology(shore_of: Shore, world: World) -> None:
+    topology, paths = world.topology(), TablePaths.of(shore_of.folder)
+    world.append({world.bookings: [booking(f"B1-{world.tag}", world.customer, world.box(0), T0, None)]})
+    world.append({world.custody: [grant(world.log(world.box(0)), 1, world.tag, at(4))]})
+    write(world, 0, count=2)
+    run_jobs(shore_of, topology=topology)
+    given = origins(followed(feed(world)))
+    assert given[-1] == (world.custody, 1)
+    streams = topology.streams | {world.stream: Stream(insert_point=InsertPoint.MOVES, owners=("YELU",))}
+    for now, expected in ((topology.model_copy(update={"streams": streams}), given[:-1]), (topology, given)):
+        run_jobs(shore_of, topology=now)
+        assert origins(followed(feed(world))) == expected
+        checked = check_feeds(readers_here(now), world.endpoint, paths)
+        assert (checked.same, checked.notes) == (True, ())
