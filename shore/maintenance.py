@@ -18,7 +18,7 @@ A file is kept for ``KEEP`` after it was replaced. For that long, readers of an 
 versions can be read. Vacuum skips a table while a job has still to read rows from before that time.
 
 **Retention** deletes the rows of a table whose times (``TIMES``) are all before a day. ``kept_since`` says which rows
-may be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.verify.kept``).
+may be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.kept``).
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from shore.datasource import register
 from shore.delta.commit import Between, conform, exchange_rows, replace_rows
 from shore.delta.lake import Lake
 from shore.jobs.checkpoint import read_checkpoint
+from shore.kept import Kept, comparable, forgotten, kept_of
 from shore.paths import TablePaths
 from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
@@ -27,7 +28,6 @@ from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
 from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, sources_of
 from shore.verify.compare import compare
-from shore.verify.kept import Kept, comparable, forgotten, kept_of
 from topologies.model import Topology
 
 _MICROSECOND: Final = dt.timedelta(microseconds=1)
@@ -59,14 +59,14 @@ ALWAYS: Final = Span()
 
 def count_odd_rows(derived: Derived, lake: Lake, topology: Topology, span: Span) -> int:
     """Count the rows of a derived table, within the span, that differ from what its inputs give now. Rows that cannot
-    be compared (``shore.verify.kept``) do not count."""
+    be compared (``shore.kept``) do not count."""
     stored, expected = _both(derived, lake, topology, span)
     return compare(stored, expected, derived.table.key).differing
 
 
 def recompute(derived: Derived, lake: Lake, topology: Topology, span: Span = ALWAYS) -> int:
     """Make the rows of the span equal to what the inputs give; the whole table where it has no time column. Rows that
-    cannot be compared (``shore.verify.kept``) stay as they are. Return how many rows were written or deleted."""
+    cannot be compared (``shore.kept``) stay as they are. Return how many rows were written or deleted."""
     table, bounds = derived.table, span.bounds(derived)
     stored, fresh = _both(derived, lake, topology, span)
     if stored.groupBy(*table.key).count().where("count > 1").isEmpty():

@@ -23,11 +23,11 @@ from shore.delta.commit import conform, exchange_rows
 from shore.delta.diff import CHANGED, EXTRA, MISSING
 from shore.delta.lake import Lake, computed
 from shore.delta.lease import check_lease
+from shore.kept import kept_of
 from shore.source.offsets import Positions, parse_partition_id
 from shore.tables import TABLES
 from shore.verify.catalogue import FromLogs
 from shore.verify.compare import DOUBLED
-from shore.verify.kept import kept_of
 from shore.verify.logs import CLIENT_ID, KEY, TABLE, Limits, LogComparison, extents_at, own_positions, versions_of
 from topologies.model import Topology
 

@@ -5,7 +5,7 @@ end, log by log. Nothing is read twice, and rows whose records retention has del
 
 A job that reads tables: its tables are recomputed from their inputs, and its checkpoint is archived. The job then reads
 its inputs once more, which changes no correct row. A table with rows stays as it is where retention has deleted rows
-from which it follows (``shore.verify.kept``).
+from which it follows (``shore.kept``).
 
 A job that reads logs and keeps a state of its own (``alerts``): its tables are emptied and its checkpoint is archived.
 The job reads the logs once more, as far as they reach back.

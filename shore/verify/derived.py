@@ -9,6 +9,7 @@ from shore.delta.commit import conform
 from shore.delta.lake import Lake, computed
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
+from shore.kept import Kept, comparable, comparable_since, forgotten, kept_of, kept_rows
 from shore.paths import TablePaths
 from shore.source.offsets import Positions
 from shore.tables import TABLES
@@ -16,7 +17,6 @@ from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
 from shore.verify.catalogue import BY_STATE, FROM_LOGS
 from shore.verify.compare import Compared, TableCheck, compare
-from shore.verify.kept import Kept, comparable, comparable_since, forgotten, kept_of, kept_rows
 from shore.verify.logs import versions_of
 from topologies.model import Topology
 

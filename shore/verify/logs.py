@@ -32,6 +32,7 @@ from fairlead.kafka.protocol.types import TP
 from shore.delta.lake import Lake
 from shore.errors import DataLossError
 from shore.jobs.checkpoint import Checkpoint, read_checkpoint
+from shore.kept import Kept, is_gone, kept_of
 from shore.paths import TablePaths
 from shore.site import read_site
 from shore.source.offsets import Positions, parse_partition_id, partition_id
@@ -41,7 +42,6 @@ from shore.tables import TABLES
 from shore.tables.operations import LogTable
 from shore.verify.catalogue import FromLogs
 from shore.verify.compare import DOUBLED, SHOWN, Difference, TableCheck, as_difference, first_rows, odd_rows
-from shore.verify.kept import Kept, is_gone, kept_of
 from topologies.model import Topology
 
 CLIENT_ID: Final = "fairlead-verify"
