@@ -25,12 +25,12 @@ from shore.delta.commit import Between, replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
-from shore.maintenance import kept_since
+from shore.kept import comparable, kept_of
 from shore.tables import conditions, mkt
 from shore.tables.bands import USED
 from shore.tables.conditions import CONDITIONS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
-from shore.tables.graph import Settings
+from shore.tables.graph import Settings, derivation
 from shore.tables.hours import hours_of, touched_hours
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
@@ -201,18 +201,20 @@ def update_outlook(batch: DataFrame, lake: Lake) -> None:
 def renew_mkt(lake: Lake, activation_energy: float) -> bool:
     """Recompute the whole table ``mkt`` if any row has another activation energy. Return whether it did.
 
-    Windows that begin before retention's limit for ``readings`` stay as they are: some of their readings are gone.
+    Windows of whose readings retention may have deleted some stay as they are (``shore.kept``).
     """
-    limit = kept_since(lake.paths, "readings")
+    derived = derivation(MKT)
+    inputs, stored = lake.inputs(derived.inputs), lake.read(MKT.name)
+    kept = kept_of(lake.paths, (MKT.name, *derived.inputs))  # after they were opened
 
     def whole(rows: DataFrame) -> DataFrame:
-        return rows if limit is None else rows.where(F.col("window_start") >= limit)
+        return comparable(derived, rows, kept)
 
     energy = F.col("activation_energy")
-    other = whole(lake.read(MKT.name)).where((energy < activation_energy) | (energy > activation_energy))
+    other = whole(stored).where((energy < activation_energy) | (energy > activation_energy))
     if other.isEmpty():
         return False
-    fresh = mkt.mkt(lake.read("readings").select(*USED), activation_energy)
+    fresh = derived.compute(inputs, Settings(activation_energy))
     replace_rows(lake, MKT, whole(fresh), within=whole)
     return True
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
 from shore.tables.alerts_now import ALERTS_NOW, alerts_now
+from shore.tables.bands import HOLD_MINUTES
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.cold_treatments import COLD_TREATMENTS, cold_treatments
 from shore.tables.conditions import CONDITIONS, conditions
@@ -80,24 +81,24 @@ class Derived:
     reach: tuple[str, dt.timedelta] | None = None
 
 
-_HOUR, _DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
+_HOLD = dt.timedelta(minutes=HOLD_MINUTES)
 _SAILED = ("dock_movements", "positions", "sites")
 
 DERIVED: tuple[Derived, ...] = (
-    # A window of 24 hours, and one of 30 days, with what the last reading before it stands for.
+    # A window, with what the last reading before it stands for.
     Derived(
         CONDITIONS,
         ("readings",),
         lambda i, _: conditions(i["readings"]),
         "window_end",
-        reach=("window_end", _DAY + _HOUR),
+        reach=("window_start", _HOLD),
     ),
     Derived(
         MKT,
         ("readings",),
         lambda i, settings: mkt(i["readings"], settings.activation_energy),
         "window_end",
-        reach=("window_end", 30 * _DAY + _HOUR),
+        reach=("window_start", _HOLD),
     ),
     Derived(
         EXCURSION_PARTS,
@@ -164,3 +165,8 @@ DERIVED: tuple[Derived, ...] = (
     Derived(COLD_TREATMENTS, ("readings", "bookings"), lambda i, _: cold_treatments(i["readings"], i["bookings"])),
 )
 """Each table comes after its inputs."""
+
+
+def derivation(table: Table) -> Derived:
+    """Return the entry of a derived table."""
+    return next(each for each in DERIVED if each.table is table)

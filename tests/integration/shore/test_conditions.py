@@ -176,11 +176,19 @@ def test_another_activation_energy_makes_mkt_anew(spark: SparkSession, tmp_path:
 def test_windows_whose_readings_are_past_their_retention_keep_their_activation_energy(
     spark: SparkSession, tmp_path: Path
 ) -> None:
+    """The last deleted reading stands for a part of the hour that begins at the limit."""
     shore = Shore(spark, str(tmp_path))
     shore.take([reading("A", m, 5.0 + m / 100) for m in range(0, 3000, 25)])
-    limit = T0 + 30 * HOUR
-    assert expire(maintenance_session(spark), shore.lake.paths, ExpiryStep("readings", limit, 1)) == 72
+    limit = T0 + 26 * HOUR
+    before = {key(row): row for row in shore.rows("mkt")}
+    assert expire(maintenance_session(spark), shore.lake.paths, ExpiryStep("readings", limit, 1)) == 63
     assert renew_mkt(shore.lake, 200.0)
-    energies = {row["window_start"] < limit: row["activation_energy"] for row in shore.rows("mkt")}
-    assert energies == {True: 83.144, False: 200.0}
+    after = shore.rows("mkt")
+    assert {row["window_start"] <= limit: row["activation_energy"] for row in after} == {True: 83.144, False: 200.0}
+    for row in after:
+        assert row["window_start"] > limit or row == before[key(row)]
     assert not renew_mkt(shore.lake, 200.0)
+
+
+def key(row: Row) -> tuple[object, ...]:
+    return row["equipment_reference"], row["window_hours"], row["window_start"]
