@@ -41,17 +41,24 @@ def kept_rows(table: str, rows: DataFrame, kept: Kept) -> DataFrame:
     return rows.where(~is_gone(table, kept[table])) if table in kept else rows
 
 
-def comparable_since(derived: Derived, kept: Kept) -> dt.datetime | None:
-    """Return the time from which on all that the rows of a table follow from is still there; None where nothing was
-    deleted, or where ``forgotten`` names inputs."""
-    limits = [kept[name] for name in derived.inputs if name in kept]
-    return max(limits) + derived.reach[1] if limits and derived.reach is not None else None
+def whole_since(derived: Derived, kept: Kept) -> dt.datetime | None:
+    """Return the time from which on all that the rows of a table follow from is still there, by the column of
+    ``Derived.reach``; None where nothing was deleted, or where ``forgotten`` names inputs.
+
+    Where longer windows follow from shorter ones in the same table, its own limit counts, too.
+    """
+    if derived.reach is None:
+        return None
+    limits = [kept[name] + derived.reach[1] for name in derived.inputs if name in kept]
+    if derived.of_itself and derived.table.name in kept:
+        limits.append(kept[derived.table.name])
+    return max(limits, default=None)
 
 
 def comparable(derived: Derived, rows: DataFrame, kept: Kept) -> DataFrame:
     """Return those of a table's rows, stored or computed, that can be compared."""
     rows = kept_rows(derived.table.name, rows, kept)
-    since = comparable_since(derived, kept)
+    since = whole_since(derived, kept)
     return rows.where(F.col(derived.reach[0]) >= F.lit(since)) if since is not None and derived.reach else rows
 
 

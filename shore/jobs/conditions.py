@@ -25,7 +25,7 @@ from shore.delta.commit import Between, replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.spans import Extent, between, bound, extents_of, outside, spans_of, within
-from shore.kept import comparable, kept_of
+from shore.kept import Kept, comparable, kept_of, kept_rows, whole_since
 from shore.tables import conditions, mkt
 from shore.tables.bands import USED
 from shore.tables.conditions import CONDITIONS
@@ -33,13 +33,15 @@ from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, 
 from shore.tables.graph import Settings, derivation
 from shore.tables.hours import hours_of, touched_hours
 from shore.tables.mkt import MKT
-from shore.tables.model import Table
+from shore.tables.model import EPOCH, Table
 from shore.tables.outlook import CREDIBLE, LOOKBACK, OUTLOOK, USED_BY_OUTLOOK, outlook
 
 HOUR: Final = dt.timedelta(hours=1)
 DAY: Final = dt.timedelta(days=1)
 MINUTE: Final = dt.timedelta(minutes=1)
 NONE: Final = dt.timedelta()
+
+_KEEPS: Final = (CONDITIONS.name, MKT.name, EXCURSION_PARTS.name, EXCURSIONS.name)
 
 _MANY: Final = 50  # readings in a batch from which on generated code pays
 _REACH: Final = SLOT + SILENCE  # how far before it a reading may change half hours
@@ -92,9 +94,19 @@ select b.equipment_reference, greatest(newest, as_of_date_time) as low, greatest
 from (
     select equipment_reference, max(device_date_time) as newest from {{batch}} where {CREDIBLE} group by 1
 ) as b left join {{known}} as k on k.equipment_reference = b.equipment_reference
-where as_of_date_time is null or newest > as_of_date_time - interval {LOOKBACK // HOUR} hours
+where as_of_date_time is null or newest > as_of_date_time
+    or newest > as_of_date_time - interval {LOOKBACK // HOUR} hours
+        and as_of_date_time >= {{whole_since}} + interval {LOOKBACK // HOUR} hours
 """  # noqa: S608  # our own names
 _RECENT: Final = f"""r.device_date_time > s.low - interval {LOOKBACK // HOUR} hours and r.device_date_time <= s.high"""
+_SAME_HOUR: Final = "r.window_start = s.window_start"
+_SAME_PART: Final = "r.quantity = s.quantity and r.part_start = s.part_start"
+# Hours whose stored row counts more readings, or more time, than there is now. More readings never cover less time.
+_LACKING: Final = """
+select s.equipment_reference, s.window_start
+from {stored} as s left join {fresh} as f using (equipment_reference, window_start)
+where f.readings is null or f.readings < s.readings or f.minutes_observed < s.minutes_observed - 1e-6
+"""
 _BEGINS: Final = "r.quantity = s.quantity and r.start_date_time between s.low and s.high"
 
 
@@ -105,6 +117,13 @@ class Touched:
     hours: DataFrame
     spans: DataFrame
     extents: tuple[Extent, ...]
+
+    @classmethod
+    def of(cls, hours: DataFrame) -> Touched:
+        """Return what these hours are."""
+        hours = computed(hours)
+        spans = computed(spans_of(hours, time="window_start", gap=DAY))
+        return cls(hours, spans, extents_of(spans))
 
 
 def query(context: JobContext) -> DataStreamWriter:
@@ -124,31 +143,55 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     batch = computed(batch)
     if batch.count() >= _MANY:
         lake.generate_code()
-    hours = computed(touched_hours(batch))
-    spans = computed(spans_of(hours, time="window_start", gap=DAY))
-    touched = Touched(hours, spans, extents_of(spans))
+    touched = Touched.of(touched_hours(batch))
     if not touched.extents:
         return
     readings = lake.read("readings").select(*USED)
+    kept = kept_of(lake.paths, ("readings", *_KEEPS))  # after the table was opened
     near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
-    fresh = computed(hours_of(hours, readings.where(near.of()), activation_energy))
-    lake.side_by_side(
-        lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy)),
-        lambda: update_excursions(lake, touched, fresh),
-        lambda: update_conditions(lake, touched, conditions.hour_rows(fresh)),
-        lambda: update_outlook(batch, lake),
-    )
+    fresh = computed(hours_of(touched.hours, readings.where(near.of()), activation_energy))
+    lacking = _lacking(lake, touched, fresh, kept)
+    if lacking is not None:
+        touched = Touched.of(outside(touched.hours, lacking, _SAME_HOUR))
+        fresh = computed(outside(fresh, lacking, _SAME_HOUR))
+    updates = [lambda: update_outlook(batch, lake, kept)]
+    if touched.extents:
+        updates[:0] = [
+            lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy), kept),
+            lambda: update_excursions(lake, touched, fresh, kept),
+            lambda: update_conditions(lake, touched, conditions.hour_rows(fresh), kept),
+        ]
+    lake.side_by_side(*updates)
 
 
-def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+def _lacking(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> DataFrame | None:
+    """Return the touched hours of which retention has deleted readings (equipment_reference, window_start); None where
+    there are none. A reading may be as late as it likes: an older hour lacks readings only where its stored row counts
+    more than there are. Where retention has deleted that row too, the hour counts as lacking."""
+    if "readings" not in kept:
+        return None
+    before = F.col("window_start") < F.lit(whole_since(derivation(CONDITIONS), {"readings": kept["readings"]}))
+    old = computed(touched.hours.where(before))
+    if old.isEmpty():
+        return None
+    near = bound(touched.extents, lambda extent: (between("window_start", extent, NONE, NONE),))
+    stored = within(lake.read(CONDITIONS.name).where("window_hours = 1").where(before & near.of()), old, _SAME_HOUR)
+    lacking = lake.spark.sql(_LACKING, stored=stored, fresh=fresh)
+    if CONDITIONS.name in kept:
+        lacking = lacking.union(old.where(F.col("window_start") < F.lit(kept[CONDITIONS.name])))
+    lacking = computed(lacking)
+    return None if lacking.isEmpty() else lacking
+
+
+def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> None:
     """Replace the touched hours of table ``conditions``, and the 24-hour windows that contain them."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
     stored = computed(within(lake.read(CONDITIONS.name).where(near.of()), touched.spans, _AROUND))
     units = computed(_units(stored, touched, fresh))
-    _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), after=DAY)
+    _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), kept, after=DAY)
 
 
-def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
+def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> None:
     """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them."""
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
     months = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
@@ -159,17 +202,25 @@ def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame) -> None:
     days = computed(within(mkt.day_rows(units), touched.spans, _DAYS))
     whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
     made = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
-    _replace_windows(lake, MKT, touched, stored, made, after=30 * DAY)
+    _replace_windows(lake, MKT, touched, stored, made, kept, after=30 * DAY)
 
 
-def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
+def update_excursions(lake: Lake, touched: Touched, hours: DataFrame, kept: Kept) -> None:
     """Replace the half hours and the sessions that the touched hours may change.
 
     Most boxes are in band, so only spans with a reading out of band or with a stored half hour that they may change are
-    read. Sessions are committed before half hours: after a crash in between, the repeated batch finds its scope again.
+    read. Half hours of which readings are gone stay. Sessions are committed before half hours: after a crash in
+    between, the repeated batch finds its scope again.
     """
     scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-    stored = computed(within(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans, _PARTS))
+    since = _since(whole_since(derivation(EXCURSION_PARTS), kept))
+    known = f"(r.part_start >= {since} or date_trunc('hour', r.part_start) = s.window_start)"
+
+    def whole(parts: DataFrame, spans: DataFrame) -> DataFrame:
+        parts = within(kept_rows(EXCURSION_PARTS.name, parts, kept), spans, _PARTS)
+        return within(parts, touched.hours, known) if "readings" in kept else parts
+
+    stored = computed(whole(lake.read(EXCURSION_PARTS.name).where(scope.of()), touched.spans))
     out = within(touched.spans, stored, _PENDING).union(within(touched.spans, hours, _IS_OUT))
     spans = computed(out.distinct())
     extents = extents_of(spans)
@@ -177,19 +228,21 @@ def update_excursions(lake: Lake, touched: Touched, hours: DataFrame) -> None:
         return
     near = bound(extents, lambda extent: (between("device_date_time", extent, _REACH + SLOT, _AFTER),))
     readings = within(lake.read("readings").select(*USED).where(near.of()), spans, _READINGS_OF_PARTS)
-    fresh = computed(within(excursion_parts(readings), spans, _PARTS))
-    _replace_sessions(lake, spans, extents, fresh)
+    fresh, stored = computed(whole(excursion_parts(readings), spans)), within(stored, spans, _PARTS)
+    _replace_sessions(lake, spans, extents, stored, fresh, kept)
     scope = bound(extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-    replace_rows(lake, EXCURSION_PARTS, fresh, stored=within(stored, spans, _PARTS), bounds=[scope])
+    replace_rows(lake, EXCURSION_PARTS, fresh, stored=stored, bounds=[scope])
 
 
-def update_outlook(batch: DataFrame, lake: Lake) -> None:
+def update_outlook(batch: DataFrame, lake: Lake, kept: Kept) -> None:
     """Replace the rows of table ``outlook`` for boxes with readings that are new enough.
 
-    A reading counts when it is less than 72 hours older than the time as of which the table knows the box.
+    A reading counts when it is less than 72 hours older than the time as of which the table knows the box. Where
+    retention may have deleted readings of these hours, only a newer one counts.
     """
     known = computed(lake.read(OUTLOOK.name))
-    spans = computed(lake.spark.sql(_CLOCKS, batch=batch, known=known))
+    clocks = _CLOCKS.format(batch="{batch}", known="{known}", whole_since=_since(kept.get("readings")))
+    spans = computed(lake.spark.sql(clocks, batch=batch, known=known))
     extents = extents_of(spans)
     if not extents:
         return
@@ -221,21 +274,33 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
 
 def _units(stored: DataFrame, touched: Touched, fresh: DataFrame) -> DataFrame:
     """Return the hours that the 24-hour windows need: the recomputed ones, and the stored ones around them."""
-    kept = outside(stored.where("window_hours = 1"), touched.hours, "r.window_start = s.window_start")
-    return kept.unionByName(fresh)
+    others = outside(stored.where("window_hours = 1"), touched.hours, _SAME_HOUR)
+    return others.unionByName(fresh)
 
 
 def _replace_windows(
-    lake: Lake, table: Table, touched: Touched, stored: DataFrame, rows: DataFrame, *, after: dt.timedelta
+    lake: Lake,
+    table: Table,
+    touched: Touched,
+    stored: DataFrame,
+    rows: DataFrame,
+    kept: Kept,
+    *,
+    after: dt.timedelta,
 ) -> None:
-    """Replace the windows that contain touched hours. They end at most ``after`` the start of the last such hour."""
+    """Replace the windows that contain touched hours. They end at most ``after`` the start of the last such hour.
+    Windows that begin before the limit of the table itself stay: their hours are gone from it."""
     scope = bound(touched.extents, lambda extent: (between("window_end", extent, -HOUR, after),))
-    rows, stored = within(rows, touched.spans, _WINDOWS), within(stored, touched.spans, _WINDOWS)
+    windows = f"{_WINDOWS} and r.window_start >= {_since(kept.get(table.name))}"
+    rows, stored = within(rows, touched.spans, windows), within(stored, touched.spans, windows)
     replace_rows(lake, table, rows, stored=stored, bounds=[scope])
 
 
-def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], fresh: DataFrame) -> None:
-    """Replace the sessions within reach of the recomputed half hours (``fresh``); others stay as they are."""
+def _replace_sessions(
+    lake: Lake, spans: DataFrame, extents: tuple[Extent, ...], old: DataFrame, fresh: DataFrame, kept: Kept
+) -> None:
+    """Replace the sessions within reach of the half hours that were recomputed from ``old`` to ``fresh``; others stay
+    as they are, and so do those of which half hours are gone."""
 
     def reach(extent: Extent) -> tuple[Between, ...]:
         return (
@@ -247,7 +312,14 @@ def _replace_sessions(lake: Lake, spans: DataFrame, extents: tuple[Extent, ...],
     reached = computed(lake.spark.sql(_REACHED, spans=spans, excursions=before))
     around = extents_of(reached)
     stored = lake.read(EXCURSION_PARTS.name)
+    derived = derivation(EXCURSIONS)
     stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
-    parts = outside(within(stored, reached, _BEGINS), spans, _PARTS).unionByName(fresh)
+    parts = outside(within(stored, reached, _BEGINS), old, _SAME_PART).unionByName(fresh)
     scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
-    replace_rows(lake, EXCURSIONS, excursions(parts), stored=within(before, reached, _BEGINS), bounds=[scope])
+    made, before = comparable(derived, excursions(parts), kept), comparable(derived, before, kept)
+    replace_rows(lake, EXCURSIONS, made, stored=within(before, reached, _BEGINS), bounds=[scope])
+
+
+def _since(time: dt.datetime | None) -> str:
+    """Return a time in SQL; one before all others for None."""
+    return f"timestamp_micros({0 if time is None else (time - EPOCH) // dt.timedelta(microseconds=1)})"

@@ -1,8 +1,8 @@
 """Job ``quality``: computes table ``quality`` from ``readings`` and ``readings_rejected``.
 
 A batch touches days of containers. The job recomputes these days from all their records and replaces their rows in one
-commit. Consecutive days form one span, so a record that is months late makes the job read that day, and not all days
-since.
+commit. The row of a day of which retention has deleted records stays. Consecutive days form one span, so a record that
+is months late makes the job read that day, and not all days since.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from operator import and_
 from typing import TYPE_CHECKING, Final
 
 from shore.delta.commit import Between, Bound, replace_rows
-from shore.delta.lake import Lake
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
 from shore.jobs.scope import BOX, Boxes
+from shore.kept import kept_of, whole_since
+from shore.tables.graph import derivation
 from shore.tables.quality import QUALITY, WITHIN_CALENDAR, quality
 
 if TYPE_CHECKING:
@@ -29,6 +32,12 @@ MOST_SPANS: Final = 8
 FEW_DAYS: Final = 5_000
 """The most days of containers, some 100 readings each, that one task recomputes; more are shuffled to many tasks."""
 _DAY: Final = dt.timedelta(days=1)
+# Rows that count more records than there are now: retention has deleted some since.
+_LACKING: Final = """
+select s.equipment_reference, s.device_id, s.day
+from {stored} as s left join {fresh} as f using (equipment_reference, device_id, day)
+where s.readings + s.repeats + s.rejected > coalesce(f.readings + f.repeats + f.rejected, 0)
+"""
 _LARGE: Final = 16 << 20
 """Bytes of ``readings`` from which on generated code pays: after a compaction, a day's rows are in a file with millions
 of others, and what the file's statistics leave is looked at row by row."""
@@ -115,8 +124,16 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
     def within(rows: DataFrame) -> DataFrame:
         return union(span.boxes.rows_of(rows.where(span.of("day"))) for span in touched)
 
+    bounds = _bounds(touched)
     fresh = quality(union(map(read, touched)), union(map(refused, touched)))
-    return replace_rows(lake, QUALITY, fresh, within=within, bounds=_bounds(touched))
+    since = whole_since(derivation(QUALITY), kept_of(lake.paths, INPUTS))  # after the tables were opened
+    if since is None or touched[0].since >= since:
+        return replace_rows(lake, QUALITY, fresh, within=within, bounds=bounds)
+    fresh, known = computed(fresh), lake.read(QUALITY.name).where(reduce(and_, (bound.of() for bound in bounds)))
+    known = computed(within(known))
+    lacking = known.sparkSession.sql(_LACKING, stored=known.where(F.col("day") < F.lit(since)), fresh=fresh)
+    fresh, known = (rows.join(lacking, list(QUALITY.key), "left_anti") for rows in (fresh, known))
+    return replace_rows(lake, QUALITY, fresh, stored=known, bounds=bounds)
 
 
 def _bounds(touched: Sequence[Span]) -> tuple[Bound, ...]:

@@ -72,6 +72,7 @@ class Derived:
         time: The column by which a backfill limits what it recomputes; None: it recomputes the whole table.
         reach: A time of each row, and how long before it rows of the inputs may count for the row, by the first of
             their ``shore.maintenance.TIMES``. None: rows of any age may.
+        of_itself: Its job computes some of its rows from other rows of the table.
     """
 
     table: Table
@@ -79,6 +80,7 @@ class Derived:
     compute: Callable[[Inputs, Settings], DataFrame]
     time: str | None = None
     reach: tuple[str, dt.timedelta] | None = None
+    of_itself: bool = False
 
 
 _HOLD = dt.timedelta(minutes=HOLD_MINUTES)
@@ -92,6 +94,7 @@ DERIVED: tuple[Derived, ...] = (
         lambda i, _: conditions(i["readings"]),
         "window_end",
         reach=("window_start", _HOLD),
+        of_itself=True,
     ),
     Derived(
         MKT,
@@ -99,13 +102,14 @@ DERIVED: tuple[Derived, ...] = (
         lambda i, settings: mkt(i["readings"], settings.activation_energy),
         "window_end",
         reach=("window_start", _HOLD),
+        of_itself=True,
     ),
     Derived(
         EXCURSION_PARTS,
         ("readings",),
         lambda i, _: excursion_parts(i["readings"]),
         "part_start",
-        reach=("part_start", SLOT),
+        reach=("part_start", 2 * SLOT),  # an hour: its job takes hours as a whole
     ),
     # What is left of a session that began before begins within a silence and a slot.
     Derived(

@@ -9,7 +9,7 @@ from shore.delta.commit import conform
 from shore.delta.lake import Lake, computed
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.reference import rows_of_topology
-from shore.kept import Kept, comparable, comparable_since, forgotten, kept_of, kept_rows
+from shore.kept import Kept, comparable, forgotten, kept_of, kept_rows, whole_since
 from shore.paths import TablePaths
 from shore.source.offsets import Positions
 from shore.tables import TABLES
@@ -55,10 +55,10 @@ def check_derived(derived: Derived, lake: Lake, topology: Topology, *, small: La
     found = compare_derived(derived, lake, topology, versions, kept)
     if found.differing and read_checkpoint(paths, job_of(name)) is None:
         return _not_compared(name, None, f"job {job_of(name)} has not run yet")
-    if (since := comparable_since(derived, kept)) is None:
+    if (since := whole_since(derived, kept)) is None:
         return _checked(name, found, behind)
     note = f"rows before {since:%Y-%m-%d %H:%M} UTC are not compared: retention has deleted rows of "
-    return _checked(name, found, behind, note + " and ".join(each for each in derived.inputs if each in kept))
+    return _checked(name, found, behind, note + " and ".join(each for each in (name, *derived.inputs) if each in kept))
 
 
 def compare_derived(

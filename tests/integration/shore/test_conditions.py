@@ -190,5 +190,27 @@ def test_windows_whose_readings_are_past_their_retention_keep_their_activation_e
     assert not renew_mkt(shore.lake, 200.0)
 
 
+@pytest.mark.long
+def test_a_late_reading_leaves_what_was_made_of_deleted_readings(spark: SparkSession, tmp_path: Path) -> None:
+    """Hours of which all readings are there, such as those of a box that was silent for long, are made nevertheless."""
+    shore = Shore(spark, str(tmp_path))
+    shore.take([reading("A", m, 9.0 + m / 1000) for m in range(0, 1700, 25)])
+    limit = T0 + 26 * HOUR
+    before = {name: shore.rows(name) for name in KEPT}
+    assert expire(maintenance_session(spark), shore.lake.paths, ExpiryStep("readings", limit, 1)) == 63
+    shore.take([reading("A", 607, 4.0), reading("A", 1567, 20.0)])  # of deleted hours, and of the hour at the limit
+    after = {name: shore.rows(name) for name in KEPT}
+    for name in KEPT:
+        assert after[name] == before[name], name
+
+    late = [reading("B", m, 9.0) for m in range(0, 200, 20)]
+    shore.take(late[:5])
+    shore.take(late[5:])
+    one = [row for row in shore.rows("conditions") if (row["equipment_reference"], row["window_hours"]) == ("B", 1)]
+    assert [row["readings"] for row in one] == [3, 3, 3, 1]
+    (session,) = (row for row in shore.rows("excursions") if row["equipment_reference"] == "B")
+    assert session["readings"] == 10
+
+
 def key(row: Row) -> tuple[object, ...]:
     return row["equipment_reference"], row["window_hours"], row["window_start"]

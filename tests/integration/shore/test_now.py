@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from shore.alerts.machine import advance
 from shore.jobs import scope
 from shore.jobs.quality import MOST_SPANS, spans
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.tables.alerts_ashore import table_of
 from tests.integration.shore.lake import Tables, empty_tables
 from tests.integration.shore.readings import undo_commit
@@ -382,3 +383,18 @@ def test_batches_in_any_order_and_repeated_make_the_same_tables(
     assert len(tables.rows("quality")) == 7  # three days of one box, one of the other; three days of rejected records
     assert [row["log_offset"] for row in tables.rows("containers_now")] == [50, 1]
     assert len(tables.rows("alerts_now")) == 4 + 3  # of shore: power, temperature, silence, humidity; of sites: three
+
+
+def test_a_late_record_leaves_the_row_of_a_day_whose_readings_are_past_their_retention(tables: Tables) -> None:
+    tables.start("quality")
+    tables.add(readings=[reading(1, 0), reading(2, 1), reading(3, 2), reading(4, 30)])
+    before = tables.rows("quality")
+    assert [row["readings"] for row in before] == [3, 1]
+    step = ExpiryStep("readings", at(0).replace(hour=0) + dt.timedelta(days=1), 1)
+    assert expire(maintenance_session(tables.spark), tables.paths, step) == 3
+    late = [reading(n, 1 + n / 10, OTHER, log_offset=n) for n in (1, 2)]
+    tables.add(readings=[reading(5, 1.5, log_offset=5), late[0]])
+    tables.add(readings=[late[1]])
+    assert [row for row in tables.rows("quality") if row["equipment_reference"] == BOX] == before
+    (other,) = (row for row in tables.rows("quality") if row["equipment_reference"] == OTHER)
+    assert other["readings"] == 2
