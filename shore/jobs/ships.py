@@ -5,14 +5,17 @@ ship recompute the part of its history that they may change (``shore.sailing.win
 around that part; new positions do the same for its visits of geofences (``shore.geofences.window``). The newest
 position of a ship is the newest of the stored one and the new ones. A change of the topology recomputes all rows. The
 tables are the only state.
+
+Where retention has deleted positions, rows that began before its limit stay as they are (``with_former``).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -20,9 +23,10 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.delta.commit import Between, Bound, OneOf, replace_rows
+from shore.delta.commit import Between, Bound, OneOf, conform, replace_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext
+from shore.kept import kept_of
 from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.geofence_visits import GEOFENCE_VISITS, VISIT, geofence_visits, visited
@@ -34,6 +38,7 @@ from shore.tables.itineraries import (
     events_of,
     instant,
     itineraries,
+    micros,
     named,
     ship_events,
 )
@@ -55,6 +60,72 @@ few days, and are seldom inside geofences for longer."""
 _RANGES: Final = 50  # time ranges in one condition
 _MADE: Final = ((PORT_CALLS, CALL, "call_date_time"), (VOYAGES, LEG, "leg_date_time"))
 _WINDOW: Final = "ship string, since long, until long, read_since long, read_until long"
+
+
+@dataclass(frozen=True, slots=True)
+class Lasting:
+    """How rows of a table last, in SQL.
+
+    Args:
+        begins: The column of the time when a row begins.
+        ends: When it ends; null while it lasts.
+        alike: What rows have in common of which one may be the other, besides the ship.
+        first: The columns that its beginning decides.
+        counted: Columns that are of the row with more ``positions``.
+    """
+
+    begins: str
+    ends: str
+    alike: str
+    first: tuple[str, ...]
+    counted: tuple[str, ...] = ()
+
+
+_LASTING: Final = {
+    PORT_CALLS.name: Lasting(
+        "call_date_time",
+        "if(in_port, null, coalesce(departure_date_time, call_date_time))",
+        "un_location_code",
+        ("call_date_time", "arrival_date_time", "arrival_source", "inbound_voyage_reference"),
+    ),
+    VOYAGES.name: Lasting(
+        "leg_date_time",
+        "if(to_un_location_code is null, null, coalesce(arrival_date_time, last_position_date_time, leg_date_time))",
+        "''",
+        ("leg_date_time", "from_un_location_code", "departure_date_time"),
+        ("positions", "distance", "mean_speed", "gaps", "gap_minutes", "longest_gap_minutes"),
+    ),
+    GEOFENCE_VISITS.name: Lasting(
+        "entered_date_time", "left_date_time", "geofence", ("entered_date_time",), ("positions",)
+    ),
+}
+# A fresh row that meets a former one is the same, or what is left of it; legs that only touch follow each other. A
+# former row that has ended stays. One that lasts goes on as the first fresh row that it meets.
+_WITH_FORMER: Final = """
+with former as (
+    select *, {begins} as begun, {ends} as ended, {alike} as alike
+    from {{stored}} where {begins} < timestamp_micros({limit})
+),
+now as (select *, {begins} as begun, {ends} as ended, {alike} as alike from {{fresh}}),
+met as (
+    select n.vessel_imo_number, n.alike, n.begun, f.begun as former, f.ended is null as lasts,
+        row_number() over (partition by f.vessel_imo_number, f.alike, f.begun order by n.begun) as place
+    from now n join former f on n.vessel_imo_number = f.vessel_imo_number and n.alike = f.alike and (
+        n.begun = f.begun
+        or (f.ended is null or n.begun {before} f.ended) and (n.ended is null or f.begun {before} n.ended)
+    )
+),
+going_on as (select * from met where lasts and place = 1)
+select {columns} from former f left anti join going_on m
+    on f.vessel_imo_number = m.vessel_imo_number and f.alike = m.alike and f.begun = m.former
+union all
+select {merged} from going_on m
+    join former f on f.vessel_imo_number = m.vessel_imo_number and f.alike = m.alike and f.begun = m.former
+    join now n on n.vessel_imo_number = m.vessel_imo_number and n.alike = m.alike and n.begun = m.begun
+union all
+select {columns} from now n left anti join (select * from met where not lasts or place = 1) m
+    on n.vessel_imo_number = m.vessel_imo_number and n.alike = m.alike and n.begun = m.begun
+"""
 
 
 class Span(NamedTuple):
@@ -126,9 +197,12 @@ def update_everything(lake: Lake) -> None:
     positions, sites = lake.read("positions"), lake.read("sites")
     made = computed(itineraries(lake.read("dock_movements"), positions, sites))
     for table, what, _ in _MADE:
-        replace_rows(lake, table, named(made, what, sites))
-    replace_rows(lake, GEOFENCE_VISITS, geofence_visits(positions, lake.read("geofences"), sites))
-    replace_rows(lake, SHIPS_NOW, ships_now(positions, sites))
+        _replace_within(lake, table, named(made, what, sites))
+    _replace_within(lake, GEOFENCE_VISITS, geofence_visits(positions, lake.read("geofences"), sites))
+    newest = positions.select(*USED)
+    if "positions" in kept_of(lake.paths, ("positions",)):
+        newest = newest.union(lake.read(SHIPS_NOW.name).select(*USED))
+    replace_rows(lake, SHIPS_NOW, ships_now(newest, sites))
 
 
 def _update_movements(lake: Lake, event_ids: DataFrame) -> dict[str, Span]:
@@ -254,7 +328,48 @@ def _replace(lake: Lake, table: Table, fresh: DataFrame, bounds: Mapping[str, Ti
     literals: list[Bound] = [_times(begins, [b.since for b in bounds.values()], [b.until for b in bounds.values()])]
     if len(bounds) <= _NAMED:
         literals.append(OneOf(_SHIP, bounds.keys()))
-    replace_rows(lake, table, fresh, within=lambda rows: rows.join(scope, inside, "left_semi"), bounds=literals)
+    _replace_within(lake, table, fresh, lambda rows: rows.join(scope, inside, "left_semi"), literals)
+
+
+def _replace_within(
+    lake: Lake,
+    table: Table,
+    fresh: DataFrame,
+    within: Callable[[DataFrame], DataFrame] = lambda rows: rows,
+    bounds: Sequence[Bound] = (),
+) -> None:
+    """Replace a table's rows in a scope (``replace_rows``), but for those of which positions are gone."""
+    limit = kept_of(lake.paths, ("positions",)).get("positions")  # the positions were opened before
+    if limit is None:
+        replace_rows(lake, table, fresh, within=within, bounds=bounds)
+        return
+    stored = computed(within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True)))))
+    replace_rows(lake, table, with_former(table, stored, fresh, limit), stored=stored, bounds=bounds)
+
+
+def with_former(table: Table, stored: DataFrame, fresh: DataFrame, limit: dt.datetime) -> DataFrame:
+    """Return all rows that a scope must have where positions before ``limit`` may be gone.
+
+    A stored row that began before the limit stays as it is if it has ended. If it lasts, it ends, or goes on, as
+    ``fresh`` says. Of ``fresh``, what is left of such rows does not count.
+    """
+    how, columns = _LASTING[table.name], table.plain_schema.names
+    more = "f.positions > n.positions"
+    merged = {name: f"f.{name}" for name in how.first} | {
+        name: f"if({more}, f.{name}, n.{name})" for name in how.counted
+    }
+    statement = _WITH_FORMER.format(
+        limit=micros(limit),
+        begins=how.begins,
+        ends=how.ends,
+        alike=how.alike,
+        before="<" if table is VOYAGES else "<=",
+        columns=", ".join(columns),
+        merged=", ".join(f"{merged.get(name, f'n.{name}')} as {name}" for name in columns),
+    )
+    fresh, stored = computed(conform(fresh, table)), conform(stored, table)
+    found: DataFrame = stored.sparkSession.sql(statement, stored=stored, fresh=fresh)
+    return found
 
 
 def _update_newest(lake: Lake, positions: DataFrame) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql import Column, SparkSession
 
 from shore.jobs import reference, ships
 from shore.jobs.model import JobContext
+from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.sailing import TimeBounds
 from shore.tables.itineraries import micros
 from shore.verify.catalogue import REFERENCE
@@ -238,6 +239,37 @@ def test_another_topology_makes_the_tables_anew(fleet: FleetLake) -> None:
     assert [fleet.version(table) for table in (*TABLES, *REFERENCE)] == versions
     fleet.follow(renamed().model_copy(update={"geofences": {}}))
     assert fleet.rows("geofence_visits") == []
+
+
+@pytest.mark.long
+def test_what_was_made_of_deleted_positions_stays_when_the_topology_changes(fleet: FleetLake) -> None:
+    """The ship lay in Tokyo, sailed, and is at Singapore from before retention's limit until after it."""
+    track = [(0, SEA), (5, TOKYO), (10, TOKYO), (15, SEA), (20, SEA), (40, SINGAPORE), (60, SINGAPORE)]
+    fleet.add(positions=[position(i, hours, place, 0.0) for i, (hours, place) in enumerate(track)])
+    fleet.follow(with_roads(10))
+    fleet.add(positions=[position(20, 1, SEA, ship=MARLIN)])
+    before = {name: fleet.rows(name) for name in ("port_calls", "voyages", "geofence_visits", "ships_now")}
+    assert [row["positions"] for row in before["geofence_visits"]] == [2, 2]
+    assert [row["un_location_code"] for row in before["port_calls"]] == ["JPTYO", "SGSIN"]
+    assert len(before["voyages"]) == 3
+    assert expire(maintenance_session(fleet.spark), fleet.paths, ExpiryStep("positions", at(48), 1)) == 7
+    fleet.follow(with_roads(12))
+    assert {name: fleet.rows(name) for name in before} == before
+
+    fleet.add(positions=[position(9, 70, SINGAPORE, 0.0), position(10, 80, SEA)])  # it leaves
+    visits = fleet.rows("geofence_visits", "geofence", "entered_date_time", "left_date_time")
+    assert visits == [("tokyo-bay", at(5), at(10)), ("roads", at(40), at(70))]
+    calls = fleet.rows("port_calls", "call_date_time", "departure_date_time", "in_port")
+    assert calls == [(at(5), at(10), False), (at(40), at(70), False)]
+    legs = [row for row in fleet.rows("voyages") if row not in before["voyages"]]
+    assert [(leg["from_un_location_code"], leg["departure_date_time"]) for leg in legs] == [("SGSIN", at(70))]
+    assert fleet.stored("voyages").num_rows == 4
+
+
+def with_roads(within_km: float) -> Topology:
+    before = topology()
+    roads = Geofence(at=Place(latitude=SINGAPORE[0], longitude=SINGAPORE[1]), within_km=within_km)
+    return before.model_copy(update={"geofences": before.geofences | {"roads": roads}})
 
 
 # -- any order, any batches, any repeats
