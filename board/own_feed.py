@@ -294,7 +294,6 @@ _HAPPENED_SHAPE: Final = {
     "vesselIMONumber": "VARCHAR",
     "vessel": "VARCHAR",
     "voyageReference": "VARCHAR",
-    "bookingReference": "VARCHAR",
     "line": "VARCHAR",
     "event": "VARCHAR",
     "fromSite": "VARCHAR",
@@ -308,7 +307,7 @@ def _happened(kinds: str) -> str:
         select feed_offset, log, log_offset, kind, equipment_reference, device_date_time as event_date_time,
             coalesce(r."equipmentEventTypeCode", r."transportEventTypeCode", r."event") as event,
             r."UNLocationCode" as un_location_code, r."vesselIMONumber" as vessel_imo_number, r."vessel" as vessel,
-            r."voyageReference" as voyage_reference, r."bookingReference" as booking_reference, r."line" as line,
+            r."voyageReference" as voyage_reference, r."line" as line,
             r."fromSite" as from_site, r."toSite" as to_site, r."reason" as reason
         from (select * exclude (value), {_parsed(_HAPPENED_SHAPE)} as r from valued where kind in ({kinds}))
         """  # noqa: S608
@@ -380,7 +379,6 @@ class Box:
         place: The newest reading, if it tells a place.
         event: The newest milestone, movement or change of custody; None without any.
         alerts: Its open alerts, the newest first.
-        booking: The newest booking reference that a record tells; empty where none does.
     """
 
     number: str
@@ -390,7 +388,6 @@ class Box:
     place: Row | None
     event: Row | None
     alerts: tuple[Row, ...]
-    booking: str
 
 
 _COUNTED: Final = f"""
@@ -447,9 +444,9 @@ def boxes(feed: OwnFeed, now: dt.datetime) -> list[Box]:
         alerts: dict[str, list[Row]] = {}
         for row in found.rows(f"select * from ({_ALERTS_NOW}) where state <> 'CLEARED' order by since desc"):  # noqa: S608
             alerts.setdefault(row["equipment_reference"], []).append(row)
-        happened = found.rows(f"select * from ({_happened(_EVENTS)}) order by event_date_time, feed_offset")  # noqa: S608
-        events = _by_box(happened)
-        bookings = _by_box([row for row in happened if row["booking_reference"]])
+        events = _by_box(
+            found.rows(f"select * from ({_happened(_EVENTS)}) order by event_date_time, feed_offset")  # noqa: S608
+        )
     made = []
     for number in numbers:
         reading = readings.get(number)
@@ -463,7 +460,6 @@ def boxes(feed: OwnFeed, now: dt.datetime) -> list[Box]:
                 place=reading if reading is not None and reading["latitude"] is not None else None,
                 event=events.get(number),
                 alerts=tuple(alerts.get(number, ())),
-                booking=bookings.get(number, {}).get("booking_reference") or "",
             )
         )
     return made

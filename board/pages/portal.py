@@ -335,7 +335,6 @@ async def _listed_now(service: Board, feed: OwnFeed) -> Json:
         "rows": rows,
         "counts": {tone: sum(row["tone"] == tone for row in rows) for tone in _TONES},
         "feed": feed,
-        "has_bookings": any(row["box"].booking for row in rows),
         "map_data": _drawn(list_map(rows), "events", "ports"),
         "trouble": _trouble(service),
     }
@@ -371,13 +370,11 @@ def _shown_now(service: Board, feed: OwnFeed, story: BoxStory, now: dt.datetime)
         place=None,
         event=story.events[0] if story.events else None,
         alerts=tuple(row for row in story.alerts if row["state"] != "CLEARED"),
-        booking=next((row["booking_reference"] for row in story.events if row["booking_reference"]), ""),
     )
     return {
         "story": story,
         "states": state_of(shown, now),
         "value": value_of(story.source, story.newest),
-        "booking": shown.booking,
         "ago": None if story.heard is None else (now - story.heard) / dt.timedelta(minutes=1),
         "feed": feed,
         "alerts": story.alerts[:_TOLD],

@@ -162,14 +162,6 @@ def test_a_digest_is_the_newest_value_while_no_newer_reading_is_there() -> None:
     assert row["states"] == [("out of band", "bad")]
 
 
-def test_the_booking_is_shown_where_a_record_tells_it() -> None:
-    rows = FeedRows()
-    rows.milestone(BOX, T0, "e1", bookingReference="BKG-1")
-    rows.milestone(BOX, T0 + HOUR, "e2")
-    rows.milestone(OTHER, T0, "e1")
-    assert {box.number: box.booking for box in boxes(feed_of(rows), NOW)} == {BOX: "BKG-1", OTHER: ""}
-
-
 def test_the_map_has_known_places_only() -> None:
     rows = FeedRows()
     rows.reading(BOX, T0, 0, geoLocation={"latitude": 35.0, "longitude": 139.0})
