@@ -2,7 +2,7 @@
 
     python -m tools.sizing_reference [--figures build/bench/replication.json]
 
-The rows come from ``simulators.scale``, the measurements beside them from ``docs/benchmarks/sizing.json`` and
+The rows come from ``tools.fleets``, the measurements beside them from ``docs/benchmarks/sizing.json`` and
 ``docs/benchmarks/replication.json``. With ``--figures``, the parts ``sizes`` and ``simulation`` of that file first
 replace those of ``sizing.json``.
 """
@@ -21,10 +21,10 @@ from typing import Any, Final
 from edge.logwriter.records import published
 from simulators.fleet.scenario_file import load as load_scenario
 from simulators.scale.costs import CABLE_SHARE, DATA_SHARE, LOGS_PER_BROKER, stored_bytes
-from simulators.scale.fleets import COPIES, DAYS_KEPT, MEMORY_EACH, USED, FleetSize, SatelliteSize, fleet, predict
 from simulators.scale.sizing import Size, size, sizes
 from simulators.scale.table import human
 from simulators.voyage.voyage import Voyage
+from tools.fleets import COPIES, DAYS_KEPT, MEMORY_EACH, USED, FleetSize, SatelliteSize, fleet, predict
 from topologies.loader.load import load as load_topology
 
 DOCS: Final = Path(__file__).parents[1] / "docs"

@@ -10,11 +10,11 @@ import argparse
 from typing import Any, Final, get_args
 
 from benchmarks.harness import Say
+from benchmarks.shore.outages import Trouble, judge, play
 from benchmarks.shore.session import session
 from shore.delta.commit import conform
 from shore.tables.outlook import USED_BY_OUTLOOK, outlook
 from shore.tables.readings import READINGS
-from simulators.physics.outages import Trouble, judge, play
 
 _HOURS: Final = (3, 4, 6, 12)
 TARGET: Final = 0.2  # median relative error

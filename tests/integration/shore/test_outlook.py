@@ -10,10 +10,10 @@ from typing import get_args
 import pytest
 from pyspark.sql import SparkSession
 
+from benchmarks.shore.outages import Trouble, judge, play
 from shore.delta.commit import conform
 from shore.tables.outlook import OUTLOOK, outlook
 from shore.tables.readings import READINGS
-from simulators.physics.outages import Trouble, judge, play
 from tests.integration.shore.hourly import in_spark, rows_of
 from tests.unit.shore.hours import Row, reading
 

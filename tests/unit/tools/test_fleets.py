@@ -9,10 +9,10 @@ from functools import cache
 import pytest
 
 from simulators.scale.costs import LOGS_PER_BROKER
-from simulators.scale.fleets import COPIES, FleetSize, brokers, fleet, predict, replicator_bytes
 from simulators.scale.sizing import told_by_reading
 from simulators.voyage.voyage import Voyage
 from tests.unit.simulators.worlds import voyage
+from tools.fleets import COPIES, FleetSize, brokers, fleet, predict, replicator_bytes
 from tools.sizing_reference import FIGURES, FLEETS, HEADQUARTERS, PAGE, REPLICATION, SHIP, page, rows
 
 
