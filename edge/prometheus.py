@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-from prometheus_client.registry import Collector
 
-from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
+from fairlead.scrape import Snapshot, families
 
 _COUNTED: Final = (
     ("received", "received", "Messages from the MQTT broker."),
@@ -36,34 +35,10 @@ _GAUGES: Final = (
 )
 
 
-class BridgeCollector(Collector):
-    """Builds metrics from the bridges' snapshots at each scrape."""
-
-    def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
-        self._snapshots = snapshots
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics of all bridges as they are now."""
-        taken = list(self._snapshots())
-        for name, key, what in _COUNTED:
-            counter = CounterMetricFamily(f"fairlead_bridge_{name}", what, labels=["site"])
-            for each in taken:
-                counter.add_metric([str(each["site"])], each[key])
-            yield counter
-        for name, key, what in _GAUGES:
-            gauge = GaugeMetricFamily(f"fairlead_bridge_{name}", what, labels=["site"])
-            for each in taken:
-                gauge.add_metric([str(each["site"])], float(each[key]))
-            yield gauge
-        yield from _by_kind(taken)
-
-
-def start_metrics(bridges: Sequence[Watched], port: int, address: str = ADDRESS) -> MetricsServer:
-    """Serve the metrics of bridges, see ``fairlead.scrape.serve``."""
-    return serve(BridgeCollector, bridges, port, address)
-
-
-def _by_kind(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+def bridge_metrics(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Yield all metrics of the bridges with these snapshots."""
+    yield from families(CounterMetricFamily, "fairlead_bridge", _COUNTED, "site", taken)
+    yield from families(GaugeMetricFamily, "fairlead_bridge", _GAUGES, "site", taken)
     letters = CounterMetricFamily(
         "fairlead_bridge_dead_letters", "Messages kept as dead letters.", labels=["site", "reason"]
     )

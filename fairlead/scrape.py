@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -17,13 +17,14 @@ from fairlead.errors import UnavailableError
 if TYPE_CHECKING:  # imports an HTTP server, which few services need
     from wsgiref.simple_server import WSGIServer
 
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
 ADDRESS: Final = "127.0.0.1"
 PATIENCE: Final = 10.0  # seconds to wait for the event loop; after that a scrape fails
 
 Snapshot = Mapping[str, Any]
-MakeCollector = Callable[[Callable[[], Iterable[Snapshot]]], "Collector"]
+Metrics = Callable[[Sequence[Snapshot]], "Iterable[Metric]"]
 
 
 class Watched(Protocol):
@@ -48,7 +49,7 @@ class MetricsServer:
 
 
 def serve(
-    make: MakeCollector,
+    metrics: Metrics,
     watched: Sequence[Watched],
     port: int,
     address: str = ADDRESS,
@@ -59,7 +60,7 @@ def serve(
     Call it in the services' event loop: their snapshots are taken there, between two steps of the loop.
 
     Args:
-        make: Makes the collector, from a function that returns the snapshots of a scrape.
+        metrics: Returns the metrics of a scrape's snapshots, one for each service.
         port: 0 for any free one.
         address: The address to listen on. There is no login: other addresses than loopback are open to the network.
         further: Collectors that make requests of their own; they run in a thread of the scrape.
@@ -68,13 +69,19 @@ def serve(
         UnavailableError: the address or port cannot be used.
     """
     from prometheus_client import CollectorRegistry, start_http_server
+    from prometheus_client.registry import Collector
 
     try:
         loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
     except RuntimeError:
         loop = None
+
+    class Snapshots(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return metrics(_snapshots(watched, loop))
+
     registry = CollectorRegistry()  # of its own, with only these metrics; it does not collect when one is registered
-    for collector in (make(lambda: _snapshots(watched, loop)), *further):
+    for collector in (Snapshots(), *further):
         registry.register(collector)
     try:
         server, thread = start_http_server(port, address, registry=registry)
@@ -86,6 +93,24 @@ def serve(
             port=port,
         ) from error
     return MetricsServer(server, thread)
+
+
+def families(
+    kind: type[CounterMetricFamily] | type[GaugeMetricFamily],
+    prefix: str,
+    rows: Iterable[tuple[str, str, str]],
+    label: str,
+    taken: Sequence[Snapshot],
+) -> Iterator[Metric]:
+    """Yield a family for each row: its name after ``prefix``, the key of its value in a snapshot, its help.
+
+    ``label`` is the label's name, and the key of its value.
+    """
+    for name, key, what in rows:
+        family = kind(f"{prefix}_{name}", what, labels=[label])
+        for each in taken:
+            family.add_metric([str(each[label])], float(each[key]))
+        yield family
 
 
 @contextlib.asynccontextmanager

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from confluent_kafka import KafkaException
@@ -18,32 +18,18 @@ from prometheus_client.registry import Collector
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, Watched, serve
+from fairlead.scrape import Snapshot
 from replication.states import LinkState, LogState, MemberState
 
 
-class ReplicationCollector(Collector):
-    """Collect metrics from the snapshots at each scrape."""
-
-    def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
-        self._snapshots = snapshots
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all current metrics of all replicators."""
-        taken = list(self._snapshots())
-        yield from _targets(taken)
-        yield from _certificates(taken)
-        yield from _links(taken)
-        yield from _logs(taken)
-        yield from _retention(taken)
-        yield from _groups(taken)
-
-
-def start_metrics(
-    replicators: Sequence[Watched], port: int, address: str = ADDRESS, further: Sequence[Collector] = ()
-) -> MetricsServer:
-    """Serve the metrics of replicators; see ``fairlead.scrape.serve``."""
-    return serve(ReplicationCollector, replicators, port, address, further)
+def replication_metrics(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Yield all metrics of the replicators with these snapshots."""
+    yield from _targets(taken)
+    yield from _certificates(taken)
+    yield from _links(taken)
+    yield from _logs(taken)
+    yield from _retention(taken)
+    yield from _groups(taken)
 
 
 def _targets(taken: Sequence[Snapshot]) -> Iterator[Metric]:

@@ -6,14 +6,13 @@ The label ``query`` names the job, because Prometheus uses the label ``job`` for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
-from fairlead.scrape import ADDRESS, MetricsServer, Snapshot, serve
-from shore.jobs.status import RunMonitor, State
+from fairlead.scrape import Snapshot
+from shore.jobs.status import State
 
 _Family = type[CounterMetricFamily] | type[GaugeMetricFamily]
 _OF_QUERIES: Final[tuple[tuple[str, str, _Family, Callable[[Any], float | None]], ...]] = (
@@ -77,45 +76,34 @@ def _add(
                 family.add_metric([topology, name], value)  # type: ignore[attr-defined]  # both families have it
 
 
-class ShoreCollector(Collector):
-    """Turns the snapshots into metrics at each scrape."""
-
-    def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
-        self._snapshots = snapshots
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield all metrics with their current values."""
-        state = GaugeMetricFamily(
-            "fairlead_shore_job_state", "1 for the state that the job is in.", labels=["topology", "query", "state"]
-        )
-        records = GaugeMetricFamily(
-            "fairlead_shore_lost_records",
-            "Records that were gone from their logs before the job read them, and nobody has acknowledged it.",
-            labels=["topology", "query"],
-        )
-        logs = GaugeMetricFamily(
-            "fairlead_shore_lost_logs",
-            "Logs of which the job lost some.",
-            labels=["topology", "query"],
-        )
-        queries = [(how, family(name, help_, labels=["topology", "query"])) for name, help_, family, how in _OF_QUERIES]
-        lags = [(how, GaugeMetricFamily(name, help_, labels=["topology", "query"])) for name, help_, how in _OF_LAGS]
-        kept = [(how, GaugeMetricFamily(name, help_, labels=["topology", "verb"])) for name, help_, how in _OF_UPKEEP]
-        for each in self._snapshots():
-            topology, losses = str(each["topology"]), each["losses"]
-            _add(queries, topology, each["jobs"])
-            _add(lags, topology, each["lags"])
-            _add(kept, topology, each["maintenance"])
-            for name, job in each["jobs"].items():
-                for known in get_args(State):
-                    state.add_metric([topology, name, known], float(job.state == known))
-            for name in sorted({*each["jobs"], *(loss.job for loss in losses)}):
-                own = [loss for loss in losses if loss.job == name]
-                records.add_metric([topology, name], sum(loss.records for loss in own))
-                logs.add_metric([topology, name], len(own))
-        yield from (state, records, logs, *(family for _, family in (*queries, *lags, *kept)))
-
-
-def start_metrics(watch: RunMonitor, port: int, address: str = ADDRESS) -> MetricsServer:
-    """Serve the metrics of a run (``fairlead.scrape.serve``)."""
-    return serve(ShoreCollector, [watch], port, address)
+def shore_metrics(taken: Sequence[Snapshot]) -> Iterator[Metric]:
+    """Yield all metrics of the runs with these snapshots."""
+    state = GaugeMetricFamily(
+        "fairlead_shore_job_state", "1 for the state that the job is in.", labels=["topology", "query", "state"]
+    )
+    records = GaugeMetricFamily(
+        "fairlead_shore_lost_records",
+        "Records that were gone from their logs before the job read them, and nobody has acknowledged it.",
+        labels=["topology", "query"],
+    )
+    logs = GaugeMetricFamily(
+        "fairlead_shore_lost_logs",
+        "Logs of which the job lost some.",
+        labels=["topology", "query"],
+    )
+    queries = [(how, family(name, help_, labels=["topology", "query"])) for name, help_, family, how in _OF_QUERIES]
+    lags = [(how, GaugeMetricFamily(name, help_, labels=["topology", "query"])) for name, help_, how in _OF_LAGS]
+    kept = [(how, GaugeMetricFamily(name, help_, labels=["topology", "verb"])) for name, help_, how in _OF_UPKEEP]
+    for each in taken:
+        topology, losses = str(each["topology"]), each["losses"]
+        _add(queries, topology, each["jobs"])
+        _add(lags, topology, each["lags"])
+        _add(kept, topology, each["maintenance"])
+        for name, job in each["jobs"].items():
+            for known in get_args(State):
+                state.add_metric([topology, name, known], float(job.state == known))
+        for name in sorted({*each["jobs"], *(loss.job for loss in losses)}):
+            own = [loss for loss in losses if loss.job == name]
+            records.add_metric([topology, name], sum(loss.records for loss in own))
+            logs.add_metric([topology, name], len(own))
+    yield from (state, records, logs, *(family for _, family in (*queries, *lags, *kept)))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import urllib.request
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from tests.support.waits import PATIENCE
 
@@ -21,6 +25,23 @@ class Fixed:
 
     def snapshot(self) -> dict[str, Any]:
         return self.shown
+
+
+def registry_of(metrics: Callable[[], Iterable[Metric]]) -> CollectorRegistry:
+    """Return a registry that has these metrics, as they are when it is asked."""
+
+    class Asked(Collector):
+        def collect(self) -> Iterable[Metric]:
+            return metrics()
+
+    registry = CollectorRegistry()
+    registry.register(Asked())
+    return registry
+
+
+def page(metrics: Iterable[Metric]) -> str:
+    """Return the text in which Prometheus reads these metrics."""
+    return generate_latest(registry_of(lambda: metrics)).decode()
 
 
 def scrape(port: int, path: str = "/metrics") -> Found:

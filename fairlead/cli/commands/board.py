@@ -19,7 +19,7 @@ from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOpti
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.workers import Workers
-from fairlead.scrape import ADDRESS
+from fairlead.scrape import ADDRESS, serve
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.values import LOOPBACK
 
@@ -84,7 +84,7 @@ def leave_out_pandas() -> None:
 
 
 async def _serve(context: Context, site: str, listen: Listen, metrics_host: str, metrics_port: int | None) -> None:
-    from board.prometheus import start_metrics
+    from board.prometheus import board_metrics
     from board.server import serving
     from board.service import Board
     from board.viewer import LOCAL
@@ -94,7 +94,7 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, ended.set)
     service = Board(context, site)
-    metrics = metrics_page(lambda port, host: start_metrics(service, port, host), metrics_port, metrics_host)
+    metrics = metrics_page(lambda port, host: serve(board_metrics, [service], port, host), metrics_port, metrics_host)
     async with serving(service, listen) as address, metrics:
         # What is loaded now stays. A port's report makes 100,000 objects, and Python would look through everything else
         # for garbage as well: that took a quarter of the report's time.

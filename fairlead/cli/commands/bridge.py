@@ -39,7 +39,7 @@ from fairlead.home import private_folder
 from fairlead.kafka.clusters import Clusters
 from fairlead.local.mosquitto import bridge_session
 from fairlead.local.registry import LocalSite
-from fairlead.scrape import ADDRESS, MetricsServer
+from fairlead.scrape import ADDRESS, MetricsServer, serve
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.model import SiteKind, Topology
 from topologies.users import publisher
@@ -148,9 +148,9 @@ async def run_bridges(bridges: Sequence[Bridge], metrics_port: int | None = None
     """Run bridges until SIGINT or SIGTERM; when one fails, stop the others and raise its error."""
 
     def start(port: int, host: str) -> MetricsServer:
-        from edge.prometheus import start_metrics  # imports an HTTP server, which few bridges need
+        from edge.prometheus import bridge_metrics  # imports an HTTP server, which few bridges need
 
-        return start_metrics(bridges, port, host)
+        return serve(bridge_metrics, bridges, port, host)
 
     async with metrics_page(start, metrics_port, metrics_host):
         await _run(bridges)

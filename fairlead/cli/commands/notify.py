@@ -15,7 +15,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_s
 from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
-from fairlead.scrape import ADDRESS, MetricsServer
+from fairlead.scrape import ADDRESS, MetricsServer, serve
 from notify.routes import example
 from notify.service import NotifyService, make_sender, notify_of, positions, route_of
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
@@ -126,9 +126,9 @@ def _check_site(context: Context, at: str | None) -> None:
 
 async def _run(service: NotifyService, metrics_host: str, metrics_port: int | None) -> None:
     def start(port: int, host: str) -> MetricsServer:
-        from notify.prometheus import start_metrics  # imports an HTTP server, which few need
+        from notify.prometheus import notify_metrics  # imports an HTTP server, which few need
 
-        return start_metrics(service, port, host)
+        return serve(notify_metrics, [service], port, host)
 
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -25,7 +25,7 @@ from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOpti
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import Address
-from fairlead.scrape import ADDRESS, MetricsServer, Watched
+from fairlead.scrape import ADDRESS, MetricsServer, Watched, serve
 from fairlead.waiting import in_background
 from replication.operations.links.access import member_status_file, status_file
 from replication.replicator import MEMORY, Replicator
@@ -177,11 +177,11 @@ async def _run(
         from fairlead.kafka.admin import admin_client
         from replication.metrics import (
             BrokersCollector,
-            start_metrics,  # imports an HTTP server, which few replicators need
+            replication_metrics,  # imports an HTTP server, which few replicators need
         )
 
         endpoints = {each.site: partial(context.resolver.kafka, each.site, "replicator") for each in replicators}
-        return start_metrics(replicators, port, host, [BrokersCollector(endpoints, admin_client)])
+        return serve(replication_metrics, replicators, port, host, [BrokersCollector(endpoints, admin_client)])
 
     async with metrics_page(start, metrics_port, metrics_host):
         await _replicate(replicators)

@@ -22,7 +22,7 @@ from fairlead.errors import ExitCode
 from fairlead.kafka.convention import is_filler
 from fairlead.kafka.protocol.record import Record
 from fairlead.local.passwords import secret_variable
-from replication.metrics import ReplicationCollector
+from replication.metrics import replication_metrics
 from replication.operations.links.access import Status, read_status, status_file
 from replication.operations.resolve.plan import kept_copies
 from replication.replicator import Replicator
@@ -91,7 +91,7 @@ class Desk:
         status = await self.in_trouble(log, state)
         shown: Mapping[str, Any] = status.snapshot["logs"][log]
         assert shown["cause"] and shown["since"]
-        families = ReplicationCollector(lambda: [status.snapshot]).collect()
+        families = replication_metrics([status.snapshot])
         samples = {(s.name, s.labels.get("log"), s.labels.get("state")): s.value for f in families for s in f.samples}
         assert samples["fairlead_log_state_since_seconds", log, state] > 0
         assert samples["fairlead_logs", None, state] >= 1

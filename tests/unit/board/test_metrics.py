@@ -11,9 +11,10 @@ from starlette.responses import Response
 import board.app
 from board.app import create_app
 from board.metrics import NOWHERE
-from board.prometheus import BoardCollector
+from board.prometheus import board_metrics
 from board.service import Board, Page
 from board.viewer import LOCAL, Access
+from tests.support.scraping import registry_of
 
 
 async def _break(_: Board, __: Request) -> Response:
@@ -28,9 +29,7 @@ def service(service: Board, monkeypatch: pytest.MonkeyPatch) -> Board:
 
 @pytest.fixture
 def registry(service: Board) -> CollectorRegistry:
-    found = CollectorRegistry()
-    found.register(BoardCollector(lambda: [service.snapshot()]))
-    return found
+    return registry_of(lambda: board_metrics([service.snapshot()]))
 
 
 async def test_requests_are_counted_by_page_and_status(service: Board, registry: CollectorRegistry) -> None:

@@ -10,18 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from board.prometheus import BoardCollector
+from board.prometheus import board_metrics
 from compose.entry import healthcheck
 from compose.fleet import BOARD_PORT, METRICS_PORT, Fleet, all_secrets, plan, secrets_of_routes, secrets_of_spark
 from compose.project import HOME, project, text
 from compose.render import render
 from compose.settings import overlay, prometheus, properties
-from edge.prometheus import BridgeCollector
+from edge.prometheus import bridge_metrics
 from fairlead.certs.facts import all_facts
 from fairlead.home import run_folder
-from notify.prometheus import NotifyCollector
-from replication.metrics import BrokersCollector, ReplicationCollector
-from shore.jobs.metrics import ShoreCollector
+from notify.prometheus import notify_metrics
+from replication.metrics import BrokersCollector, replication_metrics
+from shore.jobs.metrics import shore_metrics
 from topologies.loader.load import load, locate, shipped
 from topologies.model import SiteKind
 from topologies.users import service_users
@@ -302,15 +302,9 @@ def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
         assert set(service["networks"]) & set(services(fleet)["prometheus"]["networks"])
         assert service["command"][-4:-2] == ["--metrics-port", "9404"] or "--detours" in service["command"]
     told = "".join(file.read_text() for file in folder.rglob("*") if file.suffix in (".yaml", ".json"))
-    collectors = (
-        ReplicationCollector(list),
-        BrokersCollector({}, lambda _: pytest.fail()),
-        BridgeCollector(list),
-        ShoreCollector(list),
-        BoardCollector(list),
-        NotifyCollector(list),
-    )
-    known = {metric.name for each in collectors for metric in each.collect()}
+    of_services = (replication_metrics, bridge_metrics, shore_metrics, board_metrics, notify_metrics)
+    known = {metric.name for metrics in of_services for metric in metrics([])}
+    known |= {metric.name for metric in BrokersCollector({}, lambda _: pytest.fail()).collect()}
     named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z0-9_]+", told)}
     assert named
     assert named <= known

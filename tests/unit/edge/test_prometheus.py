@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from edge.bridge import Bridge
-from edge.prometheus import start_metrics
+from edge.prometheus import bridge_metrics
+from fairlead.scrape import serve
 from tests.support.scraping import Fixed, Found, scrape
 from topologies.loader.load import load
 
@@ -45,7 +46,7 @@ def shown(new: dict[str, Any]) -> Iterator[Found]:
         "custody": {"held": 5, "elsewhere": 2},
     }
     assert changed.keys() <= new.keys()
-    server = start_metrics([Fixed(new | changed)], 0)
+    server = serve(bridge_metrics, [Fixed(new | changed)], 0)
     try:
         yield scrape(server.port)
     finally:
@@ -70,7 +71,7 @@ def test_everything_of_a_snapshot_is_served(shown: Found) -> None:
 
 def test_a_bridge_that_has_reached_nothing_says_so(new: dict[str, Any]) -> None:
     """A bridge without any connection shows that in its metrics."""
-    server = start_metrics([Fixed(new)], 0)
+    server = serve(bridge_metrics, [Fixed(new)], 0)
     try:
         found = scrape(server.port)
     finally:

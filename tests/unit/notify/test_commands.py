@@ -10,17 +10,17 @@ import json
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from pydantic import SecretStr
 
 from fairlead.cli import app as cli
 from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
-from notify.prometheus import NotifyCollector
+from notify.prometheus import notify_metrics
 from notify.service import NotifyService, Position, Progress, position_of
 from replication.groups.rules import Commit, GroupPosition, copy_metadata
 from tests.support.receivers import web_receiver
+from tests.support.scraping import page
 from tests.support.waits import PATIENCE
 from topologies.endpoints import EndpointResolver
 from topologies.loader.load import load, read
@@ -110,11 +110,9 @@ async def test_a_service_ends_also_while_its_kafka_is_away(tmp_path: Path) -> No
 
 def test_metrics_are_by_route() -> None:
     counted = {"delivered": 5, "refused": 1, "failed": 2, "lag": 3, "held": 4, "failing": True}
-    registry = CollectorRegistry()
-    registry.register(NotifyCollector(lambda: [{"routes": [{"route": "office", **counted}]}]))
-    page = generate_latest(registry).decode()
+    text = page(notify_metrics([{"routes": [{"route": "office", **counted}]}]))
     for name, value in (("delivered_total", 5), ("refused_total", 1), ("failed_total", 2), ("lag", 3), ("failing", 1)):
-        assert f'fairlead_notify_{name}{{route="office"}} {float(value)}\n' in page
+        assert f'fairlead_notify_{name}{{route="office"}} {float(value)}\n' in text
 
 
 def test_a_position_is_the_same_after_a_commit_also_where_a_link_copied_it() -> None:

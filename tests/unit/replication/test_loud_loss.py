@@ -5,29 +5,29 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 from rich.console import Console
 
 import compose
 from edge.alerts.site_alerts import KINDS
 from edge.bridge import Bridge
 from edge.metrics import write_snapshot
-from edge.prometheus import BridgeCollector
+from edge.prometheus import bridge_metrics
 from edge.status import ALARMS, Alarm, bridge_file
 from fairlead.cli.app import run
 from fairlead.cli.commands.sites.status import OVERTAKEN, show
 from fairlead.errors import ExitCode
 from fairlead.fleet_status import LOSS, Offsets, loses, overtaken, waiting
-from replication.metrics import ReplicationCollector
+from replication.metrics import replication_metrics
 from replication.operations.links.access import status_file
 from replication.states import LogState, LogTrouble
+from tests.support.scraping import page
 from topologies.loader.load import load, read
 
 RULES = {
@@ -55,11 +55,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "minimal"
 
 
-def scraped(collector: Collector) -> dict[str, float]:
+def scraped(metrics: Iterable[Metric]) -> dict[str, float]:
     """Return every series in Prometheus' text format."""
-    registry = CollectorRegistry()
-    registry.register(collector)
-    lines = generate_latest(registry).decode().splitlines()
+    lines = page(metrics).splitlines()
     return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[:1] != "#")}
 
 
@@ -95,7 +93,7 @@ def test_a_log_that_loses_is_loud(state: LogState, folder: Path, capsys: pytest.
     told = status(capsys)
     assert f"alerts.duck-star {state}" in told and "a cause" in told and "what to do:" in told
     series = f'fairlead_logs{{site="tokyo",state="{state}"}}'
-    assert scraped(ReplicationCollector(lambda: [replicator(state)]))[series] == 1
+    assert scraped(replication_metrics([replicator(state)]))[series] == 1
     matching = [name for name, expression in RULES.items() if _asks_for(expression, "fairlead_logs", "state", state)]
     assert matching, f"no alert rule fires for logs that are {state}"
 
@@ -137,7 +135,7 @@ def test_a_site_that_holds_up_deletions_is_named_with_the_bytes(
     assert f"tokyo: keeps 1,200 old records of 5 logs (3.4 MB) until {waits_for} has them" in told
     assert "bring los-angeles up to date" in told
     series = f'fairlead_retention_waiting_bytes{{site="tokyo",waits_for="{waits_for}"}}'
-    assert scraped(ReplicationCollector(lambda: [shown]))[series] == 3_400_000
+    assert scraped(replication_metrics([shown]))[series] == 3_400_000
     assert "fairlead_retention_waiting_bytes" in RULES["FairleadRetentionWaits"]
 
 
@@ -168,7 +166,7 @@ def test_a_way_in_that_loses_is_loud(alarm: Alarm, folder: Path, capsys: pytest.
     assert [each["alarm"] for each in tokyo["bridge"]["alarms"]] == [alarm.name]
 
     def seen(snapshot: dict[str, Any]) -> set[tuple[str, float]]:
-        every = scraped(BridgeCollector(lambda: [snapshot])).items()
+        every = scraped(bridge_metrics([snapshot])).items()
         return {(name, value) for name, value in every if name.startswith(alarm.metric)}
 
     assert [value for name, value in seen(loud) - seen(quiet) if "_created" not in name] == [7]

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from fairlead.errors import UnavailableError
-from replication.metrics import ReplicationCollector, start_metrics
+from fairlead.scrape import serve
+from replication.metrics import replication_metrics
 from replication.states import LinkState, LogState, MemberState
 from tests.support.scraping import Fixed, Found, scrape
 
@@ -63,7 +64,7 @@ def test_members_of_a_group_are_served() -> None:
         "m2": {"name": "host-2:7", "release": "1", "leader": False, "logs": 6},
     }
     group = {"name": "main", "state": "member", "cause": "", "warning": "two groups", "me": "m1", "members": members}
-    server = start_metrics([Fixed(snapshot(group=group)), Fixed(snapshot("gamma", group=None))], 0)
+    server = serve(replication_metrics, [Fixed(snapshot(group=group)), Fixed(snapshot("gamma", group=None))], 0)
     try:
         found = scrape(server.port)
     finally:
@@ -80,7 +81,7 @@ def test_members_of_a_group_are_served() -> None:
 
 def test_everything_of_a_snapshot_is_served() -> None:
     """Every value of a snapshot is served."""
-    server = start_metrics([Fixed(snapshot())], 0)
+    server = serve(replication_metrics, [Fixed(snapshot())], 0)
     try:
         found = scrape(server.port)
     finally:
@@ -109,7 +110,7 @@ def test_what_is_not_known_is_absent() -> None:
     """An unknown value is left out."""
     shown = snapshot(target={"state": "unavailable", "since": SINCE, "cause": "away"}, logs={}, memory=None)
     shown["links"][0] |= {"state": "unavailable", "lag": None}
-    server = start_metrics([Fixed(shown)], 0)
+    server = serve(replication_metrics, [Fixed(shown)], 0)
     try:
         found = scrape(server.port)
     finally:
@@ -122,7 +123,7 @@ def test_what_is_not_known_is_absent() -> None:
 def test_several_replicators_in_one_process_and_a_new_scrape_sees_what_is_new() -> None:
     """Several replicators in one process are served together, and a new scrape shows new values."""
     one, other = Fixed(snapshot("beta")), Fixed(snapshot("gamma", links=[]))
-    server = start_metrics([one, other], 0)
+    server = serve(replication_metrics, [one, other], 0)
     try:
         assert at(scrape(server.port), "fairlead_target_up", site="gamma") == 1
         one.shown["links"][0]["records"] = 1001
@@ -142,7 +143,7 @@ async def test_in_an_event_loop_the_snapshot_is_taken_by_it() -> None:
             threads.append(threading.get_ident())
             return super().snapshot()
 
-    server = start_metrics([Noted(snapshot())], 0)
+    server = serve(replication_metrics, [Noted(snapshot())], 0)
     try:
         found = await asyncio.to_thread(scrape, server.port)
     finally:
@@ -153,13 +154,13 @@ async def test_in_an_event_loop_the_snapshot_is_taken_by_it() -> None:
 
 def test_a_port_in_use_is_said_and_a_closed_server_frees_it() -> None:
     """A port in use is an error that says so; a closed server frees its port."""
-    server = start_metrics([], 0)
+    server = serve(replication_metrics, [], 0)
     with pytest.raises(UnavailableError, match=str(server.port)):
-        start_metrics([], server.port)
+        serve(replication_metrics, [], server.port)
     server.close()
     with pytest.raises(urllib.error.URLError):
         scrape(server.port)
-    start_metrics([], server.port).close()
+    serve(replication_metrics, [], server.port).close()
 
 
 def test_certificates_of_target_and_sources_are_told_once_each() -> None:
@@ -173,8 +174,6 @@ def test_certificates_of_target_and_sources_are_told_once_each() -> None:
         {**link, "name": "gamma->beta", "from": "gamma", "certificate_ends": None},
     ]
     (family,) = (
-        each
-        for each in ReplicationCollector(lambda: [shown]).collect()
-        if each.name == "fairlead_certificate_expiry_time_seconds"
+        each for each in replication_metrics([shown]) if each.name == "fairlead_certificate_expiry_time_seconds"
     )
     assert {sample.labels["site"]: sample.value for sample in family.samples} == {"beta": 3000.0, "alpha": 1000.0}

@@ -22,7 +22,7 @@ from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, ope
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ExitCode, FairleadError
-from fairlead.scrape import ADDRESS
+from fairlead.scrape import ADDRESS, serve
 from shore.jobs.status import (
     IN_TROUBLE,
     JobStatus,
@@ -362,9 +362,9 @@ def served(watch: RunMonitor, port: int | None, host: str) -> Iterator[None]:
     if port is None:
         yield
         return
-    from shore.jobs.metrics import start_metrics  # imports an HTTP server, which few runs need
+    from shore.jobs.metrics import shore_metrics  # imports an HTTP server, which few runs need
 
-    server = start_metrics(watch, port, host)
+    server = serve(shore_metrics, [watch], port, host)
     errors.print(f"metrics at http://{host}:{server.port}/metrics")
     try:
         yield

@@ -8,15 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 
 import shore
 from fairlead.cli.app import run
 from fairlead.cli.commands.shore.context import open_shore
 from fairlead.errors import ExitCode
 from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.scrape import serve
 from shore.errors import DataLossError
-from shore.jobs.metrics import ShoreCollector, start_metrics
+from shore.jobs.metrics import shore_metrics
 from shore.jobs.query import job_failure
 from shore.jobs.status import JobStatus, MaintenanceStatus, RunMonitor, write_status
 from shore.lag import Lag
@@ -33,7 +33,7 @@ from shore.source.losses import (
 from shore.source.options import parse_options
 from shore.source.stream import Gone, StreamReader
 from shore.source.task import Task
-from tests.support.scraping import scrape
+from tests.support.scraping import page, scrape
 
 NOW = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
 LOG = "containers.BIGU1000010"
@@ -143,9 +143,7 @@ def test_metrics_name_it(tmp_path: Path) -> None:
     watch.refresh({"readings": readings, "alerts": alerts})
     note_losses(losses_folder(paths, "readings"), [loss(10, 19), loss(3, 3, "a.b")])
     watch.refresh()
-    registry = CollectorRegistry()
-    registry.register(ShoreCollector(lambda: [watch.snapshot()]))
-    page = generate_latest(registry).decode()
+    text = page(shore_metrics([watch.snapshot()]))
     for line in (
         'fairlead_shore_lost_records{query="readings",topology="big-blue"} 11.0',
         'fairlead_shore_lost_logs{query="readings",topology="big-blue"} 2.0',
@@ -163,10 +161,10 @@ def test_metrics_name_it(tmp_path: Path) -> None:
         f'fairlead_shore_maintenance_timestamp_seconds{{topology="big-blue",verb="compact"}} {NOW.timestamp()}'[:70],
         'fairlead_shore_maintenance_failed{topology="big-blue",verb="compact"} 1.0',
     ):
-        assert line in page
-    assert 'fairlead_shore_lag_seconds{query="alerts"' not in page  # an unknown lag has no number
-    assert 'fairlead_shore_state_rows{query="readings"' not in page
-    server = start_metrics(watch, 0)
+        assert line in text
+    assert 'fairlead_shore_lag_seconds{query="alerts"' not in text  # an unknown lag has no number
+    assert 'fairlead_shore_state_rows{query="readings"' not in text
+    server = serve(shore_metrics, [watch], 0)
     try:
         labels = frozenset({("query", "readings"), ("topology", "big-blue")})
         assert scrape(server.port)["fairlead_shore_lost_logs", labels] == 2
