@@ -22,6 +22,7 @@ from pydantic import SecretStr
 
 from fairlead.home import private_folder
 from fairlead.kafka.credentials import ITERATIONS
+from fairlead.kafka.protocol.coding import blob, encode_signed, text
 from fairlead.local.files import explained
 
 # What `kafka-storage format` finalises for Kafka 4.3 (metadata.version 30 is 4.3-IV0).
@@ -75,7 +76,7 @@ def format_log_dir(
 
 def bootstrap_checkpoint(users: Mapping[str, SecretStr], features: Mapping[str, int] = FEATURES) -> bytes:
     """Return the snapshot with which a new cluster starts: feature levels and SCRAM users."""
-    records = [_FEATURE_LEVEL_RECORD + _string(n) + struct.pack(">h", level) + b"\0" for n, level in features.items()]
+    records = [_FEATURE_LEVEL_RECORD + text(n) + struct.pack(">h", level) + b"\0" for n, level in features.items()]
     records += [scram_record(user, password, os.urandom(24)) for user, password in users.items()]
     now = time.time_ns() // 1_000_000
     header = (struct.pack(">hh", 0, _SNAPSHOT_HEADER), struct.pack(">hq", 0, 0) + b"\0")
@@ -94,44 +95,23 @@ def scram_record(user: str, password: SecretStr, salt: bytes) -> bytes:
     server_key = hmac.digest(salted, b"Server Key", "sha512")
     return (
         _USER_SCRAM_RECORD
-        + _string(user)
+        + text(user)
         + _SCRAM_SHA_512
-        + _bytes(salt)
-        + _bytes(stored_key)
-        + _bytes(server_key)
+        + blob(salt)
+        + blob(stored_key)
+        + blob(server_key)
         + struct.pack(">i", ITERATIONS)
         + b"\0"
     )
 
 
-def _uvarint(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def _varint(number: int) -> bytes:
-    return _uvarint((number << 1) ^ (number >> 63))
-
-
-def _bytes(value: bytes) -> bytes:
-    return _uvarint(len(value) + 1) + value
-
-
-def _string(value: str) -> bytes:
-    return _bytes(value.encode())
-
-
 def _batch(base: int, records: Sequence[tuple[bytes | None, bytes]], now: int, *, control: bool = False) -> bytes:
     body = bytearray()
     for index, (key, value) in enumerate(records):
-        head = b"\0" + _varint(0) + _varint(index)
-        framed_key = _varint(-1) if key is None else _varint(len(key)) + key
-        record = head + framed_key + _varint(len(value)) + value + _varint(0)
-        body += _varint(len(record)) + record
+        head = b"\0" + encode_signed(0) + encode_signed(index)
+        framed_key = encode_signed(-1) if key is None else encode_signed(len(key)) + key
+        record = head + framed_key + encode_signed(len(value)) + value + encode_signed(0)
+        body += encode_signed(len(record)) + record
     attributes = _CONTROL_BATCH if control else 0
     tail = struct.pack(">hiqqqhii", attributes, len(records) - 1, now, now, -1, -1, -1, len(records)) + bytes(body)
     return struct.pack(">qiibI", base, 9 + len(tail), 0, 2, crc32c(tail)) + tail

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from shore.delta.commit import replace_rows
 from shore.delta.lake import Lake
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.tables.alerts_now import ALERTS_NOW, alerts_now
 
@@ -23,12 +23,7 @@ INPUTS: Final = ("alerts", "alerts_ashore", "custody", "bookings", "sites")
 
 def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
-
-    def update_batch(batch: DataFrame, _: int) -> None:
-        update(lake.in_batch(batch), touched_by(batch))
-
-    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
-    return writer
+    return follow(lake, news(lake), lambda tables, batch: update(tables, touched_by(batch)))
 
 
 def news(lake: Lake) -> DataFrame:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from shore.delta.commit import replace_rows
 from shore.delta.lake import Lake, computed
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.maintenance import kept_since
 from shore.tables.cold_treatments import COLD_TREATMENTS, USED_BY_COLD_TREATMENTS, cold_treatments
@@ -54,12 +54,7 @@ _MOST_READINGS: Final = "128m"  # bytes of files of readings in one batch
 
 def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
-
-    def update_batch(batch: DataFrame, _: int) -> None:
-        update(lake.in_batch(batch), computed(batch))
-
-    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
-    return writer
+    return follow(lake, news(lake), lambda tables, batch: update(tables, computed(batch)))
 
 
 def news(lake: Lake) -> DataFrame:

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import OneOf, replace_rows
 from shore.delta.lake import Lake, computed
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.tables.bookings import BOOKINGS, bookings
 from shore.tables.custody import CUSTODY, custody
@@ -52,10 +52,7 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.changed_rows("owners"),
         lake.new_rows("events", maxBytesPerTrigger=_MOST),
     )
-    writer: DataStreamWriter = rows.writeStream.foreachBatch(
-        lambda batch, _: update(lake.in_batch(batch), batch, limits)
-    )
-    return writer
+    return follow(lake, rows, lambda tables, batch: update(tables, batch, limits))
 
 
 def changes(

@@ -87,10 +87,14 @@ class Job:
         return not self.inputs
 
 
-def new_rows(spark: SparkSession, paths: TablePaths, table: str, **options: str) -> DataFrame:
-    """Return the rows appended to a table as a stream. Commits that move, change or delete rows are skipped."""
-    reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
-    return reader.options(**options).load(paths.table(table))
+def follow(lake: Lake, rows: DataFrame, update: Callable[[Lake, DataFrame], object]) -> DataStreamWriter:
+    """Return a query that updates tables from each batch of ``rows``, with the tables in the batch's session."""
+
+    def update_batch(batch: DataFrame, _: int) -> None:
+        update(lake.in_batch(batch), batch)
+
+    writer: DataStreamWriter = rows.writeStream.foreachBatch(update_batch)
+    return writer
 
 
 def query_id(batch: DataFrame) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from shore.delta.commit import Between, Bound, replace_rows
 from shore.delta.lake import Lake, computed
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.kept import kept_of, whole_since
 from shore.tables.graph import derivation
@@ -60,12 +60,7 @@ class Span:
 
 def query(context: JobContext) -> DataStreamWriter:
     lake = context.lake
-
-    def update_batch(batch: DataFrame, _: int) -> None:
-        update(lake.in_batch(batch), touched_by(batch))
-
-    writer: DataStreamWriter = news(lake).writeStream.foreachBatch(update_batch)
-    return writer
+    return follow(lake, news(lake), lambda tables, batch: update(tables, touched_by(batch)))
 
 
 def news(lake: Lake) -> DataFrame:

@@ -25,7 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from shore.delta.commit import Between, Bound, OneOf, conform, replace_rows
 from shore.delta.lake import Lake, computed
-from shore.jobs.model import JobContext
+from shore.jobs.model import JobContext, follow
 from shore.kept import kept_of
 from shore.sailing import TimeBounds, window
 from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
@@ -145,8 +145,7 @@ def query(context: JobContext) -> DataStreamWriter:
         lake.changed_rows("owners"),
         lake.changed_rows("geofences"),
     )
-    writer: DataStreamWriter = rows.writeStream.foreachBatch(lambda batch, _: update(lake.in_batch(batch), batch))
-    return writer
+    return follow(lake, rows, update)
 
 
 def changes(

@@ -18,7 +18,7 @@ from shore.report.slices import Row, Slices
 from shore.tables.bands import HOLD_MINUTES
 
 HELD: Final = dt.timedelta(minutes=HOLD_MINUTES)
-_CURVE_POINTS: Final = 500  # times along the axis; two values each
+_STRETCHES: Final = 500  # of the axis; two times each
 _WAY_POINTS: Final = 600
 
 STATES: Final[Mapping[str, str]] = {
@@ -92,43 +92,6 @@ def prepare(slices: Slices) -> None:
     slices.run("drop table ordered")
 
 
-def curve(slices: Slices) -> list[Row]:
-    """Return rows of ``series``, ``segment``, ``time``, ``celsius``: lowest and highest value per stretch of the axis.
-
-    So nothing that is out of band disappears, however long the history is.
-    """
-    return slices.rows(
-        """
-        with span as (
-            select greatest(1, (epoch_us(max(device_date_time)) - epoch_us(min(device_date_time))) // $points) as width
-            from measured
-        ),
-        long as (
-            unpivot (
-                select device_date_time as time, segment, supply_temperature as "supply air",
-                    return_temperature as "return air", ambient_temperature as "outside",
-                    cargo_probe1_temperature as "cargo probe", cargo_probe2_temperature as "cargo probe 2",
-                    cargo_probe3_temperature as "cargo probe 3"
-                from measured
-            ) on "supply air", "return air", "outside", "cargo probe", "cargo probe 2", "cargo probe 3"
-                into name series value celsius
-        ),
-        extremes as (
-            select series, segment,
-                min(celsius) as low, arg_min(time, celsius) as low_at,
-                max(celsius) as high, arg_max(time, celsius) as high_at
-            from long, span
-            group by series, segment, epoch_us(time) // width
-        )
-        select series, segment, low_at as time, low as celsius from extremes
-        union
-        select series, segment, high_at, high from extremes
-        order by series, time, celsius
-        """,
-        points=_CURVE_POINTS,
-    )
-
-
 SAMPLED: Final = (
     "supply_temperature",
     "return_temperature",
@@ -177,7 +140,7 @@ def samples(slices: Slices) -> list[Row]:
         where edge = 0 or last_time > first_time
         order by time
         """,  # noqa: S608  # columns of this module
-        points=_CURVE_POINTS,
+        points=_STRETCHES,
     )
 
 

@@ -1,7 +1,7 @@
 """Give link operations access to sites: Kafka as ``admin``, the sites' orders, replicators' status files.
 
-Plans and steps use the protocol ``ClusterAccess``, so tests can use sites in memory. ``append_orders``, ``read_orders``
-and ``orders_of`` block: call them with ``asyncio.to_thread``.
+Plans and steps use the protocol ``ClusterAccess``, so tests can use sites in memory. ``append_orders`` blocks: call
+it with ``asyncio.to_thread``.
 """
 
 from __future__ import annotations
@@ -13,20 +13,16 @@ import json
 import logging
 import os
 import socket
-import time
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psutil
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException
-from confluent_kafka import TopicPartition as ClientPartition
 
 from fairlead.errors import UnavailableError
 from fairlead.home import is_running, run_folder
-from fairlead.kafka.admin import explain, require_answer
+from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
@@ -141,14 +137,6 @@ def _is_paused(log: Mapping[str, Any]) -> bool:
 ANSWER: Final = 10.0  # seconds for a site to answer
 PAUSES: Final = (0.0, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0)  # seconds before each attempt to append a fence
 _CLIENT_ID: Final = "fairlead-orders"
-_ALONE: Final = {
-    "client.id": _CLIENT_ID,
-    "log_level": 0,  # otherwise librdkafka writes to standard error
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    "fetch.wait.max.ms": 10,  # an empty answer shows the topic's end
-}
 
 
 class ClusterAccess(Protocol):
@@ -197,7 +185,16 @@ class KafkaAccess:
         return ends
 
     async def orders(self, site: str) -> Overrides:
-        return await asyncio.to_thread(orders_of, self._kafka(site), timeout=self._timeout)
+        cluster = await self._clusters.at(site)
+        found = Overrides()
+        topic = [TopicPartition(name) for name in await cluster.topics([ORDERS_TOPIC], refresh=True)]
+        async for _, records in sweep(cluster, await extents(cluster, topic)):
+            for record in records:
+                try:
+                    found.apply(decode(record.value or b""))
+                except UNREADABLE as wrong:
+                    log.warning("%s at %s, offset %s, is not an order: %s", ORDERS_TOPIC, site, record.offset, wrong)
+        return found
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:
         return await asyncio.to_thread(append_orders, self._kafka(site), orders, timeout=self._timeout)
@@ -276,56 +273,3 @@ def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeou
             site=endpoint.site,
         )
     return max(landed) + 1
-
-
-def read_orders(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> list[Override]:
-    """Read every order of a site, oldest first. Log and leave out records that are not orders.
-
-    Raises:
-        RefusedError: the user may not read orders. UnavailableError: the site does not answer within ``timeout``
-            seconds.
-    """
-    require_answer(endpoint, timeout)
-    consumer = Consumer({**endpoint.librdkafka(), **_ALONE, "group.id": f"fairlead-{uuid.uuid4().hex}"})
-    try:
-        return _read(consumer, endpoint, timeout)
-    except KafkaException as error:
-        raise explain(error, endpoint, f"read {ORDERS_TOPIC}") from error
-    finally:
-        consumer.close()
-
-
-def orders_of(endpoint: KafkaEndpoint, *, timeout: float = TIMEOUT) -> Overrides:
-    """Return the orders in force at a site. Raises the errors of ``read_orders``."""
-    orders = Overrides()
-    for order in read_orders(endpoint, timeout=timeout):
-        orders.apply(order)
-    return orders
-
-
-def _read(consumer: Consumer, endpoint: KafkaEndpoint, timeout: float) -> list[Override]:
-    found = consumer.list_topics(ORDERS_TOPIC, timeout=timeout).topics.get(ORDERS_TOPIC)
-    if found is None or found.error is not None:  # the request does not create the topic: consumers do not allow that
-        return []
-    place = ClientPartition(ORDERS_TOPIC, 0, OFFSET_BEGINNING)
-    consumer.assign([place])
-    orders: list[Override] = []
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline:
-        message = consumer.poll(0.2)
-        if message is None:
-            continue
-        error = message.error()
-        if error is not None and error.name() == "_PARTITION_EOF":
-            return orders
-        if error is not None:
-            raise KafkaException(error)
-        deadline = time.monotonic() + timeout
-        try:
-            orders.append(decode(message.value() or b""))
-        except UNREADABLE as wrong:
-            log.warning(
-                "%s at %s, offset %s, is not an order: %s", ORDERS_TOPIC, endpoint.site, message.offset(), wrong
-            )
-    what = f"{endpoint.site}'s Kafka sent {len(orders)} orders and then nothing for {timeout:g} s"
-    raise UnavailableError(what, hint="fairlead status", site=endpoint.site)

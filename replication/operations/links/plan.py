@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from fairlead.errors import FairleadError, RefusedError, UnavailableError
+from fairlead.errors import FairleadError, RefusedError
 from fairlead.plan import Plan, PlanStep
 from replication.operations.links.access import ClusterAccess, Status
 from replication.operations.links.facts import PATIENCE, LinkEnd, LinkFacts, LinkOperation, LinkScope, gather_facts
@@ -93,7 +93,7 @@ async def plan_links(
 
     Raises:
         RefusedError: a link refuses the verb.
-        UnavailableError: the only link cannot be asked.
+        FairleadError: the only link cannot be asked now, or any link for good.
     """
     user = getpass.getuser()
     away: list[tuple[str, FairleadError]] = []
@@ -103,8 +103,8 @@ async def plan_links(
             facts = await gather_facts(
                 verb, topology, link, scope, access, by=user, reason=reason, every=every, patience=patience
             )
-        except UnavailableError as error:
-            if len(links) == 1:
+        except FairleadError as error:
+            if len(links) == 1 or not error.retriable:
                 raise
             away.append((link.name, error))
             continue

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fairlead.errors import UnavailableError
+from fairlead.kafka.protocol.errors import ConnectionLost
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.operations.links.access import Status
 from replication.overrides import Override, Overrides
@@ -104,4 +104,4 @@ class FakeSites:
 
     def _check(self, site: str) -> None:
         if site in self.away:
-            raise UnavailableError(f"{site} does not answer", site=site)
+            raise ConnectionLost(f"{site} does not answer", site=site)

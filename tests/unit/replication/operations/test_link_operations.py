@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError, UnavailableError, UnknownNameError
+from fairlead.kafka.protocol.errors import ConnectionLost
 from replication.operations.links.facts import LinkOperation, LinkScope, find_link, gather_facts, may_have
 from replication.operations.links.plan import LinkPlan, build_plan, merge_plans
 from replication.operations.links.report import list_links
@@ -261,7 +262,7 @@ async def test_a_replicator_that_does_not_act_is_told() -> None:
 async def test_a_site_that_is_away_gets_no_order() -> None:
     """A site that does not answer gets no order."""
     for verb in LinkOperation:
-        with pytest.raises(UnavailableError, match="east does not answer"):
+        with pytest.raises(ConnectionLost, match="east does not answer"):
             await plan_of(verb, ground(away={"east"}), LinkScope(log=FREE))
 
 

@@ -155,9 +155,11 @@ def test_a_long_history_keeps_its_extremes_in_the_drawing(tmp_path: Path) -> Non
         for i in range(minutes)
     )})  # fmt: skip
     with open_container(TablePaths.of(tmp_path), WARM) as found:
-        curve = course.curve(found)
-    assert len(curve) <= 1002
-    assert max(curve, key=lambda row: float(row["celsius"]))["time"] == at(1) + dt.timedelta(minutes=12_345)
+        samples = course.samples(found)
+    assert len(samples) <= 1002
+    warmest = max(samples, key=lambda row: float(row["supply_temperature"]))
+    assert warmest["supply_temperature"] == 40.0
+    assert abs(warmest["time"] - (at(1) + dt.timedelta(minutes=12_345))) <= dt.timedelta(hours=1)  # one stretch
 
 
 def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
@@ -176,7 +178,8 @@ def test_a_cold_treatment_and_its_probes_are_shown(tmp_path: Path) -> None:
     with open_container(TablePaths.of(tmp_path), WARM) as found:
         told = container_report(found, WARM)
         page = container_file(found, told)
-        assert {row["series"] for row in course.curve(found)} == {"cargo probe", "cargo probe 2"}
+        measured = {name for row in course.samples(found) for name in course.SAMPLED if row[name] is not None}
+        assert measured == {"cargo_probe1_temperature", "cargo_probe2_temperature"}
     assert [(row["state"], row["broken_by"]) for row in told.cold_treatments] == [("BROKEN", "WARM")]
     cold = plain(page).partition("Cold treatment")[2]
     assert "BK1 broken" in cold
