@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from fairlead.home import private_folder
 
 
@@ -42,12 +44,12 @@ class Metrics:
     drained: int = 0
     events_kept: int = 0
     dead_letters: int = 0
+    dead_letters_by_reason: Counter[str] = field(default_factory=Counter)
     alerts: int = 0
     events: int = 0
     grants: int = 0
     seizures: int = 0
     opened: int = 0
-    refused_by_reason: Counter[str] = field(default_factory=Counter)
     mqtt_dropped: int = 0
     flood_dropped: int = 0
     qos0_dropped: int = 0
@@ -56,27 +58,8 @@ class Metrics:
 
     def snapshot(self) -> dict[str, Any]:
         """Return the counters as a JSON-ready dictionary."""
-        return {
-            "received": self.received,
-            "readings": self.readings,
-            "appended": self.appended,
-            "repeats": self.repeats,
-            "strays": self.strays,
-            "drained": self.drained,
-            "events_kept": self.events_kept,
-            "dead_letters": self.dead_letters,
-            "dead_letters_by_reason": dict(self.refused_by_reason),
-            "alerts": self.alerts,
-            "events": self.events,
-            "grants": self.grants,
-            "seizures": self.seizures,
-            "opened": self.opened,
-            "mqtt_dropped": self.mqtt_dropped,
-            "flood_dropped": self.flood_dropped,
-            "qos0_dropped": self.qos0_dropped,
-            "entries_refused": self.entries_refused,
-            "strays_gone": self.strays_gone,
-        }
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
 
 
 def write_snapshot(path: Path, snapshot: dict[str, Any]) -> None:

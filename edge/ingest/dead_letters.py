@@ -79,7 +79,7 @@ class DeadLetters:
         """Keep a message as a dead letter, and acknowledge it when the letter is stored."""
         if self._engine is not None and rejected.reason is RejectReason.DEVICE_CLOCK:
             self._writers.alerts.append_alerts(self._clock_alerts(self._engine, rejected, topic, payload, now_ms), ack)
-        self._writers.metrics.refused_by_reason[rejected.reason.value] += 1
+        self._writers.metrics.dead_letters_by_reason[rejected.reason.value] += 1
         letter = dead_letter(topic, payload, rejected, now_ms)
         self._writers.letters.enqueue(LogEntry(records.dead(letter, now_ms), letter_key(letter), redelivered, ack))
 

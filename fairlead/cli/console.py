@@ -6,6 +6,7 @@ off when standard output is not a terminal (rich checks that) or ``NO_COLOR`` is
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import re
 import sys
@@ -164,14 +165,26 @@ def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
     return tell
 
 
-def size(count: int) -> str:
-    """Format bytes for people: 812 B, 23 kB, 1.4 MB, 2.7 GB."""
+def number(count: int | None) -> str:
+    """Format a number for people: 1,234; ``-`` for an unknown one."""
+    return "-" if count is None else f"{count:,}"
+
+
+def size(count: int | None) -> str:
+    """Format bytes for people: 812 B, 23 kB, 1.4 MB, 2.7 GB; ``-`` for an unknown number."""
+    if count is None:
+        return "-"
     value, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if value < 1000:
             break
         value, unit = value / 1000, larger
     return f"{value:,.0f} {unit}" if unit in ("B", "kB") else f"{value:,.1f} {unit}"
+
+
+def utc_text(time: dt.datetime) -> str:
+    """Format a time for a program: ISO 8601 in UTC, with ``Z``."""
+    return time.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")
 
 
 def emit(data: Any, *, as_json: bool, render: Callable[[], None]) -> None:

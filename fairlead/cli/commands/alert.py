@@ -26,7 +26,7 @@ from fairlead.cli.commands.context import (
     complete_site,
 )
 from fairlead.cli.commands.custody.app import ask_first
-from fairlead.cli.console import Consent, console, emit, lines, output
+from fairlead.cli.console import Consent, console, emit, lines, output, utc_text
 from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
@@ -67,7 +67,7 @@ def list_(
     body = {
         "at": site,
         "alerts": [
-            {**msgspec.to_builtins(alert), "openedDateTime": _iso(opened[alert.alert_id].event_date_time)}
+            {**msgspec.to_builtins(alert), "openedDateTime": utc_text(opened[alert.alert_id].event_date_time)}
             for alert in shown
         ],
     }
@@ -298,7 +298,3 @@ _DURATIONS = frozenset(
         "update_every",
     }
 )
-
-
-def _iso(moment: dt.datetime) -> str:
-    return moment.astimezone(dt.UTC).isoformat().replace("+00:00", "Z")

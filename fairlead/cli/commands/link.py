@@ -19,7 +19,7 @@ from acl.explain import explain
 from acl.rules import Operation
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, WaitOption, YesOption, complete_site
 from fairlead.cli.commands.resolve import resolve
-from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
+from fairlead.cli.console import Consent, console, emit, number, print_notes, print_plan, telling
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
 from replication.check.rules import Severity
 from replication.operations.links.access import ClusterAccess, open_access
@@ -138,8 +138,8 @@ def show_list(links: Sequence[Mapping[str, Any]], console: Console) -> None:
             escape(_policy(link["policy"])),
             _state(link["state"]),
             *((escape(open_by.get(link["link"], "")),) if open_by else ()),
-            _number(link["logs"]),
-            _number(link["lag"]),
+            number(link["logs"]),
+            number(link["lag"]),
             _paused(link),
             f"[red]{escape(trouble)}[/]" if trouble else "",
         )
@@ -161,7 +161,7 @@ def show_one(link: Mapping[str, Any], console: Console) -> None:
     table.add_row("rate", "unlimited" if policy["rate"] is None else f"{policy['rate']:,} bytes per second")
     table.add_row("starts at", escape(policy["start"]))
     table.add_row("groups", escape(", ".join(policy["groups"]) or "none follow"))
-    table.add_row("logs", f"{_number(link['logs'])}, {_number(link['followed'])} followed, lag {_number(link['lag'])}")
+    table.add_row("logs", f"{number(link['logs'])}, {number(link['followed'])} followed, lag {number(link['lag'])}")
     for end in ("source", "target"):
         table.add_row(end, _reach(link[end]))
     console.print(table)
@@ -252,10 +252,6 @@ def _reach(end: Mapping[str, Any]) -> str:
 
 def _state(state: str) -> str:
     return f"[{_STATES.get(state, 'yellow')}]{state}[/]"
-
-
-def _number(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 app = typer.Typer(

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from acl.plan import check_sites
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
-from fairlead.cli.console import Consent, console, emit, errors, print_notes, print_plan, size, telling
+from fairlead.cli.console import Consent, console, emit, errors, number, print_notes, print_plan, size, telling
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError
 from fairlead.plan import Plan
 from fairlead.streams.delete import (
@@ -255,9 +255,9 @@ def _show_list(streams: Sequence[Mapping[str, Any]], inventory: Inventory) -> No
             each["stream"],
             each["insert_point"] or "-",
             each["priority"] or "[yellow]not in the topology[/]",
-            _number(each["logs"]),
-            _number(each["records"]),
-            _size(each["bytes"]),
+            number(each["logs"]),
+            number(each["records"]),
+            size(each["bytes"]),
             str(len(each["sites"])),
             " to ".join(kept) or "-",
         )
@@ -278,7 +278,7 @@ def _show_one(stream: Mapping[str, Any], inventory: Inventory) -> None:
         )
     table = _table("site", "topics", "records", "bytes", "retention", numbers=("topics", "records", "bytes"))
     for site, has in stream["sites"].items():
-        counts = (_number(has["logs"]), _number(has["records"]), _size(has["bytes"]))
+        counts = (number(has["logs"]), number(has["records"]), size(has["bytes"]))
         table.add_row(site, *counts, has["retention"] or "-")
     console.print(table)
     if stream["links"]:
@@ -322,7 +322,7 @@ def _show_usage(found: Mapping[str, Any], inventory: Inventory) -> None:
     if found["biggest_logs"]:
         table = _table("biggest topics", "site", "records", "bytes", numbers=("records", "bytes"))
         for each in found["biggest_logs"]:
-            table.add_row(escape(each["log"]), each["site"], _number(each["records"]), _size(each["bytes"]))
+            table.add_row(escape(each["log"]), each["site"], number(each["records"]), size(each["bytes"]))
         console.print(table)
     _show_unreached(inventory)
 
@@ -333,7 +333,7 @@ def _show_unreached(inventory: Inventory) -> None:
 
 
 def _counts(each: Mapping[str, int | None]) -> tuple[str, str, str]:
-    return _number(each["logs"]), _number(each["records"]), _size(each["bytes"])
+    return number(each["logs"]), number(each["records"]), size(each["bytes"])
 
 
 def _table(*heads: str, numbers: Sequence[str] = ()) -> Table:
@@ -342,11 +342,3 @@ def _table(*heads: str, numbers: Sequence[str] = ()) -> Table:
         column.justify = "right" if head in numbers else "left"
     table.columns[0].no_wrap = True
     return table
-
-
-def _number(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
-def _size(count: int | None) -> str:
-    return "-" if count is None else size(count)

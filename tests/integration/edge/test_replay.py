@@ -39,7 +39,7 @@ async def test_dead_letters_are_in_their_log_once_when_the_cause_is_gone(fleet: 
             await device.publish(readings_topic(box), *published[:3])
             await device.publish(NOWHERE, b"\x00garbage")
             await handled(bridge, 5)
-            assert bridge.metrics.refused_by_reason == {"unknown-owner": 3, "unknown-topic": 1}
+            assert bridge.metrics.dead_letters_by_reason == {"unknown-owner": 3, "unknown-topic": 1}
 
         fleet.topology.streams[f"yellow-{fleet.port}"] = Stream(insert_point=InsertPoint.MOVES, owners=("YELU",))
         log = f"yellow-{fleet.port}.{box}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +19,7 @@ from rich.table import Table
 from edge.custody.operator.plan import CustodyPlan, seize_command
 from edge.custody.operator.takeover import TakeoverPlan, TakeoverRequest, TakeoverRun
 from edge.strays.report import WaitingLog
+from fairlead.cli.console import utc_text
 from fairlead.custody.history import Chain, TermInterval, chains
 from fairlead.custody.ledger import Ledgers
 from fairlead.records.custody import CustodyEntry, CustodyOrder, LedgerEntry
@@ -43,33 +45,16 @@ def chain_body(chain: Chain, ledgers: Ledgers) -> dict[str, Any]:
 
 def interval_body(each: TermInterval) -> dict[str, Any]:
     """Return one term."""
-    return {
-        "term": each.term,
-        "holder": each.holder,
-        "from_site": each.from_site,
-        "marker_offset": each.marker_offset,
-        "from_offset": each.from_offset,
-        "to_offset": each.to_offset,
-        "event": each.event,
-        "event_id": each.event_id,
-        "event_date_time": _time(each.event_date_time),
-        "to_date_time": _time(each.to_date_time),
-        "granted_by": each.granted_by,
-        "granted_date_time": _time(each.granted_date_time),
-        "ordered_by": each.ordered_by,
-        "reason": each.reason,
-        "lost": each.lost,
-        "cut_by": each.cut_by,
-    }
+    return _with_times({**asdict(each), "lost": each.lost})
 
 
 def record_body(record: LedgerEntry | CustodyOrder) -> dict[str, Any]:
     """Return a ledger entry or an order with all its fields except a marker's bytes."""
-    return {
-        name: _time(value) if isinstance(value, dt.datetime) else value
-        for name, value in msgspec.structs.asdict(record).items()
-        if name != "marker_batch"
-    }
+    return _with_times({k: v for k, v in msgspec.structs.asdict(record).items() if k != "marker_batch"})
+
+
+def _with_times(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _time(value) if isinstance(value, dt.datetime) else value for name, value in fields.items()}
 
 
 def plan_body(plan: CustodyPlan, entry: CustodyEntry | None, *, applied: bool) -> dict[str, Any]:
@@ -223,7 +208,7 @@ def _last_site(topology: Topology, chain: Chain) -> str | None:
 
 
 def _time(value: dt.datetime | None) -> str | None:
-    return value.astimezone(dt.UTC).isoformat().replace("+00:00", "Z") if value is not None else None
+    return utc_text(value) if value is not None else None
 
 
 TABLE_ROWS: Final = 500

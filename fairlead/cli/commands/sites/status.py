@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fairlead.cli.console import number
 from fairlead.fleet_status import LOSS, days_left
 
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
@@ -30,7 +31,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
         column.justify = "right"
     for site in found["sites"]:
         lag = "-" if site["lag"] is None else f"{site['lag']:,}"
-        row = (_part(site["kafka"]), _part(site["mqtt"]), _number(site["logs"]), _number(site["records"]), lag)
+        row = (_part(site["kafka"]), _part(site["mqtt"]), number(site["logs"]), number(site["records"]), lag)
         left = days_left(site)
         until = ("-" if left is None else f"{left} d",) if secure else ()
         table.add_row(site["site"], site["kind"], *row, *until)
@@ -56,7 +57,7 @@ def _show_links(links: list[dict[str, Any]], console: Console) -> None:
         column.justify = "right"
     for link in links:
         style = {"mirroring": "green", "closed": "dim", "stopped": "dim"}.get(link["state"], "yellow")
-        numbers = (_number(link["lag"]), _number(link["records"]), _number(link["bytes"]))
+        numbers = (number(link["lag"]), number(link["records"]), number(link["bytes"]))
         table.add_row(escape(link["name"]), f"[{style}]{link['state']}[/]", *numbers, escape(link["cause"] or ""))
     console.print(table)
 
@@ -135,10 +136,6 @@ def _part(part: Mapping[str, Any] | None) -> str:
 def _versions(found: Mapping[str, Any], part: str) -> list[str]:
     every = {(site[part] or {}).get("version") for site in found["sites"]}
     return sorted(version for version in every if version)
-
-
-def _number(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
 
 
 def show_certificates(sites: list[dict[str, Any]], console: Console) -> None:
