@@ -14,8 +14,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from board import PORT
-from fairlead.cli.commands.context import TopologyOption, complete_site
-from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
+from fairlead.cli.commands.context import (
+    MetricsHostOption,
+    MetricsPortOption,
+    TopologyOption,
+    complete_site,
+    metrics_page,
+)
 from fairlead.cli.console import console
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.workers import Workers

@@ -30,9 +30,18 @@ from edge.bridge import Bridge, BridgeSettings
 from edge.ingest.replay import ReplayChoice, ReplayPlan, log_of, plan_replay
 from edge.ingest.replay import replay as execute
 from edge.messages import RejectReason
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
-from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
-from fairlead.cli.commands.times import check_order, parse_moment
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    MetricsHostOption,
+    MetricsPortOption,
+    TopologyOption,
+    YesOption,
+    check_order,
+    complete_site,
+    metrics_page,
+    parse_moment,
+)
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from fairlead.home import private_folder

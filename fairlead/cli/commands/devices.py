@@ -12,8 +12,15 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.devices import by_site, device_book, local_sites, outside_sites, push, sites_of_device
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
-from fairlead.cli.commands.out import require_writable, writing
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    YesOption,
+    complete_site,
+    require_writable,
+    writing,
+)
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules

@@ -22,9 +22,8 @@ from rich.markup import escape
 
 from acl.kafka import Received, StartAt, UserConsumer
 from acl.probe import entitlement, sites_of
-from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
+from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site, writing
 from fairlead.cli.commands.feed_share import ShareOptions, share
-from fairlead.cli.commands.out import writing
 from fairlead.cli.console import console, emit, errors, output
 from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
 from fairlead.kafka.endpoint import KafkaEndpoint, SaslMechanism

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 from pathlib import Path
 
-from fairlead.cli.commands.out import require_writable
+from fairlead.cli.commands.context import require_writable
 from fairlead.cli.console import emit, errors, output
 from fairlead.errors import ConfigurationError
 from fairlead.local.files import write_file

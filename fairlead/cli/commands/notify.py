@@ -11,8 +11,14 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import JsonOption, TopologyOption, complete_site
-from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
+from fairlead.cli.commands.context import (
+    JsonOption,
+    MetricsHostOption,
+    MetricsPortOption,
+    TopologyOption,
+    complete_site,
+    metrics_page,
+)
 from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.scrape import ADDRESS, MetricsServer, serve

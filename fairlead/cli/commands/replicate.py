@@ -20,8 +20,13 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import TopologyOption, complete_site
-from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption, metrics_page
+from fairlead.cli.commands.context import (
+    MetricsHostOption,
+    MetricsPortOption,
+    TopologyOption,
+    complete_site,
+    metrics_page,
+)
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.endpoint import Address

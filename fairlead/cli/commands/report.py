@@ -11,9 +11,7 @@ import msgspec
 import typer
 from rich.markup import escape
 
-from fairlead.cli.commands.context import JsonOption, TopologyOption
-from fairlead.cli.commands.out import writing
-from fairlead.cli.commands.times import check_order, parse_moment
+from fairlead.cli.commands.context import JsonOption, TopologyOption, check_order, parse_moment, writing
 from fairlead.cli.console import console, emit, errors
 from shore.paths import TablePaths
 from shore.storage import open_paths

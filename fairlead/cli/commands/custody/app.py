@@ -49,6 +49,7 @@ from fairlead.cli.commands.context import (
     WaitOption,
     YesOption,
     complete_site,
+    parse_span,
 )
 from fairlead.cli.commands.custody import render as custodyshow
 from fairlead.cli.commands.custody.render import (
@@ -59,7 +60,6 @@ from fairlead.cli.commands.custody.render import (
     strays_body,
     takeover_body,
 )
-from fairlead.cli.commands.times import parse_span
 from fairlead.cli.console import Consent, console, emit, print_notes, print_plan, telling
 from fairlead.custody.history import Chain, chain
 from fairlead.custody.ledger import Ledgers

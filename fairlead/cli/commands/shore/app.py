@@ -16,8 +16,15 @@ from rich.markup import escape
 from rich.table import Table
 
 import shore
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
-from fairlead.cli.commands.metricspage import MetricsHostOption, MetricsPortOption
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    MetricsHostOption,
+    MetricsPortOption,
+    TopologyOption,
+    YesOption,
+    complete_site,
+)
 from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
 from fairlead.cli.console import Consent, console, emit, errors

@@ -14,9 +14,16 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    YesOption,
+    check_order,
+    parse_moment,
+    parse_span,
+)
 from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
-from fairlead.cli.commands.times import check_order, parse_moment, parse_span
 from fairlead.cli.console import Consent, console, emit, lines, size, telling
 from fairlead.errors import ExitCode, UnknownNameError
 from shore.delta.table_errors import as_table_errors, check_tables

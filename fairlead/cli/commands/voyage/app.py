@@ -16,9 +16,8 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.commands.board import start_in_background, usual_site
-from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology
+from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span
 from fairlead.cli.commands.sites.local import bring_up
-from fairlead.cli.commands.times import parse_span
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from fairlead.home import home

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fairlead.cli.app import run
-from fairlead.cli.commands.times import TimeError, check_order, parse_moment, parse_span
+from fairlead.cli.commands.context import TimeError, check_order, parse_moment, parse_span
 from fairlead.errors import ExitCode
 
 
