@@ -52,9 +52,8 @@ from shore.tables.bands import (
     TEMPERATURE_JUDGED,
     TEMPERATURE_OUT,
 )
-from shore.tables.customer_feed import CUSTOMER_FEED
 from shore.tables.excursions import SILENCE, SLOT
-from shore.tables.feeds import NEWEST
+from shore.tables.feeds import CUSTOMER_FEED, NEWEST
 from shore.tables.readings import PAYLOAD_COLUMNS
 from topologies.model import Topology
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
 from shore.tables.catalogue import KEPT_BY
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.graph import DERIVED
 from shore.tables.model import KEPT
 

@@ -20,7 +20,7 @@ from shore.delta.table_errors import rebuild_hint
 from shore.errors import SchemaError
 from shore.paths import CUSTOMERS, TablePaths
 from shore.tables import TABLES
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.model import Table
 
 RECORD: Final = Path(__file__).parents[1] / "tables" / "schemas.json"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from shore.paths import CUSTOMERS
 from shore.tables import TABLES, Table
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from topologies.model import Grain, Topology
 
 

@@ -16,8 +16,7 @@ from fairlead.records import encode, headers
 from fairlead.records.booking import Retraction
 from fairlead.records.custody import Marker
 from shore.feeds.readers import SHORE_LOG
-from shore.tables.customer_feed import CUSTOMER_FEED
-from shore.tables.feeds import FEEDS
+from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 from topologies.model import SHORE_ALERTS
 
 MAX_RECORDS = 1_000  # of one append

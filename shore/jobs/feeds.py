@@ -35,7 +35,7 @@ from shore.sink.exactly_once import FeedSink
 from shore.sink.feed_logs import create_feeds
 from shore.sink.takeover import take_over
 from shore.site import read_site
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.reference import OWNERS, SITES
 
 INPUTS: Final = ("readings", "alerts", "bookings", "custody_entries", "events", "alerts_ashore", "digests")

@@ -35,6 +35,8 @@ from shore.tables.itineraries import (
     EARLIEST,
     LEG,
     MICROSECOND,
+    PORT_CALLS,
+    VOYAGES,
     events_of,
     instant,
     itineraries,
@@ -44,9 +46,7 @@ from shore.tables.itineraries import (
 )
 from shore.tables.model import Table
 from shore.tables.operations import HAPPENED
-from shore.tables.port_calls import PORT_CALLS
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
-from shore.tables.voyages import VOYAGES
 
 INPUTS: Final = ("events", "positions", "sites", "owners", "geofences")
 EVENT, POSITION, TOPOLOGY = "event", "position", "topology"

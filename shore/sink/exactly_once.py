@@ -39,8 +39,7 @@ from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import FeedReader
 from shore.paths import TablePaths
 from shore.sink.feed_logs import GIVEN, appending, feed_extents, reading
-from shore.tables.customer_feed import CUSTOMER_FEED
-from shore.tables.feeds import FEEDS
+from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 
 WRITTEN: Final = "rows"
 """The transaction of table ``feeds`` whose version is the number of rows ever written to it."""

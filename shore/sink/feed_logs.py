@@ -25,8 +25,7 @@ from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from shore.errors import FeedMovedError, site_unreachable
 from shore.feeds.records import feed_topic, given_row, named_by, new_record, opening, slices
-from shore.tables.customer_feed import CUSTOMER_FEED
-from shore.tables.feeds import FEEDS
+from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 
 CLIENT_ID: Final = "fairlead-feeds"
 GIVEN: Final = pa.schema([*FEEDS.plain_schema, *(CUSTOMER_FEED.plain_schema.field(name) for name in ("kind", "value"))])

@@ -13,19 +13,18 @@ from shore.tables.dock_movements import DOCK_MOVEMENTS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS
 from shore.tables.feeds import FEEDS
 from shore.tables.geofence_visits import GEOFENCE_VISITS
+from shore.tables.itineraries import PORT_CALLS, VOYAGES
 from shore.tables.milestones import MILESTONES
 from shore.tables.mkt import MKT
 from shore.tables.model import Table
 from shore.tables.operations import ALERTS, BOOKING_CHANGES, CUSTODY_ENTRIES, DIGESTS, ENVIRONMENT, EVENTS, POSITIONS
 from shore.tables.outlook import OUTLOOK
-from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY
 from shore.tables.readings import READINGS, READINGS_REJECTED
 from shore.tables.reference import GEOFENCES, OWNERS, SITES
 from shore.tables.schedules import SCHEDULES
 from shore.tables.shipments import SHIPMENTS
 from shore.tables.ships_now import SHIPS_NOW
-from shore.tables.voyages import VOYAGES
 
 TABLES: dict[str, Table] = {
     table.name: table

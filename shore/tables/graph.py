@@ -23,17 +23,15 @@ from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
 from shore.tables.geofence_visits import GEOFENCE_VISITS, geofence_visits
 from shore.tables.hours import ACTIVATION_ENERGY
-from shore.tables.itineraries import port_calls, voyages
+from shore.tables.itineraries import PORT_CALLS, VOYAGES, port_calls, voyages
 from shore.tables.milestones import MILESTONES, milestones
 from shore.tables.mkt import MKT, mkt
 from shore.tables.model import Table
 from shore.tables.outlook import LOOKBACK, OUTLOOK, outlook
-from shore.tables.port_calls import PORT_CALLS
 from shore.tables.quality import QUALITY, quality
 from shore.tables.schedules import SCHEDULES, schedules
 from shore.tables.shipments import SHIPMENTS, shipments
 from shore.tables.ships_now import SHIPS_NOW, ships_now
-from shore.tables.voyages import VOYAGES
 from topologies.model import Exceptions, Topology
 
 if TYPE_CHECKING:

@@ -1,4 +1,5 @@
-"""Compute tables ``port_calls`` and ``voyages`` from ``dock_movements`` and ``positions``.
+"""Tables ``port_calls`` (when each ship was at which port) and ``voyages`` (each ship's voyages leg by leg), computed
+from ``dock_movements`` and ``positions``.
 
 One call of ``shore.sailing.sail`` per ship, on executors, takes its events and positions and returns rows of both
 tables. A caller that needs both tables persists ``itineraries`` and selects each from it.
@@ -15,12 +16,61 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.sailing import ALL, Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
-from shore.tables.port_calls import PORT_CALLS
-from shore.tables.voyages import VOYAGES
+from shore.tables.model import TIME, Column, Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
+
+_TEXT, _DOUBLE, _LONG = pa.string(), pa.float64(), pa.int64()
+
+PORT_CALLS = Table(
+    name="port_calls",
+    title="Ships' calls at ports",
+    columns=(
+        Column("vessel_imo_number", _TEXT, "IMO number of the ship"),
+        Column("vessel", _TEXT, "Its name in the topology; null for a stranger"),
+        Column("un_location_code", _TEXT, "UN/LOCODE of the port"),
+        Column("call_date_time", TIME, "Arrival; departure where no arrival is known"),
+        Column("arrival_date_time", TIME, "When it arrived; null where nothing says so"),
+        Column("departure_date_time", TIME, "When it left; null while it is there, and where nothing says so"),
+        Column("arrival_source", _TEXT, "EVENT (ARRI) or POSITION (first moored near the port)"),
+        Column("departure_source", _TEXT, "EVENT (DEPA) or POSITION (last near the port)"),
+        Column("in_port", pa.bool_(), "Whether nothing says that it has left"),
+        Column("inbound_voyage_reference", _TEXT, "Voyage of the ARRI event"),
+        Column("outbound_voyage_reference", _TEXT, "Voyage of the DEPA event"),
+    ),
+    key=("vessel_imo_number", "call_date_time", "un_location_code"),
+    grain="One row per ship and stay at a port.",
+    late="Calls around new events and positions of a ship are made again from events and positions, however late.",
+    layout="Not partitioned: some rows a ship and month.",
+)
+
+VOYAGES = Table(
+    name="voyages",
+    title="Ships' legs between port calls",
+    columns=(
+        Column("vessel_imo_number", _TEXT, "IMO number of the ship"),
+        Column("vessel", _TEXT, "Its name in the topology; null for a stranger"),
+        Column("leg_date_time", TIME, "Departure; where that is not known, the first position, else the arrival"),
+        Column("voyage_reference", _TEXT, "Voyage of the DEPA event, else of the ARRI event"),
+        Column("from_un_location_code", _TEXT, "UN/LOCODE of the port it left; null where nothing says it"),
+        Column("to_un_location_code", _TEXT, "UN/LOCODE of the port it came to; null while it sails"),
+        Column("departure_date_time", TIME, "When it left; null where nothing says so"),
+        Column("arrival_date_time", TIME, "When it arrived; null while it sails"),
+        Column("last_position_date_time", TIME, "Its last position on the leg"),
+        Column("positions", _LONG, "Positions on the leg, one a moment"),
+        Column("distance", _DOUBLE, "Great circle from position to position: a gap counts as straight", "nmi"),
+        Column("mean_speed", _DOUBLE, "That distance by the time from the first position to the last", "kn"),
+        Column("gaps", _LONG, "Times without a position for more than an hour, from departure to arrival"),
+        Column("gap_minutes", _DOUBLE, "How long these were together", "min"),
+        Column("longest_gap_minutes", _DOUBLE, "The longest", "min"),
+    ),
+    key=("vessel_imo_number", "leg_date_time"),
+    grain="One row per ship and leg from one port call to the next.",
+    late="Legs around new events and positions of a ship are made again from events and positions, however late.",
+    layout="Not partitioned: some rows a ship and month.",
+)
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND: Final = dt.timedelta(microseconds=1)

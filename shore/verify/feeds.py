@@ -29,8 +29,7 @@ from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.paths import CUSTOMERS, TablePaths
 from shore.sink.exactly_once import app_of
 from shore.tables import TABLES
-from shore.tables.customer_feed import CUSTOMER_FEED
-from shore.tables.feeds import FEEDS
+from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 from shore.verify.compare import Difference, TableCheck
 from shore.verify.digests import (
     Digest,

@@ -28,7 +28,7 @@ from shore.repair.rebuild import rebuild_job
 from shore.tables import TABLES
 from shore.tables.alerts_ashore import ALERTS_ASHORE, table_of
 from shore.tables.catalogue import job_of
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.graph import Derived
 from shore.verify import derived as module
 from shore.verify.catalogue import DERIVED, REFERENCE, derived_table

@@ -30,7 +30,7 @@ from shore.paths import TablePaths
 from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.tables import TABLES
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.tables.model import Table
 from shore.verify import Difference, Verification, verify
 from shore.verify.catalogue import DERIVED, derived_table

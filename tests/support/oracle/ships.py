@@ -15,10 +15,9 @@ from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, nautical_miles, sail
 from shore.tables.geofence_visits import GEOFENCE_VISITS
-from shore.tables.port_calls import PORT_CALLS
+from shore.tables.itineraries import PORT_CALLS, VOYAGES
 from shore.tables.reference import GEOFENCES, SITES
 from shore.tables.ships_now import NEWEST, SHIPS_NOW
-from shore.tables.voyages import VOYAGES
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

@@ -34,7 +34,7 @@ from shore.sink.exactly_once import FeedSink, check_whole, reread
 from shore.sink.feed_logs import appending, create_feeds, feed_extents
 from shore.tables import TABLES
 from shore.tables.bookings import BOOKINGS, STATES
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from shore.verify import verify
 from shore.verify.catalogue import FROM_LOGS
 from tests.integration.shore.world import MINUTE, T0, World, booking, reading

@@ -20,7 +20,7 @@ from shore.feeds.readers import kept_tables
 from shore.maintenance import plan_compaction, plan_vacuum
 from shore.paths import TablePaths
 from shore.tables import TABLES
-from shore.tables.customer_feed import CUSTOMER_FEED
+from shore.tables.feeds import CUSTOMER_FEED
 from tests.support.deltars import append_once, create
 from tests.support.tables import age
 from topologies.loader.load import load
