@@ -105,9 +105,4 @@ class BookingMessage:
     device_ms: int
 
 
-def readings_topic(number: str) -> str:
-    """Return the MQTT topic of a container's readings."""
-    return f"{ROOT}/containers/{number}/readings"
-
-
 Message = ReadingMessage | ShipMessage | EventMessage | BookingMessage

@@ -15,13 +15,25 @@ from __future__ import annotations
 import dataclasses
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from fairlead.errors import FairleadError, UnknownNameError
 from fairlead.jars import ivy
-from fairlead.jars.lock import LOCK_FILE, JarSet, format_lock, parse_coordinates, parse_lock
+from fairlead.jars.lock import LOCK_FILE, JarSet, parse_coordinates, parse_lock
 from fairlead.jars.store import sha256_of
+
+
+def format_lock(sets: Mapping[str, JarSet]) -> str:
+    """Write the text of a lock file, sorted, so that a renewed one differs only where a jar does."""
+    lines = ["# Java artifacts, exact and verified. Written by tools/lock_jars.py; edit only `requested`."]
+    for jar_set in sets.values():
+        requested = "".join(f'    "{coordinates}",\n' for coordinates in jar_set.requested)
+        lines += ["", f"[{jar_set.name}]", f"requested = [\n{requested}]"]
+        lines += [f"transitive = {str(jar_set.transitive).lower()}", "", f"[{jar_set.name}.jars]"]
+        lines += [f'"{jar.coordinates}" = "{jar.sha256}"' for jar in sorted(jar_set.jars)]
+    return "\n".join(lines) + "\n"
 
 
 def renewed(jar_set: JarSet) -> JarSet:

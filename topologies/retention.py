@@ -8,14 +8,11 @@ longer, and still be on its way to one that does.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from fairlead.names import LogName
 from topologies.model import ENDS, InsertPoint, Link, Selection, SiteKind, Topology
-
-_FOREVER: Final = dt.timedelta.max
 
 
 class Keepers(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -83,17 +82,6 @@ def parse_lock(text: str) -> dict[str, JarSet]:
             jars.append(parse_coordinates(coordinates, digest))
         sets[name] = JarSet(name, tuple(body["requested"]), bool(body["transitive"]), tuple(jars))
     return sets
-
-
-def format_lock(sets: Mapping[str, JarSet]) -> str:
-    """Write the text of a lock file, sorted, so that a renewed one differs only where a jar does."""
-    lines = ["# Java artifacts, exact and verified. Written by tools/lock_jars.py; edit only `requested`."]
-    for jar_set in sets.values():
-        requested = "".join(f'    "{coordinates}",\n' for coordinates in jar_set.requested)
-        lines += ["", f"[{jar_set.name}]", f"requested = [\n{requested}]"]
-        lines += [f"transitive = {str(jar_set.transitive).lower()}", "", f"[{jar_set.name}.jars]"]
-        lines += [f'"{jar.coordinates}" = "{jar.sha256}"' for jar in sorted(jar_set.jars)]
-    return "\n".join(lines) + "\n"
 
 
 @cache

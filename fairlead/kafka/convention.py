@@ -109,13 +109,6 @@ def term_batch(
     )
 
 
-def foreign_batch(records: Sequence[NewRecord], *, offset: int, codec: Codec = Codec.NONE) -> bytes:
-    """Encode the batch that appends ``records`` at ``offset`` in a replica of a log that ordinary clients write."""
-    return encode_batch(
-        records, producer_id=FOREIGN_PRODUCER_ID, epoch=FOREIGN_EPOCH, sequence=sequence(offset, 0), codec=codec
-    )
-
-
 def filler_batch(
     count: int, *, term: int, offset: int, marker: int, timestamp_ms: int, key: bytes | None = None
 ) -> bytes:

@@ -163,13 +163,6 @@ class TcpProxy:
         for pair in list(self._open):
             pair.break_off()
 
-    def reset_after(self, size: int, way: ProxyDirection) -> None:
-        """Let ``size`` more bytes through in this direction, then reset the connection that carries the last of them.
-
-        ``way.resets`` counts the reset.
-        """
-        way.fuse = size
-
     def freeze(self, *ways: ProxyDirection) -> None:
         """Hold back everything in these directions (default: both) until ``mend``, also the end of a connection.
         Connections stay open, and new ones are accepted."""

@@ -73,10 +73,6 @@ class VoyageControl:
         self.has_quit = False
         self.on_continued: Callable[[], None] = lambda: None
 
-    @property
-    def player(self) -> Player | None:
-        return self._player
-
     def attach(self, player: Player) -> None:
         """Control this player from now on."""
         self._player = player

@@ -146,15 +146,6 @@ class Played:
     def seconds_waited(self) -> float:
         return sum(seconds for _, seconds in self.waited)
 
-    @property
-    def unacknowledged(self) -> dict[str, int]:
-        """By site, how many messages of an interrupted voyage no broker has acknowledged."""
-        return dict(self.published - self.acknowledged)
-
-
-async def no_wait(barrier: VoyageBarrier) -> None:
-    """Return at once, as a player's ``wait``: for MQTT brokers without bridges, where no barrier could open."""
-
 
 class Player:
     """Plays one voyage.

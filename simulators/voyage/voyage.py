@@ -626,13 +626,3 @@ def figures(plan: VoyagePlan) -> dict[str, float]:
         "days_waiting": max((call.arrives - call.comes) / _DAY for call in calls),
         "links_cut": len({frozenset(between) for between, _, _ in outages}),
     }
-
-
-def unmet(plan: VoyagePlan) -> list[str]:
-    """Return the expectations whose figure the plan does not reach, each with the figure that it has."""
-    found = figures(plan)
-    return [
-        f"{expected.says}: {expected.figure} is {found[expected.figure]:g}, expected at least {expected.at_least:g}"
-        for expected in plan.scenario.expects
-        if expected.figure is not None and found[expected.figure] < (expected.at_least or 0.0)
-    ]

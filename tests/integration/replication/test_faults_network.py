@@ -108,7 +108,7 @@ async def test_reset_in_the_middle_of_frames(lab: Lab) -> None:
 
 async def reset(line: TcpProxy, way: ProxyDirection, after: int) -> None:
     before = way.resets
-    line.reset_after(after, way)
+    way.fuse = after
 
     async def done() -> bool:
         return way.resets > before

@@ -6,9 +6,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from shore.delta.datasets import open_dataset, select
+from shore.delta.datasets import open_dataset
 from shore.paths import TablePaths
 from shore.tables.bookings import BOOKINGS, STATES
+from tests.support.oracle.sql import select
 
 
 def everything(paths: TablePaths) -> pa.Table:

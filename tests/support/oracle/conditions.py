@@ -38,6 +38,7 @@ from shore.tables.model import TIME, Table
 from shore.tables.sliding import DAY as DAYS
 from shore.tables.sliding import HOUR as HOURS
 from shore.tables.sliding import Unit
+from tests.support.oracle.sql import between, select
 
 HOUR: Final = dt.timedelta(hours=1)
 DAY: Final = dt.timedelta(days=1)
@@ -97,7 +98,7 @@ def hours(paths: TablePaths, activation_energy: float) -> pa.Table:
 
 def _hours(paths: TablePaths, since: dt.datetime, until: dt.datetime, activation_energy: float) -> pa.Table:
     readings = _readings(paths, since - HOUR, until)
-    found = datasets.select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
+    found = select(hours_sql(activation_energy, touched=False), HOUR_SCHEMA, readings=readings)
     return found.filter(pc.field("window_start") >= pa.scalar(since, TIME))
 
 
@@ -111,7 +112,7 @@ def stored_energy(paths: TablePaths) -> float | None:
 def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
     """Yield times [since, until) in order that together hold all readings: whole hours, as many as fit in memory."""
     dataset = datasets.open_dataset(paths, "readings")
-    hours = datasets.select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
+    hours = select(_COUNTS, _COUNT, readings=dataset).sort_by("hour").to_pylist()
     since: dt.datetime | None = None
     count = 0
     for row in hours:
@@ -124,7 +125,7 @@ def _spans(paths: TablePaths) -> Iterator[tuple[dt.datetime, dt.datetime]]:
 
 
 def _readings(paths: TablePaths, since: dt.datetime, until: dt.datetime) -> pa.Table:
-    found = datasets.between("device_date_time", since, until)
+    found = between("device_date_time", since, until)
     return datasets.open_dataset(paths, "readings").to_table(columns=list(USED), filter=found)
 
 
@@ -145,7 +146,7 @@ def windows(
     ends = pa.Table.from_pylist([{"low": low, "high": high}], schema=_ENDS)
     constant = {"window_hours": hours} | ({"whole_day": False} if "whole_day" in table.plain_schema.names else {})
     made = pa.schema([f for f in table.plain_schema if f.name not in constant])
-    rows = _with(datasets.select(statement, made, units=units, ends=ends), table, constant)
+    rows = _with(select(statement, made, units=units, ends=ends), table, constant)
     if hours != 24 or "whole_day" not in constant:
         return rows
     start = rows["window_start"]
@@ -166,12 +167,12 @@ def _with(rows: pa.Table, table: Table, constant: Mapping[str, float]) -> pa.Tab
 def parts_of(readings: pa.Table, since: dt.datetime, until: dt.datetime) -> pa.Table:
     """Return the half hours out of band that begin in [since, until), from these readings."""
     slots = pa.Table.from_pylist([{"low": since, "high": until - SLOT}], schema=_SLOTS)
-    return datasets.select(PARTS, EXCURSION_PARTS.plain_schema, readings=readings, slots=slots)
+    return select(PARTS, EXCURSION_PARTS.plain_schema, readings=readings, slots=slots)
 
 
 def sessions_of(parts: pa.Table) -> pa.Table:
     """Return the sessions that these parts make up."""
-    return datasets.select(SESSIONS, EXCURSIONS.plain_schema, parts=parts)
+    return select(SESSIONS, EXCURSIONS.plain_schema, parts=parts)
 
 
 def _sliding(*, unit: Unit, count: int, columns: Mapping[str, str]) -> str:

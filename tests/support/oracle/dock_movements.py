@@ -6,11 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from shore.delta.datasets import open_dataset, select
+from shore.delta.datasets import open_dataset
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.tables.dock_movements import DOCK_MOVEMENTS, MOVEMENTS
 from shore.tables.reference import OWNERS, SITES
+from tests.support.oracle.sql import select
 
 
 def everything(paths: TablePaths) -> pa.Table:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from shore.delta.datasets import open_dataset, select
+from shore.delta.datasets import open_dataset
 from shore.jobs.histories import LIMITS
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
@@ -15,6 +15,7 @@ from shore.tables.milestones import MILESTONES, milestones_sql
 from shore.tables.reference import SITES
 from shore.tables.shipments import SHIPMENTS
 from tests.support.oracle import bookings
+from tests.support.oracle.sql import select
 from topologies.model import Exceptions
 
 

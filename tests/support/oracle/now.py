@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.delta.datasets import open_dataset, select
+from shore.delta.datasets import open_dataset
 from shore.paths import TablePaths
 from shore.tables.alerts_now import ALERTS_NOW
 from shore.tables.containers_now import (
@@ -28,6 +28,7 @@ from shore.tables.ships_now import NEWEST as NEWEST_POSITIONS
 from shore.tables.ships_now import SHIPS_NOW
 from shore.tables.valid_bookings import VALID_BOOKINGS, covers
 from tests.support.oracle import bookings, custody
+from tests.support.oracle.sql import select
 
 _DAY = dt.timedelta(days=1)
 _BOX = pa.field("equipment_reference", pa.string())

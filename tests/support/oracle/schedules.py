@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from shore.delta.datasets import open_dataset, select
+from shore.delta.datasets import open_dataset
 from shore.jobs.histories import LIMITS
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.tables.reference import SITES
 from shore.tables.schedules import SCHEDULES, schedules_sql
+from tests.support.oracle.sql import select
 from topologies.model import Exceptions
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from shore.delta.datasets import is_in, open_dataset, select
+from shore.delta.datasets import is_in, open_dataset
 from shore.jobs.reference import stored
 from shore.paths import TablePaths
 from shore.sailing import Call, Leg, Port, ShipEvent, TimeBounds, Track, nautical_miles, sail
@@ -18,6 +18,7 @@ from shore.tables.geofence_visits import GEOFENCE_VISITS
 from shore.tables.itineraries import PORT_CALLS, VOYAGES
 from shore.tables.reference import GEOFENCES, SITES
 from shore.tables.ships_now import NEWEST, SHIPS_NOW
+from tests.support.oracle.sql import select
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)

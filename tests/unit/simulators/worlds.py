@@ -11,7 +11,7 @@ from simulators.fleet.plan import VoyagePlan
 from simulators.fleet.scenario import Scenario
 from simulators.fleet.scenario_file import load, parse
 from simulators.steps import Publish, Step, VoyageBarrier
-from simulators.voyage.voyage import Voyage
+from simulators.voyage.voyage import Voyage, figures
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 
@@ -86,3 +86,17 @@ def digest(steps: Iterable[Step]) -> str:
         total.update(step.payload if isinstance(step, Publish) else repr(step).encode())
         total.update(step.sim_time.isoformat().encode())
     return total.hexdigest()
+
+
+def unmet(plan: VoyagePlan) -> list[str]:
+    """Return the expectations whose figure the plan does not reach, each with the figure that it has."""
+    found = figures(plan)
+    return [
+        f"{expected.says}: {expected.figure} is {found[expected.figure]:g}, expected at least {expected.at_least:g}"
+        for expected in plan.scenario.expects
+        if expected.figure is not None and found[expected.figure] < (expected.at_least or 0.0)
+    ]
+
+
+async def no_wait(barrier: VoyageBarrier) -> None:
+    """Return at once, as a player's ``wait``: for MQTT brokers without bridges, where no barrier could open."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -13,7 +13,6 @@ from fairlead.cli.console import number
 from fairlead.fleet_status import LOSS, days_left
 
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
-OVERTAKEN: Final = "overtaken"  # the alarm for records that a source deleted while its link was not up
 _OVERTAKEN_REMEDY = (
     "let the link go on and keep the source's retention longer than any pause; ask whether another site still has "
     "them before you resolve the log"

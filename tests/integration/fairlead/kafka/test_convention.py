@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import read_log
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, filler_batch, foreign_batch, is_filler, term_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, filler_batch, is_filler, term_batch
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import split, zero_base_offset
 from fairlead.kafka.protocol.codecs import Codec
@@ -20,6 +20,7 @@ from fairlead.kafka.protocol.errors import Conflict, Fenced, Misplaced
 from fairlead.kafka.protocol.record import NewRecord, encode_batch
 from fairlead.kafka.protocol.types import TP, LogPosition
 from tests.integration.fairlead.kafka.conftest import marker, record
+from tests.support.batches import foreign_batch
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from fairlead.kafka import columnar
 from fairlead.kafka.columnar import NONE, ByteSlices, Columns, Stretch
-from fairlead.kafka.convention import PRODUCER_ID, filler_batch, foreign_batch, is_ours, marker_record, term_batch
+from fairlead.kafka.convention import PRODUCER_ID, filler_batch, is_ours, marker_record, term_batch
 from fairlead.kafka.protocol.batch import CONTROL, HEADER_BYTES, LOG_APPEND_TIME, split
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.coding import encode_signed
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, build_batch, decode_batch, encode_batch
-from tests.support.batches import seal
+from tests.support.batches import foreign_batch, seal
 from tests.unit.fairlead.kafka.strategies import codecs, new_records, terms
 
 EVERYTHING = 2**62

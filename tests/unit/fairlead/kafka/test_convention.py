@@ -13,6 +13,7 @@ from fairlead.kafka import convention as c
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
+from tests.support.batches import foreign_batch
 from tests.unit.fairlead.kafka.strategies import offsets, record_lists, terms
 
 
@@ -47,7 +48,7 @@ def test_any_batch_of_a_term_tells_where_the_term_began(
 
 @given(record_lists, offsets)
 def test_foreign_batches_count_from_the_logs_beginning(records: list[NewRecord], offset: int) -> None:
-    header = parse_header(c.foreign_batch(records, offset=offset))
+    header = parse_header(foreign_batch(records, offset=offset))
     assert not c.is_ours(header)
     assert header.producer_id == 2**62 + 2**32 and header.producer_epoch == 0
     assert header.base_sequence == offset % 2**31

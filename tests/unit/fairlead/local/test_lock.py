@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 import fairlead.jars
 from fairlead.errors import ConfigurationError, UnknownNameError
-from fairlead.jars.lock import Jar, JarSet, format_lock, jar_set, parse_coordinates, parse_lock, read_lock
+from fairlead.jars.lock import Jar, JarSet, jar_set, parse_coordinates, parse_lock, read_lock
+from tools.lock_jars import format_lock
 
 _PART = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
 _JAR = st.builds(Jar, _PART, _PART, _PART, st.from_regex(r"[0-9a-f]{64}", fullmatch=True))

@@ -22,6 +22,7 @@ from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
 from replication.batch.rebuild import MAX_FILLER, fence, fillers
 from replication.target.gaps import interrupted, left_over
 from replication.target.mirror import LastBatch
+from tests.support.batches import foreign_batch
 from tests.unit.replication.source_logs import NOW, Made, body, stored
 
 
@@ -192,4 +193,4 @@ def test_the_tail_tells_a_fence_from_what_a_replicator_wrote() -> None:
 
 
 def foreign(offset: int) -> bytes:
-    return convention.foreign_batch([NewRecord(b"x", timestamp_ms=NOW)], offset=offset)
+    return foreign_batch([NewRecord(b"x", timestamp_ms=NOW)], offset=offset)

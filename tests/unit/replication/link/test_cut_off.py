@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from fairlead.custody.superseded import overtaken
 from fairlead.custody.view import Seizure
-from fairlead.kafka.convention import PRODUCER_ID, filler_batch, foreign_batch, term_batch
+from fairlead.kafka.convention import PRODUCER_ID, filler_batch, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition
@@ -14,6 +14,7 @@ from replication.batch.prepared import Gap
 from replication.batch.rebuild import fillers
 from replication.catalog import EVERYTHING, SourceReach
 from replication.link.cut_off import before_seizure, within_reach
+from tests.support.batches import foreign_batch
 
 EARLY, LATE = Seizure(18, 10, "tokyo"), Seizure(40, 20, "sydney")
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, foreign_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError
 from fairlead.kafka.protocol.record import NewRecord
@@ -28,6 +28,7 @@ from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
 from replication.target.log_reader import read_tails
 from replication.target.mirror import LastBatch, MirrorPartition
+from tests.support.batches import foreign_batch
 from tests.unit.replication.broker import NOT_LEADER, Broker, running
 from tests.unit.replication.link import scripted
 from tests.unit.replication.link.scripted import FakeLink

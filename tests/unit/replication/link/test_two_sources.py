@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, foreign_batch, marker_record, term_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, marker_record, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, ConnectionLost
 from fairlead.kafka.protocol.record import NewRecord
@@ -33,6 +33,7 @@ from replication.states import LogState
 from replication.target import appender as appender_module
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from tests.support.batches import foreign_batch
 from tests.support.examples import examples
 from tests.unit.replication.broker import Broker, running
 from tests.unit.replication.link.scripted import FakeLink

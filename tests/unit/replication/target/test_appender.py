@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, foreign_batch, term_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, term_batch
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, ConnectionLost, broker_error
 from fairlead.kafka.protocol.record import NewRecord
@@ -25,6 +25,7 @@ from replication.states import LogState
 from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
+from tests.support.batches import foreign_batch
 from tests.support.examples import examples
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Priority

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.delta import datasets
 from shore.tables.hours import ACTIVATION_ENERGY, hours_sql
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
 from tests.support.oracle.conditions import HOUR_SCHEMA, as_conditions
+from tests.support.oracle.sql import select
 
 T0 = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
 BOX = "BIGU0000016"
@@ -24,7 +24,7 @@ BOX = "BIGU0000016"
 def conditions(readings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the hourly rows of these readings."""
     table = pa.Table.from_pylist(readings, schema=READINGS.plain_schema)
-    hours = datasets.select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
+    hours = select(hours_sql(ACTIVATION_ENERGY, touched=False), HOUR_SCHEMA, readings=table)
     found: list[dict[str, Any]] = as_conditions(hours).to_pylist()
     return sorted(found, key=lambda row: (row["equipment_reference"], row["window_start"]))
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shore.delta import datasets
 from shore.tables.hours import ACTIVATION_ENERGY, GAS_CONSTANT, hours_sql
 from shore.tables.mkt import MKT
 from shore.tables.readings import READINGS
 from tests.support.examples import examples
 from tests.support.oracle import conditions as whole
 from tests.support.oracle.conditions import DAYS_OF_MKT, HOUR_SCHEMA, MONTHS_OF_MKT
+from tests.support.oracle.sql import select
 from tests.unit.shore.hours import Row, reading
 from topologies.loader.load import load
 
@@ -36,7 +36,7 @@ def at(minute: float, supply: float | None = None, **more: Any) -> Row:
 
 def hours(rows: list[Row], energy: float = ACTIVATION_ENERGY) -> pa.Table:
     table = pa.Table.from_pylist(rows, schema=READINGS.plain_schema)
-    return whole.as_mkt(datasets.select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
+    return whole.as_mkt(select(hours_sql(energy, touched=False), HOUR_SCHEMA, readings=table), energy)
 
 
 def days(rows: list[Row]) -> pa.Table:

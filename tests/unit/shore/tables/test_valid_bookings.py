@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from edge.alerts.rules.bookings import Bookings
 from fairlead.records.booking import Booking
-from shore.delta.datasets import select
 from shore.feeds.periods import PERIODS
 from shore.tables import TABLES
 from shore.tables.valid_bookings import COLUMNS, VALID_BOOKINGS
 from tests.support.examples import examples
 from tests.support.oracle.bookings import states
+from tests.support.oracle.sql import select
 from tests.unit.shore.fleet import BOX, OTHER, at, change
 
 SCHEMA = pa.schema([TABLES["bookings"].plain_schema.field(name) for name in (*COLUMNS, "valid_from", "valid_to")])

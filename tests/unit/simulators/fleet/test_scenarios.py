@@ -19,9 +19,9 @@ from simulators.fleet.planner import check_fit, make_plan
 from simulators.fleet.scenario_file import ScenarioError, load, parse, shipped, topology_source
 from simulators.fleet.timetable import AT_ANCHOR, worked
 from simulators.steps import LinkChange, MessageKind, Publish, ShipSeized, ShipSinks, VoyageBarrier
-from simulators.voyage.voyage import Voyage, unmet
+from simulators.voyage.voyage import Voyage
 from tests.support.cold_truth import cold_truths
-from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, published
+from tests.unit.simulators.worlds import TRANSHIPMENT, big_blue, published, unmet
 from topologies.loader.load import load as load_topology
 from topologies.model import Topology
 

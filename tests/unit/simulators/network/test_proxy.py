@@ -84,7 +84,7 @@ async def test_a_connection_is_reset_in_the_middle_of_its_data(echo: Address, re
     async with TcpProxy([echo]) as proxy:
         streams = await reach(proxy)
         assert await ask(streams, bytes(100)) == bytes(100)
-        proxy.reset_after(1000, proxy.down)
+        proxy.down.fuse = 1000
         streams[1].write(bytes(5000))
         assert await streams[0].readexactly(1000) == bytes(1000)
         assert await ended(streams)
