@@ -167,7 +167,6 @@ class Board:
 
     Args:
         site: The site whose Kafka it reads, and by whose brokers it checks passwords first.
-        sessions: Who has signed in.
         clock: Seconds that only rise, for waits and the age of answers.
     """
 
@@ -176,11 +175,10 @@ class Board:
         context: Context,
         site: str,
         *,
-        sessions: Sessions | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.context, self.site = context, site
-        self.sessions = sessions or Sessions(clock)
+        self.sessions = Sessions(clock)
         self.throttle = Throttle(clock)
         self.audit = AuditLog(context.folder / "run")
         self.requests = RequestCounts()

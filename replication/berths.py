@@ -104,22 +104,17 @@ class _ShipCalls:
 
 
 class Berths:
-    """The state of every ship with berthed links. Apply the records of each log in its order.
+    """The state of every ship with berthed links. Apply the records of each log in its order."""
 
-    Args:
-        places: Where each port's site lies; by default ``port_places``.
-    """
-
-    def __init__(self, topology: Topology, places: Mapping[str, GeoLocation] | None = None) -> None:
+    def __init__(self, topology: Topology) -> None:
         self._topology = topology
         self._links = tuple(link for link in topology.directed_links() if link.when == "berthed")
-        self._given_places = places
         self._ships: dict[str, _ShipCalls] = {}
         self._told: frozenset[str] = frozenset()
 
     @cached_property
     def _places(self) -> Mapping[str, GeoLocation]:
-        return port_places(self._topology) if self._given_places is None else self._given_places
+        return port_places(self._topology)
 
     @property
     def needed_from(self) -> int | None:

@@ -292,7 +292,7 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
         time.sleep(0.05)  # Mosquitto does not say when it has read its files
 
 
-def log_in(endpoint: MqttEndpoint, timeout: float = 2.0) -> str | None:
+def log_in(endpoint: MqttEndpoint) -> str | None:
     """Log in once. Return ``Success``, the broker's reason for refusing, or why the client does not trust it.
 
     Returns None if no broker answers.

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -68,7 +68,6 @@ def start(
     log: Path,
     marker: str,
     version: str = "",
-    env: Mapping[str, str] | None = None,
 ) -> psutil.Process:
     """Start a process in its own session, append its output to ``log``, and write its pid file.
 
@@ -86,7 +85,7 @@ def start(
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(  # noqa: S603 - the callers' fixed programs
-            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True, env=env
+            command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     finally:
         os.close(output)

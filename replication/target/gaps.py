@@ -31,6 +31,7 @@ ANSWER_BYTES: Final = 4 << 20
 LOG_BYTES: Final = 128 << 10  # a filler batch takes 67 kB at most
 PROBE_BYTES: Final = 1 << 10  # a broker sends nothing of a log whose first batch is larger than what is asked for
 LARGE_AT_ONCE: Final = 24  # logs whose whole first batch is requested at a time: they fit in one answer
+_AT_ONCE: Final = 500  # logs in one request
 ONE_FILLER: Final = 256  # bytes; a further record takes less than one byte, because fillers compress so well
 _POSITION: Final = filler_body(POSITION_KEY)
 
@@ -124,7 +125,7 @@ def may_position(header: BatchHeader) -> bool:
 
 
 async def interrupted(
-    target: Cluster, source: Cluster, logs: Collection[TopicPartition], start: str, *, at_once: int = 500
+    target: Cluster, source: Cluster, logs: Collection[TopicPartition], start: str
 ) -> dict[TopicPartition, int]:
     """Find replicas whose positioning fillers were not deleted, and the offset before which to delete them.
 
@@ -144,9 +145,9 @@ async def interrupted(
             elif start != "earliest" and not is_always_whole(tp.topic):
                 above[tp] = begins
     found: dict[TopicPartition, int] = {}
-    for some in chunks(list(above), at_once):
+    for some in chunks(list(above), _AT_ONCE):
         below |= await _suspects(target, {tp: above[tp] for tp in some})
-    for some in chunks(list(below), at_once):
+    for some in chunks(list(below), _AT_ONCE):
         found |= await leftovers(target, {tp: below[tp] for tp in some})
     return found
 

@@ -126,14 +126,14 @@ def expire(log: str, box: BoxState, now_ms: int, *, watched: bool) -> Expiry:
     return Expiry([opened], box, box.due_ms)
 
 
-def told_by_time(log: str, readings: Iterable[AlertReading], *, rules: Sequence[ShoreRule] = RULES) -> Iterator[State]:
+def told_by_time(log: str, readings: Iterable[AlertReading]) -> Iterator[State]:
     """Yield every state of a silence that ``expire`` may have caused between any two of these readings, and after the
     last: how it opens, how the next reading ends it, and how forgetting the box ends it."""
     box: BoxState | None = None
     for reading in readings:
         if box is not None and box.is_newer(reading):
             yield from (state for state in _resumed(log, _silent(box), reading) if state.kind == SILENCE)
-        box, _ = advance(log, box, [reading], rules=rules)
+        box, _ = advance(log, box, [reading])
         if box is not None:
             yield _silence_opened(log, box)
             yield from (state for state in _forgotten(log, _silent(box)) if state.kind == SILENCE)

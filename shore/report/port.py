@@ -355,7 +355,7 @@ def port_report(
             if row["holder_kind"] == "ship":
                 aboard[row["vessel_imo_number"]].append(box_of(row, audience))
         docked = [box_of(row, audience) for row in rows if row["un_location_code"] == code]
-        ships = _ships(found, aboard, code, place, distance)
+        ships = _ships(found, aboard, place, distance)
         here = {row["vessel_imo_number"] for row in found.rows(_IN_PORT, code=code)}
         coming = [each for each in ships if each.vessel_imo_number not in here and each.approach.bound != "NO"]
         return PortReport(
@@ -430,7 +430,7 @@ qualify row_number() over (
 
 
 def _ships(
-    found: Slices, aboard: Mapping[str, Sequence[PortBox]], code: str, place: Place | None, distance: Distance
+    found: Slices, aboard: Mapping[str, Sequence[PortBox]], place: Place | None, distance: Distance
 ) -> list[Ship]:
     """Every ship that the tables know. ``aboard``: boxes by IMO number."""
     recent: dict[str, list[Row]] = defaultdict(list)

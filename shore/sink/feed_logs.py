@@ -106,7 +106,7 @@ def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[
     """Return a function that reads feeds back: it takes rows ``customer``, ``start``, ``stop`` (offsets of the feed)
     and yields rows of ``GIVEN`` for the data records between them."""
 
-    async def piece(cluster: Cluster, customers: Mapping[TP, str], found: Any) -> list[tuple[str, Record]] | None:
+    async def piece(customers: Mapping[TP, str], found: Any) -> list[tuple[str, Record]] | None:
         try:
             log, records = await anext(found)
         except StopAsyncIteration:
@@ -122,7 +122,7 @@ def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[
                 cluster = wait_for(runner, endpoint, Cluster.open(endpoint, client_id=CLIENT_ID))
                 try:
                     found = sweep(cluster, wanted)
-                    while (records := wait_for(runner, endpoint, piece(cluster, customers, found))) is not None:
+                    while (records := wait_for(runner, endpoint, piece(customers, found))) is not None:
                         yield given_rows(records, with_values)
                 finally:
                     runner.run(cluster.close())

@@ -104,11 +104,11 @@ class RowsDigest(NamedTuple):
 
 
 @contextmanager
-def connection(memory: str = "1GB") -> Iterator[duckdb.DuckDBPyConnection]:
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
     """Open DuckDB with bounded memory; the rest goes to a temporary folder."""
     with duckdb.connect(":memory:") as opened:
         opened.execute("set timezone = 'UTC'")
-        opened.execute(f"set memory_limit = '{memory}'")
+        opened.execute("set memory_limit = '1GB'")
         opened.execute("set preserve_insertion_order = false")
         yield opened
 

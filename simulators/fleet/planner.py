@@ -327,7 +327,7 @@ def _works(
         rng.shuffle(off)
         rng.shuffle(on)
         for box, time in zip(off, _crane(call, call.works_from, call.turns, len(off)), strict=True):
-            box.moves.append(_ship_move(box, "DISC", time, table, call))
+            box.moves.append(_ship_move("DISC", time, table, call))
         for box, time in zip(on, _crane(call, call.turns + 2 * MINUTE, call.works_until, len(on)), strict=True):
             if not box.moves:
                 gate_in = max(time - box.lot.gate_in * rng.uniform(0.3, 1.0), scenario.start + rng.random() * HOUR)
@@ -336,7 +336,7 @@ def _works(
                     early = closed[0] - HOUR * rng.uniform(0.2, 6.0)
                     gate_in = early.replace(microsecond=0) if early > scenario.start else closed[1]
                 box.moves.append(PlannedMove(gate_in, "GTIN", call.port, call.port, call.unlocode))
-            box.moves.append(_ship_move(box, "LOAD", time, table, call))
+            box.moves.append(_ship_move("LOAD", time, table, call))
         for box in off:
             if sum(move.code == "DISC" for move in box.moves) == len(box.lot.legs):
                 _plan_release(box, call, rng)
@@ -375,9 +375,7 @@ def _crane(call: CallTimes, start: dt.datetime, end: dt.datetime, count: int) ->
     return [time.replace(microsecond=time.microsecond // 1000 * 1000) for time in times]
 
 
-def _ship_move(
-    box: PlannedBox, code: EquipmentEventType, time: dt.datetime, table: Timetable, call: CallTimes
-) -> PlannedMove:
+def _ship_move(code: EquipmentEventType, time: dt.datetime, table: Timetable, call: CallTimes) -> PlannedMove:
     site, to = (call.port, table.ship) if code == "LOAD" else (table.ship, call.port)
     return PlannedMove(time, code, site, to, call.unlocode, table.imo, f"{call.number + 1:03d}")
 

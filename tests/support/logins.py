@@ -16,7 +16,7 @@ def answer(endpoint: MqttEndpoint) -> str | None:
     seconds.
     """
     end = time.monotonic() + PATIENCE
-    while (said := mosquitto.log_in(endpoint, PATIENCE)) is None and time.monotonic() < end:
+    while (said := mosquitto.log_in(endpoint)) is None and time.monotonic() < end:
         time.sleep(0.05)  # no event announces the answer, so ask again
     return said
 

@@ -39,6 +39,7 @@ FETCH: Final = "fetch"
 CONTROL: Final = "control"
 BACKGROUND: Final = "background"  # for requests that may take long, so that no other request waits behind them
 UNKNOWN_FOR: Final = 1.0  # seconds until a topic that metadata does not know counts as missing
+_PRODUCE_MS: Final = 30_000  # for a leader to answer; no longer than the request
 _NO_ANSWER: Final = (NETWORK_EXCEPTION, REQUEST_TIMED_OUT)
 LOGS_PER_REQUEST: Final = 2000  # in ListOffsets and similar requests: some 10 ms of coding each
 
@@ -442,7 +443,7 @@ class Cluster:
     # --- produce
 
     async def produce(
-        self, batches: Mapping[TP, Buffer], *, timeout_ms: int = 30_000, topic_ids: Mapping[TP, bytes] | None = None
+        self, batches: Mapping[TP, Buffer], *, topic_ids: Mapping[TP, bytes] | None = None
     ) -> dict[TP, ProduceResult]:
         """Append one batch to each log: one request per leader, acks=all.
 
@@ -469,7 +470,7 @@ class Cluster:
             results[log] = ProduceResult(self.metadata.why_no_leader(log))
         answers = await asyncio.gather(
             *(
-                self.produce_to(node, {log: batches[log] for log in logs}, timeout_ms, None, topic_ids)
+                self.produce_to(node, {log: batches[log] for log in logs}, _PRODUCE_MS, None, topic_ids)
                 for node, logs in groups.items()
             )
         )
@@ -483,8 +484,8 @@ class Cluster:
         node: int,
         batches: Mapping[TP, Buffer],
         timeout_ms: int,
-        incarnation: int | None = None,
-        topic_ids: Mapping[TP, bytes] | None = None,
+        incarnation: int | None,
+        topic_ids: Mapping[TP, bytes] | None,
     ) -> dict[TP, ProduceResult]:
         """Do as ``produce``, to one leader.
 
@@ -543,7 +544,6 @@ class Cluster:
         positions: Mapping[TP, int],
         *,
         max_wait_ms: int = 500,
-        min_bytes: int = 1,
         max_bytes: int = 16 << 20,
         partition_max_bytes: int = 1 << 20,
         isolation: int = 0,
@@ -564,7 +564,7 @@ class Cluster:
             body = fetch_codec.encode_request(
                 wanted,
                 max_wait_ms=max_wait_ms,
-                min_bytes=min_bytes,
+                min_bytes=1,
                 max_bytes=max_bytes,
                 partition_max_bytes=partition_max_bytes,
                 isolation=isolation,

@@ -165,13 +165,10 @@ class ClusterAccess(Protocol):
 class KafkaAccess:
     """The sites of a topology. Made by ``open_access``."""
 
-    def __init__(
-        self, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, folder: Path, *, timeout: float
-    ) -> None:
+    def __init__(self, kafka: Callable[[str], KafkaEndpoint], clusters: Clusters, folder: Path) -> None:
         self._kafka = kafka
         self._clusters = clusters
         self._folder = folder
-        self._timeout = timeout
 
     async def ends(self, site: str, wanted: Callable[[str], bool]) -> dict[TopicPartition, int]:
         cluster = await self._clusters.at(site)
@@ -197,7 +194,7 @@ class KafkaAccess:
         return found
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:
-        return await asyncio.to_thread(append_orders, self._kafka(site), orders, timeout=self._timeout)
+        return await asyncio.to_thread(append_orders, self._kafka(site), orders, timeout=ANSWER)
 
     async def fence(self, site: str, logs: Sequence[TopicPartition], time_ms: int) -> Mapping[TopicPartition, int]:
         cluster = await self._clusters.at(site)
@@ -239,18 +236,15 @@ class KafkaAccess:
 
 
 @contextlib.asynccontextmanager
-async def open_access(
-    kafka: Callable[[str], KafkaEndpoint], folder: Path, *, answer: float = ANSWER
-) -> AsyncIterator[KafkaAccess]:
+async def open_access(kafka: Callable[[str], KafkaEndpoint], folder: Path) -> AsyncIterator[KafkaAccess]:
     """Open access to the sites; close its connections at the end.
 
     Args:
         kafka: Returns a site's Kafka as its administrator.
         folder: The topology's state folder, where replicators leave their status.
-        answer: Seconds within which a site must answer.
     """
-    async with Clusters(kafka, client_id="fairlead-link", request_timeout=answer) as clusters:
-        yield KafkaAccess(kafka, clusters, folder, timeout=answer)
+    async with Clusters(kafka, client_id="fairlead-link", request_timeout=ANSWER) as clusters:
+        yield KafkaAccess(kafka, clusters, folder)
 
 
 def append_orders(endpoint: KafkaEndpoint, orders: Sequence[Override], *, timeout: float = TIMEOUT) -> int:

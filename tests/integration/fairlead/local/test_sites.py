@@ -79,7 +79,7 @@ def test_a_process_with_many_open_files_is_served(gamma: LocalSites) -> None:
     with contextlib.ExitStack() as held, open(os.devnull, "rb") as first:  # noqa: PTH123 - no file of ours
         for _ in range(1100):
             held.callback(os.close, os.dup(first.fileno()))
-        assert mosquitto.log_in(gamma.mqtt("gamma", "device"), PATIENCE) == "Success"
+        assert mosquitto.log_in(gamma.mqtt("gamma", "device")) == "Success"
         end_session(gamma.mqtt("gamma", "bridge"), "test-many-files")
 
 

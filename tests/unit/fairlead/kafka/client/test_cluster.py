@@ -368,7 +368,7 @@ async def test_nothing_is_sent_over_a_replaced_connection(fake: FakeCluster, clu
     fake.cut(0)
     await until(lambda: cluster.pool.ready(module.PRODUCE, 0) is None)
     sent = len(fake.seen(PRODUCE))
-    assert (await cluster.produce_to(0, {A: batch(1)}, 1000, incarnation))[A].error_code == 13
+    assert (await cluster.produce_to(0, {A: batch(1)}, 1000, incarnation, None))[A].error_code == 13
     assert len(fake.seen(PRODUCE)) == sent
     assert (await cluster.produce({A: batch(1)}))[A].error_code == 0
     assert cluster.pool.incarnation(module.PRODUCE, 0) == incarnation + 1
