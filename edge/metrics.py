@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from fairlead.home import private_folder
+from fairlead.home import replace_file
 
 
 @dataclass(slots=True)
@@ -64,8 +64,5 @@ class Metrics:
 
 def write_snapshot(path: Path, snapshot: dict[str, Any]) -> None:
     """Write a snapshot, with time and process id, to a file. Replaces the file atomically for its readers."""
-    private_folder(path.parent)
     body = {"written_at": dt.datetime.now(dt.UTC).isoformat(), "pid": os.getpid(), **snapshot}
-    temporary = path.with_suffix(f".{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(body) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, f"{json.dumps(body)}\n".encode())

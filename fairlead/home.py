@@ -39,6 +39,19 @@ def private_folder(folder: Path) -> Path:
     return folder
 
 
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a small file atomically for its readers, in a private folder. A crash of the machine may lose it:
+    ``fairlead.local.files.write_file`` waits for the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    private_folder(path.parent)
+    new = path.with_name(f".{path.name}.{os.getpid()}.new")
+    new.write_bytes(content)
+    new.replace(path)
+
+
 def purge_command(folder: Path, site: str = "") -> str:
     """Return the command that deletes all data of the topology with this state folder, or one site's. The folder has
     the topology's name."""

@@ -14,14 +14,13 @@ import itertools
 import json
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from fairlead.errors import FairleadError
-from fairlead.home import private_folder
+from fairlead.home import replace_file
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
 from replication.catalog import Catalog
@@ -269,19 +268,10 @@ class Replicator:
             return
         self._shown, self._written = lasting, time.monotonic()
         try:
-            _replace(self._status_file, json.dumps(shown, indent=1))
+            replace_file(self._status_file, json.dumps(shown, indent=1).encode())
         except OSError as error:
             log.warning("the status file %s cannot be written: %s", self._status_file, error)
 
 
 def _bind(upstream: Callable[[str], KafkaEndpoint], site: str, rack: str = "") -> Callable[[], KafkaEndpoint]:
     return lambda: dataclasses.replace(upstream(site), rack=rack)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write a file atomically."""
-    private_folder(path.parent)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=path.name)
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)

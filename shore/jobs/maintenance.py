@@ -25,6 +25,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from fairlead.errors import FairleadError
+from fairlead.home import replace_file
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.jobs.status import MaintenanceStatus, Verb, maintenance_file, read_maintenance
@@ -158,9 +159,7 @@ class Maintenance:
                     yield partial(expire, session, paths, rows)
 
     def _save(self) -> None:
-        fresh = self._file.with_suffix(".new")
-        fresh.write_bytes(msgspec.json.encode(self.status))
-        fresh.replace(self._file)
+        replace_file(self._file, msgspec.json.encode(self.status))
 
 
 def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, dt.datetime], str]:

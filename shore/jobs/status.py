@@ -18,6 +18,7 @@ import msgspec
 import psutil
 
 from fairlead.errors import UnavailableError
+from fairlead.home import replace_file
 from shore.paths import TablePaths
 from shore.source.losses import LostLog, read_losses
 
@@ -83,12 +84,9 @@ def status_file(folder: Path) -> Path:
 
 def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None = None) -> None:
     """Replace the status file atomically: a reader never sees half of it."""
-    file = status_file(folder)
     now = dt.datetime.now(dt.UTC)
     status = ShoreStatus(os.getpid(), now, dict(jobs), error, now if error is not None else None)
-    fresh = file.with_suffix(".new")
-    fresh.write_bytes(msgspec.json.encode(status))
-    fresh.replace(file)
+    replace_file(status_file(folder), msgspec.json.encode(status))
 
 
 def read_status(folder: Path) -> ShoreStatus | None:

@@ -13,10 +13,9 @@ import pytest
 import shore.session
 from edge.metrics import write_snapshot
 from fairlead.cli.commands import bridge
-from fairlead.home import cache, home, private_folder, purge_command
+from fairlead.home import cache, home, private_folder, purge_command, replace_file
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
-from replication import replicator
 from shore.delta.lease import only_one
 from shore.paths import TablePaths
 from topologies.context import Context
@@ -65,7 +64,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     "a Spark session": _spark,
     "the bridge's status": lambda folder: write_snapshot(folder / "run" / "bridge.tokyo.json", {}),
     "the bridge's lock": _bridge,
-    "the replicator's status": lambda folder: replicator._replace(folder / "run" / "r.json", "{}"),
+    "a status": lambda folder: replace_file(folder / "run" / "r.json", b"{}"),
     "detours": lambda folder: write_address_overrides(folder / "run" / "detours.json", {}),
     "up": _up,
     "a file": lambda folder: write_file(folder / "sites" / "tokyo" / "file", "x"),
