@@ -91,6 +91,7 @@ class PlanStep(ABC, Generic[C]):
 class Plan(Generic[C]):
     """The steps to do, in order. ``notes`` are facts that a person should know before confirming."""
 
+    shows_identity: ClassVar[bool] = False  # to a program, under ``plan``
     steps: tuple[PlanStep[C], ...]
     notes: tuple[str, ...] = ()
 
@@ -124,7 +125,7 @@ class Plan(Generic[C]):
             {"step": step.kind, "does": step.describe(), **fields}
             for step, fields in zip(self.steps, body["steps"], strict=True)
         ]
-        return body
+        return {"plan": self.identity, **body} if self.shows_identity else body
 
 
 def explain(steps: Iterable[PlanStep[Any]], *, numbered: bool = True) -> Iterator[PlanLine]:

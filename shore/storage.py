@@ -70,11 +70,15 @@ class Storage:
 
     def names(self, folder: str) -> list[str]:
         """Return the names of files and folders in a folder, sorted; empty when the folder does not exist."""
-        return sorted({path.removeprefix(f"{folder}/").partition("/")[0] for path in self._below(folder)})
+        return sorted({path.removeprefix(f"{folder}/").partition("/")[0] for path in self.files(folder)})
 
     def files(self, folder: str) -> list[str]:
         """Return the paths of all files in a folder and below it, sorted."""
-        return self._below(folder)
+        with self._told():
+            found = self._files.get_file_info(
+                pafs.FileSelector(self._root + folder, allow_not_found=True, recursive=True)
+            )
+            return sorted(info.path.removeprefix(self._root) for info in found if info.type is pafs.FileType.File)
 
     def move(self, folder: str, target: str) -> bool:
         """Rename a folder. Return False when there was none. If interrupted on an object storage, the old folder or the
@@ -85,7 +89,7 @@ class Storage:
                     return False
                 self._files.move(self._root + folder, self._root + target)
                 return True
-            found = self._below(folder)
+            found = self.files(folder)
             for path in found:
                 self.write(target + path.removeprefix(folder), self.read(path))  # copying by delta-rs does not work
             if found:
@@ -95,15 +99,8 @@ class Storage:
     def delete(self, folder: str) -> None:
         """Delete a folder if it exists."""
         with self._told():
-            if self._below(folder):
+            if self.files(folder):
                 self._files.delete_dir(self._root + folder)
-
-    def _below(self, folder: str) -> list[str]:
-        with self._told():
-            found = self._files.get_file_info(
-                pafs.FileSelector(self._root + folder, allow_not_found=True, recursive=True)
-            )
-            return sorted(info.path.removeprefix(self._root) for info in found if info.type is pafs.FileType.File)
 
     def _is_of_delta(self, error: Exception) -> bool:
         if not self.is_url:

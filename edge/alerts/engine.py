@@ -1,7 +1,7 @@
 """The alert engine of a site: gives every reading to every rule, and keeps one alert per container and condition.
 
 It watches the containers that are at the site by custody: those aboard a ship, and those in the yard of a port. The
-rules are the same; a yard lies still and has another clock (``edge.alerts.yard``).
+rules are the same; a yard lies still and has another clock (``edge.alerts.ship.YardState``).
 
 After a restart it is refilled from the logs: ``restore`` the site's alerts, ``recall`` the newest readings of each
 container at the site in order, then ``settle``. A reading is acknowledged only when it and its alerts are stored. So
@@ -33,10 +33,9 @@ from edge.alerts.rules.reefer import (
     WrongSetpointRule,
 )
 from edge.alerts.rules.silence import ALL, SilenceRule
-from edge.alerts.ship import ShipState
+from edge.alerts.ship import ShipState, YardState
 from edge.alerts.state import acknowledged, alert_state, cleared_by_hand, ended_by_leaving, is_by_hand, reopened
 from edge.alerts.thresholds import Thresholds, default_thresholds
-from edge.alerts.yard import YardState
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert, AlertKind, AlertOrder, Cause
 from fairlead.records.booking import Booking

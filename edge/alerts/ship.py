@@ -1,11 +1,16 @@
 """The state of the ship, from its own reports: its place, whether it is under way, and the containers aboard. Pure.
 
-Ashore, ``edge.alerts.yard.YardState`` stands in for it.
+Ashore, ``YardState`` stands in for it. A yard lies still and has no position reports, so its containers' readings move
+its clock. They come through the same queue as all others: after an outage of the bridge, the clock moves on as the
+readings of the outage come in, and no container counts as silent for it. Two containers must agree: the clock is at the
+time of the second newest one. So one device with a wrong clock does not move it, and a yard in which nothing reports
+has no clock.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from edge.alerts.box import ContainerState
 from edge.alerts.roll_call import RollCallTracker
@@ -13,6 +18,8 @@ from fairlead.records.reading import GeoLocation, known
 from fairlead.records.ship import SPEED_NOT_AVAILABLE, UNDER_WAY_KN, Position
 
 KNOT = 1852 / 3600  # metres per second
+TICK_MS: Final = 5 * 60_000
+"""How far a yard's clock moves between two rounds of the rules over all containers, in milliseconds."""
 
 _STOPPED = (1, 5, 6)  # AIS navigation status: at anchor, moored, aground
 _MOVING = (0, 8)  # under way using engine, under way sailing
@@ -68,3 +75,37 @@ class ShipState:
             return None
         speed = self.speed_knots if self.speed_knots is not None else 25.0
         return self.place, 1.2 * speed * KNOT * gap / 1000
+
+
+@dataclass(slots=True)
+class YardState(ShipState):
+    """A yard and its containers by number. It has no IMO number, no speed and no place of its own."""
+
+    _newest: str = ""
+    _newest_ms: int = 0
+    _ticked_ms: int = 0
+
+    def hear(self, number: str, device_ms: int, now_ms: int) -> None:
+        """Move the clock by a reading. A device whose clock is ahead of the site's does not move it."""
+        if device_ms > now_ms or device_ms <= self.at_ms:
+            return
+        if number == self._newest:
+            self._newest_ms = max(self._newest_ms, device_ms)
+        elif device_ms > self._newest_ms:
+            self.at_ms = self._newest_ms
+            self._newest, self._newest_ms = number, device_ms
+        else:
+            self.at_ms = device_ms
+
+    def is_due(self) -> bool:
+        """Return, once in ``TICK_MS`` of the yard's clock, that the rules are to judge what time alone shows."""
+        if self.at_ms - self._ticked_ms < TICK_MS:
+            return False
+        self._ticked_ms = self.at_ms
+        return True
+
+    def lies_still(self, at_ms: int) -> bool:
+        return True
+
+    def under_way(self, at_ms: int) -> bool:
+        return False

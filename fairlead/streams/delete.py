@@ -12,7 +12,7 @@ import datetime as dt
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from edge.status import read_bridge
 from fairlead.errors import RefusedError, UnavailableError
@@ -101,12 +101,9 @@ class DeleteTopics(PlanStep[DeletionRun]):
 class DeletionPlan(Plan[DeletionRun]):
     """The topics to delete, site by site, and the sites that could not be asked."""
 
+    shows_identity: ClassVar[bool] = True
     stream: str
     unreached: tuple[UnreachedSite, ...] = ()
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Return the plan JSON-ready, with its ``identity`` under ``plan``."""
-        return {"plan": self.identity, **Plan.to_builtins(self)}
 
 
 async def plan_deletion(

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import ClassVar, Final
 
 from acl.compile import compile_site, exists_at
 from acl.plan import in_words
@@ -113,14 +113,11 @@ class EditTopology(PlanStep[SettingsRun]):
 class SettingsPlan(Plan[SettingsRun]):
     """The edit of the file and what follows from it in clusters."""
 
+    shows_identity: ClassVar[bool] = True
     stream: str
     file: str
     access: tuple[FollowingAccess, ...] = ()
     retention: tuple[FollowingRetention, ...] = ()
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Return the plan JSON-ready, with its ``identity`` under ``plan``."""
-        return {"plan": self.identity, **Plan.to_builtins(self)}
 
     def lines(self) -> Iterator[PlanLine]:
         """Yield the step, then what follows at each site, then the notes."""

@@ -44,7 +44,7 @@ async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: s
             return {tp: Beginning(max(first, end - 1)) for tp, (first, end) in known.items()}
         case "end":
             return await _at_end(source, {tp: end for tp, (_, end) in known.items()})
-    found = await source.offsets_at(list(known), start_time_ms(start) or 0)
+    found = await source.offsets_at(dict.fromkeys(known, start_time_ms(start) or 0))
     late = {tp: end for tp, (_, end) in known.items() if found[tp] == -1}
     after = {tp: Beginning(max(offset, known[tp][0])) for tp, offset in _numbers(found).items() if offset >= 0}
     return after | await _at_end(source, late)

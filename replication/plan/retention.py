@@ -166,7 +166,7 @@ async def _find_expired(
     wanted = {tp: moment - kept_ms[tp] for tp, moment in times.items() if moment > kept_ms[tp]}
     if not wanted:
         return {}
-    offsets = await cluster.offsets_at_times(wanted)
+    offsets = await cluster.offsets_at(wanted)
     starts, ends = await cluster.start_offsets(list(wanted)), await cluster.end_offsets(list(wanted))
     out: dict[TopicPartition, tuple[int, int, int]] = {}
     for tp in wanted:

@@ -166,6 +166,7 @@ async def _first_offsets(
     """The first record of each log at this time or later by Kafka's time index; all records before it are older."""
     logs = {TP(*parse_partition_id(log)): log for log in extents}
     async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
-        answers = await cluster.offsets_at(list(logs), max(0, int(since.timestamp() * 1000))) if logs else {}
+        since_ms = max(0, int(since.timestamp() * 1000))
+        answers = await cluster.offsets_at(dict.fromkeys(logs, since_ms)) if logs else {}
     found = {logs[tp]: answer for tp, answer in answers.items() if isinstance(answer, int)}
     return {log: offset if offset >= 0 else extents[log].end for log, offset in found.items()}

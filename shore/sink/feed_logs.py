@@ -196,7 +196,7 @@ class _Feeds:
         stored: list[Record] = []
         for record in records[: len(feed.appended)]:
             there = feed.appended.popleft()
-            if (there.key, _origin(there)) != (record.key, _origin(record)):
+            if (there.key, named_by(there)) != (record.key, named_by(record)):
                 raise moved(feed.log, there.offset)
             stored.append(there)
         for part in slices(records[len(stored) :]):
@@ -213,10 +213,6 @@ class _Feeds:
                 for offset, record in enumerate(part, start=done.base_offset)
             ]
         return stored
-
-
-def _origin(record: Record | NewRecord) -> object:
-    return named_by(record)
 
 
 def moved(log: TP, end: int) -> FeedMovedError:

@@ -97,7 +97,7 @@ async def resolve_edge(cluster: Cluster, edge: Edge, ends: Positions) -> Positio
         ConnectionLost: no broker can be reached.
     """
     if edge.timestamp_ms is not None:
-        found = _all(await cluster.offsets_at(_logs(ends), edge.timestamp_ms), ends)
+        found = _all(await cluster.offsets_at(dict.fromkeys(_logs(ends), edge.timestamp_ms)), ends)
         return {log: end if found[log] == LATEST else found[log] for log, end in ends.items()}
     chosen = {log: edge.by_log.get(log, edge.usual) for log in (*ends, *edge.by_log)}
     earliest = [log for log, offset in chosen.items() if offset == EARLIEST and log in ends]

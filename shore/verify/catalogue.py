@@ -60,8 +60,6 @@ FROM_LOGS: Final = (
     *(FromLogs((operation.table.name,), operation) for operation in OPERATIONS),
 )
 
-_TOPOLOGY: Final = ("sites", "owners", "geofences")
-
 DERIVED: Final = graph.DERIVED
 
 BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"alerts_ashore": alerts_ashore.comparable}
@@ -69,7 +67,7 @@ BY_STATE: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {"a
 ``readings`` and returns the rows that can be compared and the expected ones, told apart by a column ``stored``.
 ``backfill`` leaves these tables to ``rebuild``."""
 
-REFERENCE: Final = _TOPOLOGY
+REFERENCE: Final = ("sites", "owners", "geofences")
 """Tables made from the topology; ``shore run`` rewrites them at start if they differ."""
 
 FEEDS_FOLLOW_FROM: Final = (

@@ -14,7 +14,6 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from fairlead.errors import nearest
-from topologies.loader import shape
 from topologies.loader.mistakes import KeyPath, Mistake, has_user_info, is_secret_key, quote
 from topologies.loader.positions import Origins
 from topologies.model import Topology
@@ -165,8 +164,8 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
     """Build the topology. Return None and the mistakes if its form is wrong."""
     if not isinstance(data, dict):
         place = origins.top
-        return None, [place.mistake((), f"{quote(data)} instead of a topology", shape.describe(Topology))]
-    fitting, unknown = shape.fit(Topology, data)
+        return None, [place.mistake((), f"{quote(data)} instead of a topology", describe(Topology))]
+    fitting, unknown = fit(Topology, data)
     mistakes = [_unknown(item, origins) for item in unknown]
     mistakes += _user_info(data, (), origins)
     try:
@@ -180,7 +179,7 @@ def build(data: Any, origins: Origins) -> tuple[Topology | None, list[Mistake]]:
     return (None if mistakes else topology), mistakes
 
 
-def _unknown(item: shape.Unknown, origins: Origins) -> Mistake:
+def _unknown(item: Unknown, origins: Origins) -> Mistake:
     place = origins.of_key(item.path)
     key = str(item.path[-1])
     # Do not show the value of an unknown key: it may be a password in the wrong section.
@@ -209,17 +208,17 @@ def _user_info(data: Any, path: KeyPath, origins: Origins) -> list[Mistake]:
 
 def _mistake(detail: ErrorDetails, data: Any, origins: Origins) -> tuple[KeyPath, Mistake]:
     path, value, rest = _follow(detail["loc"], data)
-    annotation = shape.type_at(Topology, path)
+    annotation = type_at(Topology, path)
     if detail["type"] == "missing":
         path = (*path, *rest[:1])
-        wanted = shape.describe(shape.type_at(Topology, path))
+        wanted = describe(type_at(Topology, path))
         return path, origins.of_key(path).mistake(path, "is missing", wanted)
     if rest and rest[-1] == "[key]":
         expected = _expected(detail, str)
         return path, origins.of_key(path).mistake(path, f"{quote(path[-1])} cannot be a name", expected)
-    words = shape.choices(annotation)
+    words = choices(annotation)
     near = nearest(value, words) if isinstance(value, str) and words else None
-    expected = shape.describe(annotation) if words or isinstance(value, dict) else _expected(detail, annotation)
+    expected = describe(annotation) if words or isinstance(value, dict) else _expected(detail, annotation)
     if detail["type"] == "string_type" and isinstance(value, int | float):
         expected = "text: put it in quotes"
     return path, origins.of_value(path).mistake(path, f"{quote(value)} does not belong here", expected, near)
@@ -257,7 +256,7 @@ def _expected(detail: ErrorDetails, annotation: Any) -> str:
         "int_type",
         "int_parsing",
     ):
-        return shape.describe(annotation)
+        return describe(annotation)
     text = detail["msg"]
     for prefix in ("Input should be a valid ", "Input should be ", "Input should have "):
         text = text.removeprefix(prefix)

@@ -1,7 +1,7 @@
 """The rule about silence: a device has stopped reporting for its container, while the ship and the others report.
 
 On a ship, the rule's clock is that of the ship's position reports, so while the ship itself is silent, no container's
-silence is judged. In a yard it is that of the containers' own readings (``edge.alerts.yard``). If half of the
+silence is judged. In a yard it is that of the containers' own readings (``edge.alerts.ship.YardState``). If half of the
 containers are silent (``suspect_gateway``), the gateway is at fault: the rule raises one alert about all of them (its
 container is ``""``) instead of one each. Only containers whose log the site holds are expected to report.
 From a departure until a container is heard again, the roll call speaks for it (``edge.alerts.roll_call``).

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -71,7 +71,7 @@ def container(
         console.print(f"{len(manifest.files) - 1} files and a manifest beside it", style="dim")
 
     body = {"folder": str(folder), "page": str(page_file), "manifest": manifest, "doubts": doubtful}
-    body |= _plain(report)
+    body |= msgspec.to_builtins(report)
     emit(msgspec.to_builtins(body), as_json=as_json, render=render)
 
 
@@ -125,7 +125,7 @@ def port(
         _tell(doubtful)
         console.print(f"page: {escape(str(file))}", soft_wrap=True)
 
-    emit(_plain(report) | {"doubts": doubtful}, as_json=as_json, render=render)
+    emit(msgspec.to_builtins(report) | {"doubts": doubtful}, as_json=as_json, render=render)
 
 
 def _tell(doubtful: Sequence[str]) -> None:
@@ -135,8 +135,3 @@ def _tell(doubtful: Sequence[str]) -> None:
 
 def _places(context: Context) -> TablePaths:
     return open_paths(context.topology.shore, context.folder)
-
-
-def _plain(report: msgspec.Struct) -> Any:
-    """Convert a report for JSON; times are RFC 3339."""
-    return msgspec.to_builtins(report)

@@ -301,12 +301,8 @@ class Cluster:
         """Return the first offset that each log still has; ``seconds`` as for ``end_offsets``."""
         return await self._list_offsets(dict.fromkeys(logs, offsets_codec.EARLIEST), seconds=seconds)
 
-    async def offsets_at(self, logs: Collection[TP], timestamp_ms: int) -> dict[TP, int | BrokerError]:
-        """Return each log's first offset whose record is at or after ``timestamp_ms``; -1 where there is none."""
-        return await self._list_offsets(dict.fromkeys(logs, timestamp_ms))
-
-    async def offsets_at_times(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
-        """Do as ``offsets_at``, with a time for each log."""
+    async def offsets_at(self, times: Mapping[TP, int]) -> dict[TP, int | BrokerError]:
+        """Return each log's first offset whose record is at or after its time in ms; -1 where there is none."""
         return await self._list_offsets(times)
 
     async def newest_times(self, logs: Collection[TP]) -> dict[TP, int | BrokerError]:

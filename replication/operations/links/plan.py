@@ -14,7 +14,7 @@ import getpass
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.plan import Plan, PlanStep
@@ -44,13 +44,10 @@ Steps = tuple[PlanStep[LinkRun], ...]
 class LinkPlan(Plan[LinkRun]):
     """The plan of an operation. A plan without steps has nothing to do."""
 
+    shows_identity: ClassVar[bool] = True
     verb: LinkOperation
     links: tuple[str, ...]
     logs: tuple[str, ...] = ()  # names of single logs; empty for the whole link
-
-    def to_builtins(self) -> dict[str, Any]:
-        """Return the plan as JSON-ready data, with its ``identity`` under ``plan``."""
-        return {"plan": self.identity, **Plan.to_builtins(self)}
 
 
 class RefusalReason(NamedTuple):

@@ -88,8 +88,6 @@ def record_voyage(trip: VoyageSource, file: Path, *, with_bad: bool, as_json: bo
 
 def size_fleet(trip: Voyage, containers: int, *, as_json: bool) -> None:
     """Compute the size of a fleet from the model alone."""
-    import msgspec
-
     from simulators.scale.sizing import size
     from simulators.scale.table import as_tables
 
@@ -271,9 +269,8 @@ def run(
     )
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
-        return
-    made, page = _sail(context, trip, settings, board=board, quiet=as_json)
-    _show(made, page, report, as_json=as_json)
+    else:
+        _show(*_sail(context, trip, settings, board=board, quiet=as_json), report, as_json=as_json)
 
 
 @app.command("list")
@@ -396,9 +393,8 @@ def replay(
     context, trip = recorded(topology, file, calm=calm)
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
-        return
-    made, page = _sail(context, trip, settings, board=board, quiet=as_json)
-    _show(made, page, report, as_json=as_json)
+    else:
+        _show(*_sail(context, trip, settings, board=board, quiet=as_json), report, as_json=as_json)
 
 
 def _speed(speed: float | None, *, realtime: bool) -> float | None:

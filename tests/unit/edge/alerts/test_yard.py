@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edge.alerts.engine import AlertEngine
-from edge.alerts.yard import YardState
+from edge.alerts.ship import YardState
 from fairlead.records.alert import Alert, Cause
 from tests.unit.edge.alerts.detecting import FALL, HOUR, MINUTE, NEIGHBOURS, REEFER, Voyage, booking, message, ms
 from tests.unit.edge.samples import BOX

@@ -129,8 +129,8 @@ async def test_starts_times_and_deletion(fake: FakeCluster, cluster: Cluster) ->
     log = fake.log("log.a")
     for offset in range(5):
         log.append(batch(offset))
-    assert await cluster.offsets_at([A], 1003) == {A: 3}
-    assert await cluster.offsets_at([A], 9999) == {A: -1}
+    assert await cluster.offsets_at({A: 1003}) == {A: 3}
+    assert await cluster.offsets_at({A: 9999}) == {A: -1}
     assert await cluster.start_offsets([A]) == {A: 0}
     assert await cluster.delete_records({A: 2}) == {A: 2}
     assert await cluster.start_offsets([A]) == {A: 2}
