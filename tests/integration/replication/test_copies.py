@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import random
-import signal
-import sys
-
 import pytest
 
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
-from fairlead.local.sites import LocalSites
 from tests.integration.replication.conftest import Lab, counted, links, states, until
 
 pytestmark = pytest.mark.integration
@@ -78,80 +71,6 @@ async def test_a_cycle_does_not_circulate(lab: Lab) -> None:
     assert await lab.end("beta", there) == other
     assert await lab.same(here)
     assert await lab.same(there)
-
-
-async def test_two_replicators_of_one_target_share_the_work(lab: Lab) -> None:
-    topics = [lab.log(f"alpha.{n}") for n in range(8)]
-    await lab.make("alpha", *topics)
-    ends = {topic: await lab.open_term("alpha", topic, term=1, at=0) for topic in topics}
-    topology = lab.one_way()
-    both = [lab.replicator(topology, "beta"), lab.replicator(topology, "beta")]
-    async with lab.running(*both):
-        for _ in range(12):
-            for topic in topics:
-                ends[topic] = await lab.write("alpha", topic, 6, at=ends[topic], per=2)
-        for topic in topics:
-            await lab.reaches("beta", topic, ends[topic])
-            assert await lab.same(topic)
-        assert [states(each.snapshot()) for each in both] == [{}, {}]
-
-
-async def test_killed_at_any_moment_it_goes_on_where_the_target_ends(lab: Lab, sites: LocalSites) -> None:
-    """A replicator killed at any moment continues where the target ends."""
-    topics = [lab.log(f"alpha.{n}") for n in range(5)]
-    await lab.make("alpha", *topics)
-    ends = {topic: await lab.open_term("alpha", topic, term=1, at=0) for topic in topics}
-
-    async def start() -> asyncio.subprocess.Process:
-        victim = "tests.integration.replication.victim"
-        return await asyncio.create_subprocess_exec(
-            sys.executable, "-m", victim, str(sites.folder), lab.stream, stdout=asyncio.subprocess.PIPE
-        )
-
-    chance = random.Random(7)  # noqa: S311 - moments, not secrets
-    process = await start()
-    for _ in range(4):
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"running\n"
-        for topic in topics:
-            ends[topic] = await lab.write("alpha", topic, 60, at=ends[topic], per=3)
-        await asyncio.sleep(chance.random() * 0.3)
-        os.kill(process.pid, signal.SIGKILL)
-        await process.wait()
-        process = await start()
-    for topic in topics:
-        await lab.reaches("beta", topic, ends[topic])
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"running\n"
-    process.send_signal(signal.SIGTERM)
-    assert await process.wait() == 0
-    for topic in topics:
-        assert await lab.same(topic)
-
-
-async def test_a_restarted_target_and_source_are_waited_for(lab: Lab, sites: LocalSites) -> None:
-    topic = lab.log("alpha.one")
-    await lab.make("alpha", topic)
-    end = await lab.write("alpha", topic, 10, at=await lab.open_term("alpha", topic, term=1, at=0))
-    beta = lab.replicator(lab.one_way(), "beta")
-    async with lab.running(beta):
-        await lab.reaches("beta", topic, end)
-        await asyncio.to_thread(sites.restart, "beta")
-        end = await lab.write("alpha", topic, 10, at=end)
-        await lab.reaches("beta", topic, end)
-        sites.kill("alpha")
-
-        async def noticed() -> bool:
-            return bool(links([beta.snapshot()])["alpha->beta"]["state"] == "unavailable")
-
-        await until(noticed, "the dead source is not noticed")
-        assert beta.snapshot()["links"][0]["cause"]
-        await asyncio.to_thread(sites.restart, "alpha")
-        await (await lab.cluster("alpha")).wait_writable([topic])
-        end = await lab.write("alpha", topic, 10, at=end)
-        await lab.reaches("beta", topic, end)
-        assert await lab.same(topic)
-        assert states(beta.snapshot()) == {}
 
 
 async def test_an_unreachable_source_disturbs_no_other_link(lab: Lab) -> None:

@@ -76,6 +76,7 @@ async def test_the_source_is_killed_under_load(lab: Lab, sites: LocalSites) -> N
             return bool(links([beta.snapshot()])["alpha->beta"]["state"] == "unavailable")
 
         await until(noticed, "the dead source is not noticed")
+        assert links([beta.snapshot()])["alpha->beta"]["cause"]
         await asyncio.to_thread(sites.restart, "alpha")
         await grown(lab.kafka("beta"), writers.written)
         await writers.stop()

@@ -203,6 +203,7 @@ async def test_behind_retention_is_skipped_and_marked(desk: Desk) -> None:
         plan = await desk.resolve(topic, "--dry-run")
         assert plan["choice"] == "skip"
         assert f"offsets {end}..{end + 9} are lost" in plan["notes"][0]
+        assert await lab.end("beta", topic) == end, "only resolving goes on beyond the loss"
         await desk.resolve(topic, "--yes")
         await desk.mirrored(topic, end + 20)
         assert data(await lab.read("beta", topic)) == data(before) + data(await lab.read("alpha", topic))
