@@ -167,6 +167,9 @@ async def test_a_grant_by_hand(fleet: Fleet, operator: Operator) -> None:
         again = await operator.says("grant", box, "--to", ship, "--yes")
         assert again.code == ExitCode.REFUSED and "holds it already" in again.err
         shown = await operator.says("show", box, "--site", ship, "--json")
+    async with fleet.running(port) as ashore:  # the order is still there, and answered
+        await until(lambda: ashore.snapshot()["ready"], what="the bridge")
+    assert len(ledger_of(fleet, port, "grant")) == 2
     (_, by_hand) = shown.body["intervals"]
     assert (by_hand["holder"], by_hand["reason"], by_hand["ordered_by"] != "") == (ship, "no event came", True)
     assert fleet.sequences(ship, box) == list(range(8))

@@ -89,27 +89,6 @@ async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -
     assert in_order == sorted(in_order)
 
 
-async def test_a_log_is_granted_by_hand(fleet: Fleet) -> None:
-    box = fleet.new_box()
-    log = fleet.log(box)
-    async with fleet.running(fleet.port) as ashore, fleet.running(fleet.ship) as afloat:
-        with fleet.publisher(fleet.port) as quay:
-            await quay.publish(EVENTS, fleet.event("GTIN", box))
-            await quay.readings(box, range(3))
-        await handled(ashore, 4)
-        asked = await order(fleet, fleet.port, "grant", log, fleet.ship, term=1, reason="the crane's terminal is down")
-        await until(lambda: ashore.metrics.grants == 1, what="the grant")
-        await Copier(fleet, fleet.port, fleet.ship).copy(f"custody.{fleet.port}", log)
-        await until(lambda: afloat.snapshot()["custody"]["held"] == 1, what="custody on board")
-    entry = ledger(fleet, fleet.port)[-1]
-    assert isinstance(entry, CustodyEntry)
-    assert (entry.event, entry.event_id, entry.term, entry.to_site) == ("HAND", asked, 2, fleet.ship)
-    assert (entry.ordered_by, entry.reason) == ("tester", "the crane's terminal is down")
-    async with fleet.running(fleet.port) as ashore:  # the order is still there, and answered
-        await until(lambda: ashore.snapshot()["ready"], what="the bridge")
-    assert len(ledger(fleet, fleet.port)) == 2
-
-
 async def test_what_cannot_be_ordered_is_refused_with_the_reason(fleet: Fleet) -> None:
     held, elsewhere, unknown = fleet.new_box(), fleet.new_box(), fleet.new_box()
     port, ship = fleet.port, fleet.ship

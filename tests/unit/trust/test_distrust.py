@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,10 +130,3 @@ def test_a_bad_request_is_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         distrust.check_request(open_topology("big-blue").topology, TakeoverRequest(ship, at, "me", reason))
-
-
-def test_every_test_that_the_page_on_security_names_exists() -> None:
-    root = Path(__file__).parents[3]
-    named = re.findall(r"`(tests/[^`]+)`", (root / "docs" / "security.md").read_text(encoding="utf-8"))
-    assert len(named) > 15
-    assert [each for each in named if not (root / each).is_file()] == []

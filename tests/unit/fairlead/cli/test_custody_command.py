@@ -267,12 +267,9 @@ def test_nobody_answers(ground: FakeLedgers, capsys: pytest.CaptureFixture[str])
 SEIZE = ["seize", BOX, "--site", "sydney", "--reason", "MV Star sank"]
 
 
-def test_an_order_needs_a_yes(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seizure_is_planned_and_carried_out(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
     ground.copies_of["sydney", LOG] = OffsetRange(0, 20)
     ground.answer = carried_out
-    for command in (SEIZE, [*SEIZE, "--json"], ["grant", BOX, "--to", "star"]):
-        assert cli.run(command) == ExitCode.USAGE
-        assert "--yes" in capsys.readouterr().err
     assert "run the same command without --dry-run" in say(capsys, *SEIZE, "--dry-run")
     assert body(capsys, *SEIZE, "--dry-run")["applied"] is False
     assert ground.given == []

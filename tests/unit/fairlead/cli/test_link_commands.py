@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from rich.console import Console
 
 from fairlead.cli import app as cli
-from fairlead.cli import console as terminal
 from fairlead.cli.commands import link
 from fairlead.errors import ExitCode
 from replication.operations.links.facts import LinkOperation
@@ -90,13 +87,8 @@ def test_mistakes_and_sites_that_are_not_there(
 @pytest.mark.parametrize(
     "verb", [each for each in LinkOperation if each not in (LinkOperation.RESUME, LinkOperation.RESTORE)]
 )
-def test_without_yes_nothing_is_done_and_a_dry_run_tells_the_plan(
-    verb: LinkOperation, ground: FakeSites, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = [str(verb), "west->east", "--topic", LOG]
-    assert cli.run(arguments) == ExitCode.USAGE
-    assert "--yes" in capsys.readouterr().err
-    arguments.append("--dry-run")
+def test_a_dry_run_tells_the_plan(verb: LinkOperation, ground: FakeSites, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = [str(verb), "west->east", "--topic", LOG, "--dry-run"]
     assert cli.run(arguments) == ExitCode.OK
     told = capsys.readouterr().out
     assert "append to fairlead.orders at east" in told and "Nothing was changed" in told
@@ -129,18 +121,6 @@ def test_a_refusal_has_its_own_exit_code_and_its_reasons(ground: FakeSites, caps
     error = json.loads(capsys.readouterr().err)
     assert error["fields"]["refused"][0]["log"] == LOG
     assert ground.history == {}
-
-
-@pytest.mark.parametrize("answer", [True, False])
-def test_a_person_at_the_terminal_is_asked(
-    answer: bool, ground: FakeSites, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(terminal, "errors", Console(stderr=True, force_terminal=True))
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(typer, "confirm", lambda *_, **__: answer)
-    assert cli.run(["pause", "west->east"]) == ExitCode.OK
-    assert bool(ground.history) is answer
-    assert "pause link west->east" in capsys.readouterr().err
 
 
 def test_every_link_at_once_as_far_as_sites_answer(ground: FakeSites, capsys: pytest.CaptureFixture[str]) -> None:
