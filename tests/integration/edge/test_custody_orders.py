@@ -3,10 +3,8 @@ hand."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -18,60 +16,11 @@ from edge.custody.operator.takeover import (
     carry_out_takeover,
     look_at_takeover,
 )
-from fairlead.cli import app as cli
-from fairlead.cli.commands.custody import app as custody
 from fairlead.errors import ExitCode
-from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.local.registry import LocalSiteRegistry
+from tests.integration.edge.conftest import Operator
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, until
-from topologies.context import Context
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
-
-
-class Places:
-    """Resolve the fleet's sites to their endpoints."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
-
-    def kafka(self, site: str, user: str) -> KafkaEndpoint:
-        assert user == "admin"
-        return self._fleet.kafka[site]
-
-
-class Said(NamedTuple):
-    """The result of one command line."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def body(self) -> Any:
-        return json.loads(self.out)
-
-
-class Operator:
-    """Run commands on this fleet's topology, as a person would."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-
-    async def says(self, *arguments: str) -> Said:
-        self._capsys.readouterr()
-        code = await asyncio.to_thread(cli.run, ["custody", *arguments])
-        return Said(code, *self._capsys.readouterr())
-
-
-@pytest.fixture
-def operator(
-    fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Operator:
-    context = Context("fleet", fleet.topology, tmp_path, LocalSiteRegistry(tmp_path), Places(fleet))  # type: ignore[arg-type]
-    monkeypatch.setattr(custody, "open_topology", lambda name: context)
-    monkeypatch.setenv("COLUMNS", "250")
-    return Operator(capsys)
 
 
 async def gate_in(fleet: Fleet, box: str, *, readings: int = 5) -> None:
@@ -195,34 +144,6 @@ async def test_a_seizure_by_hand(fleet: Fleet, operator: Operator) -> None:
         shown = await operator.says("show", box, "--site", port)
     assert f"is held by {port} in term 18" in shown.out and "the ship burns" in shown.out
     assert fleet.sequences(port, box) == list(range(8))
-
-
-async def test_what_the_lost_holder_had_beyond_a_seizure_is_told(fleet: Fleet, operator: Operator) -> None:
-    """The command shows the records that the lost holder had beyond a seizure."""
-    box, port, ship = fleet.new_box(), fleet.port, fleet.ship
-    log = fleet.log(box)
-    await gate_in(fleet, box)
-    async with fleet.running(port):
-        assert (await operator.says("grant", box, "--to", ship, "--yes", "--json")).code == ExitCode.OK
-    await Copier(fleet, port, ship).copy(f"custody.{port}", log)
-    async with fleet.running(ship) as afloat:
-        with fleet.publisher(ship) as deck:
-            await deck.readings(box, range(5, 7))  # the port never gets these
-            await until(lambda: afloat.metrics.readings + afloat.metrics.drained == 2, what="the ship's readings")
-    async with fleet.running(port):
-        done = await operator.says("seize", box, "--site", port, "--reason", "the ship is cut off", "--yes")
-        assert done.code == ExitCode.OK, done
-    await Copier(fleet, port, ship).copy(f"custody.{port}")
-    async with fleet.running(ship):
-        await until(lambda: bool(ledger_of(fleet, ship, "return")), what="the ship's return")
-        shown = await operator.says("show", box, "--site", ship, "--json")
-        told = await operator.says("show", box, "--site", ship)
-        strays = await operator.says("strays", "--site", ship, "--json")
-    (back,) = shown.body["returns"]
-    assert (back["returned_by"], back["marker_offset"], back["end_offset"], back["kept"]) == (ship, 7, 9, 2)
-    assert f"returned: {ship} came back with 2 offsets beyond the seizure of term 18 (7 to 8)" in told.out
-    (row,) = [each for each in strays.body["logs"] if each["log"] == log]
-    assert (row["holder"], row["readings"], row["kept_at"]) == (port, 2, {ship: 2})
 
 
 def ledger_of(fleet: Fleet, site: str, kind: str) -> list[Any]:

@@ -19,6 +19,7 @@ from fairlead.records.custody import (
     RefusalEntry,
     ReturnEntry,
 )
+from tests.integration.edge.conftest import Operator
 from tests.integration.edge.fleet import EVENTS, Copier, Fleet, child, handled, hears, ledger, now, order, until
 from tests.support.waits import PATIENCE
 
@@ -36,7 +37,7 @@ async def aboard(fleet: Fleet, box: str, *, readings: int = 5) -> None:
     await Copier(fleet, fleet.port, fleet.ship).copy(f"custody.{fleet.port}", fleet.log(box))
 
 
-async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -> None:
+async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet, operator: Operator) -> None:
     box = fleet.new_box()
     log, port, ship = fleet.log(box), fleet.port, fleet.ship
     await aboard(fleet, box)
@@ -73,6 +74,15 @@ async def test_what_a_lost_ship_still_wrote_comes_back_as_strays(fleet: Fleet) -
     async with fleet.running(ship):
         pass  # a second start reports nothing again
     assert len([each for each in ledger(fleet, ship) if isinstance(each, ReturnEntry)]) == 1
+    (back,) = (await operator.says("show", box, "--site", ship, "--json")).body["returns"]
+    end = seizure.marker_offset + 6
+    told = await operator.says("show", box, "--site", ship)
+    assert (back["returned_by"], back["marker_offset"], back["end_offset"], back["kept"]) == (ship, end - 6, end, 6)
+    beyond = f"6 offsets beyond the seizure of term 18 ({end - 6} to {end - 1})"
+    assert f"returned: {ship} came back with {beyond}" in told.out
+    strays = await operator.says("strays", "--site", ship, "--json")
+    (row,) = [each for each in strays.body["logs"] if each["log"] == log]
+    assert (row["holder"], row["readings"], row["kept_at"]) == (port, 7, {ship: 7})
 
     async with fleet.running(port) as ashore:
         await Copier(fleet, ship, port).copy(f"strays.{ship}")
