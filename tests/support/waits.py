@@ -24,7 +24,7 @@ class Clock:
         return self.now
 
 
-def until(true: Callable[[], bool], what: str, *, patience: float = PATIENCE) -> None:
+def until(true: Callable[[], bool], what: str = "the condition", *, patience: float = PATIENCE) -> None:
     """Wait for a condition. Fails after ``patience`` seconds."""
     end = time.monotonic() + patience
     while not true():

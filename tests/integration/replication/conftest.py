@@ -10,7 +10,8 @@ import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -27,6 +28,9 @@ from fairlead.local.sites import LocalSites, SiteSpec
 from replication.replicator import Replicator
 from tests.support.waits import PATIENCE
 from topologies.model import Topology
+
+if TYPE_CHECKING:
+    from tests.integration.replication.resolving import Desk
 
 NOW_MS = int(time.time() * 1000)
 WHEN = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)  # of custody entries
@@ -197,6 +201,23 @@ async def lab(kafka: Callable[..., KafkaEndpoint]) -> AsyncIterator[Lab]:
     made = Lab(kafka)
     yield made
     await made.close()
+
+
+@pytest.fixture
+def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Desk:
+    """Return an operator's environment."""
+    from tests.integration.replication.resolving import Desk  # imports this module
+
+    return Desk.open(lab, tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
+    """Make both sites' brokers look for logs to compact several times a second."""
+    from tests.integration.replication.cleaner import eager  # imports this module
+
+    with eager(kafka("alpha")), eager(kafka("beta")):
+        yield
 
 
 def states(snapshot: Mapping[str, Any]) -> dict[str, str]:

@@ -5,6 +5,7 @@ This uses confluent-kafka, which shares no code with replication.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.records import headers as names
-from tests.integration.replication.conftest import NOW_MS
+from tests.integration.replication.conftest import NOW_MS, Lab
 from tests.support.waits import PATIENCE
 
 
@@ -125,6 +126,12 @@ def assert_same_for_consumers(
                 assert offsets == list(range(start, start + len(offsets)))
         assert found == wanted, first_difference(wanted, found)
     return here.data
+
+
+async def same(lab: Lab, topic: str, *, compacts: bool = False) -> int:
+    """Fail unless consumers of alpha and beta see the same (``assert_same_for_consumers``); return how many records."""
+    here, there = lab.kafka("alpha"), lab.kafka("beta")
+    return len(await asyncio.to_thread(assert_same_for_consumers, here, there, topic, compacts=compacts))
 
 
 def newest(one: list[Seen], other: list[Seen]) -> tuple[list[Seen], list[Seen]]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 
 import pytest
 
-from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.types import TopicPartition
 from tests.integration.replication.audits import both, found
-from tests.integration.replication.cleaner import eager, settle
+from tests.integration.replication.cleaner import settle
 from tests.integration.replication.conftest import NOW_MS, Lab
 from tests.integration.replication.consumers import producer, send
 
@@ -22,12 +20,6 @@ COMPACTED = {
     "max.compaction.lag.ms": "100",
     "segment.ms": "200",
 }
-
-
-@pytest.fixture
-def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
-    with eager(kafka("alpha")), eager(kafka("beta")):
-        yield
 
 
 async def test_faithful_copies_are_equal_however_they_were_made(lab: Lab) -> None:

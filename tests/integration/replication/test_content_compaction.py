@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from fairlead.kafka.convention import term_batch
-from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.batch import DELETE_HORIZON, BatchHeader, parse_header
 from fairlead.kafka.protocol.record import NewRecord
-from tests.integration.replication.cleaner import eager, settle
+from tests.integration.replication.cleaner import settle
 from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
+from tests.integration.replication.consumers import producer, read_all, same, send
 from tests.support.waits import PATIENCE
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("cleaners")]
@@ -27,19 +25,6 @@ COMPACTED = {
 }
 
 LATER = 10_000_000  # milliseconds: a record with that time begins a new segment, whatever the clock shows
-
-
-@pytest.fixture
-def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
-    with eager(kafka("alpha")), eager(kafka("beta")):
-        yield
-
-
-async def same(lab: Lab, topic: str) -> int:
-    found = await asyncio.to_thread(
-        assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic, compacts=True
-    )
-    return len(found)
 
 
 async def headers(lab: Lab, site: str, topic: str) -> list[BatchHeader]:
@@ -65,7 +50,7 @@ async def test_emptied_batches_and_holes(lab: Lab) -> None:
     async with lab.running(beta):
         await lab.reaches("beta", topic, end)
         assert states(beta.snapshot()) == {}
-    assert 10 < await same(lab, topic) < end
+    assert 10 < await same(lab, topic, compacts=True) < end
 
 
 async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
@@ -100,12 +85,12 @@ async def test_transactions_and_tombstones_in_a_compacted_log(lab: Lab) -> None:
     async with lab.running(beta):
         await lab.reaches("beta", topic, end)
         assert states(beta.snapshot()) == {}
-    count = await same(lab, topic)
+    count = await same(lab, topic, compacts=True)
     before = (await asyncio.to_thread(read_all, lab.kafka("alpha"), topic, committed=True)).data
     await settle(lab, "beta", topic)
     assert any(each.has_holes for each in await headers(lab, "beta", topic))  # compaction removes its fillers
     assert (await headers(lab, "beta", topic))[-1].next_offset == end
-    assert await same(lab, topic) == count
+    assert await same(lab, topic, compacts=True) == count
     again = lab.replicator(lab.one_way(), "beta")
     async with lab.running(again):  # copying continues after both sites have compacted
         send(plain, topic, 2 * LATER, 3)
@@ -140,7 +125,7 @@ async def test_own_logs_are_compacted_too(lab: Lab) -> None:
     async with lab.running(beta):
         await lab.reaches("beta", topic, at + 1)
         assert states(beta.snapshot()) == {}
-    assert await same(lab, topic) <= 8
+    assert await same(lab, topic, compacts=True) <= 8
     await settle(lab, "beta", topic)
     again = lab.replicator(lab.one_way(), "beta")
     async with lab.running(again):
@@ -148,4 +133,4 @@ async def test_own_logs_are_compacted_too(lab: Lab) -> None:
         await lab.append("alpha", {topic: term_batch([more], term=3, offset=at + 1, marker=marker)})
         await lab.reaches("beta", topic, at + 2)
         assert states(again.snapshot()) == {}
-    await same(lab, topic)
+    await same(lab, topic, compacts=True)

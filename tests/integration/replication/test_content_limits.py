@@ -24,7 +24,7 @@ from replication.batch.prepared import PreparedBatch
 from replication.batch.rebuild import split_batch
 from replication.replicator import Replicator
 from tests.integration.replication.conftest import NOW_MS, Lab, remake_from_beta, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all
+from tests.integration.replication.consumers import producer, read_all, same
 from tests.support.waits import PATIENCE
 
 pytestmark = pytest.mark.integration
@@ -54,10 +54,6 @@ def limited(lab: Lab) -> Replicator:
 
 def noise(size: int, seed: int) -> bytes:
     return random.Random(seed).randbytes(size)  # noqa: S311 - content that does not compress, no secret
-
-
-async def same(lab: Lab, topic: str) -> int:
-    return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
 
 
 def send_large(lab: Lab, topic: str, codec: str, count: int, size: int = 5000) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, filler_batch
@@ -14,13 +12,9 @@ from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
 from replication.target.gaps import interrupted, leftovers
 from tests.integration.replication.conftest import NOW_MS, Lab, records, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, send
+from tests.integration.replication.consumers import producer, same, send
 
 pytestmark = pytest.mark.integration
-
-
-async def same(lab: Lab, topic: str) -> int:
-    return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
 
 
 async def begins_at(lab: Lab, site: str, topic: str, offset: int) -> None:

@@ -15,18 +15,13 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.rebuild import raw_records
 from tests.integration.replication.conftest import NOW_MS, Lab, states, until
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, read_all, send
+from tests.integration.replication.consumers import producer, read_all, same, send
 from tests.support.waits import PATIENCE
 from tests.unit.replication.source_logs import Made, body, stored
 
 pytestmark = pytest.mark.integration
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-
-
-async def same(lab: Lab, topic: str) -> int:
-    """Fail unless consumers see the same at both sites; return the number of records."""
-    return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
 
 
 async def test_nulls_headers_and_times_in_every_codec(lab: Lab) -> None:

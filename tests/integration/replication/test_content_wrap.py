@@ -12,16 +12,12 @@ from fairlead.kafka.protocol.codecs import Codec
 from fairlead.local.sites import LocalSites, SiteSpec
 from tests.integration.conftest import SITES, USERS
 from tests.integration.replication.conftest import Lab, records, states
-from tests.integration.replication.consumers import assert_same_for_consumers, producer, send
+from tests.integration.replication.consumers import producer, same, send
 from tests.integration.replication.shifted import shift
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 WRAP = 2**31
-
-
-async def same(lab: Lab, topic: str) -> int:
-    return len(await asyncio.to_thread(assert_same_for_consumers, lab.kafka("alpha"), lab.kafka("beta"), topic))
 
 
 async def test_a_term_whose_sequences_begin_again(lab: Lab) -> None:

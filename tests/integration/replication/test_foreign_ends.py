@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -54,11 +53,6 @@ def gamma(tmp_path_factory: pytest.TempPathFactory, new_sites: NewSites) -> Iter
     local.up([SiteSpec("gamma", ("replicator", "replicator.alpha", "stranger"), properties=BAD_BROKER)])
     yield local
     local.down(purge=True)
-
-
-@pytest.fixture
-async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    yield Desk.open(lab, tmp_path, monkeypatch)
 
 
 def topology(lab: Lab) -> Topology:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -14,7 +14,6 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.sites import LocalSites
-from tests.integration.replication.cleaner import eager
 from tests.integration.replication.histories import (
     Compact,
     Delete,
@@ -32,13 +31,6 @@ from tests.integration.replication.histories import (
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 
 FEW: Final = 3
-
-
-@pytest.fixture(scope="module")
-def cleaners(kafka: Callable[..., KafkaEndpoint]) -> Iterator[None]:
-    """Make both sites' brokers look for logs to compact several times a second."""
-    with eager(kafka("alpha")), eager(kafka("beta")):
-        yield
 
 
 @settings(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -21,11 +19,6 @@ from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    yield Desk.open(lab, tmp_path, monkeypatch)
 
 
 class Pair:

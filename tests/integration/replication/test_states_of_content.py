@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,18 +18,13 @@ from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.record import NewRecord
 from replication.operations.links.access import append_orders
 from replication.overrides import Override, OverrideKind
-from tests.integration.replication.conftest import NOW_MS, Lab
+from tests.integration.replication.conftest import NOW_MS
 from tests.integration.replication.resolving import Desk, data
 from tests.support.accessrules import change
 
 pytestmark = pytest.mark.integration
 HOUR_MS = 3_600_000
 LIMIT = "message.timestamp.after.max.ms"
-
-
-@pytest.fixture
-async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    yield Desk.open(lab, tmp_path, monkeypatch)
 
 
 async def refused(desk: Desk, topic: str) -> tuple[int, int]:

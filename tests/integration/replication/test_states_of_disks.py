@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 
 from fairlead.errors import RefusedError
@@ -16,11 +13,6 @@ from tests.integration.replication.resolving import Desk, data
 from tests.integration.replication.segments import damage, stopped
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
-
-
-@pytest.fixture
-async def desk(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Desk]:
-    yield Desk.open(lab, tmp_path, monkeypatch)
 
 
 async def written(lab: Lab, kind: str, topic: str) -> None:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -20,7 +19,7 @@ from fairlead.kafka.admin import create_logs, require_answer
 from fairlead.local import kafka, ports
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.state import LocalState, SiteState, write_state
-from tests.support.waits import PATIENCE
+from tests.support.waits import PATIENCE, until
 
 pytestmark = [pytest.mark.long, pytest.mark.integration]
 SITES = ("one", "two")
@@ -48,13 +47,6 @@ def running(folder: Path) -> set[int]:
         if any(str(folder) in word for word in line) and UP not in line and process.info["pid"] != os.getpid():
             found.add(process.info["pid"])
     return found
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("moment", ["at once", "one runs", "all run"])

@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from fairlead.errors import UnavailableError
 from fairlead.local import processes
 from fairlead.local.workers import Workers
+from tests.support.waits import until
 
 SLEEP = "import time; time.sleep(600)  # marker-of-this-test"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
@@ -40,13 +40,6 @@ def run(tmp_path: Path) -> Iterator[Callable[..., psutil.Process]]:
     for process in started:
         if process.is_running():
             process.kill()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_started_in_its_own_session_and_found(tmp_path: Path, run: Callable[..., psutil.Process]) -> None:

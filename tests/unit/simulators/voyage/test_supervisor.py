@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from fairlead.errors import UnavailableError
 from fairlead.local.workers import Workers
 from simulators.voyage.supervisor import Supervisor
+from tests.support.waits import until
 
 NAME = "bridge.tokyo"
 
@@ -24,13 +24,6 @@ def workers(tmp_path: Path) -> Iterator[Workers]:
 
 def pid(workers: Workers) -> int | None:
     return next((worker.pid for worker in workers.all() if worker.name == NAME), None)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_killed_worker_is_started_again(workers: Workers) -> None:
