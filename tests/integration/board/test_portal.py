@@ -67,7 +67,7 @@ def test_no_trick_opens_another_table(browsers: dict[str, Browser]) -> None:
         "$(id)", "{{ 7*7 }}", "<script>", "A" * 5_000, "é" * 50, "0", "-1", "null", "None", other,
     ]  # fmt: skip
     for text in texts:
-        for written in (quote(text, safe=""), quote(quote(text, safe=""), safe=""), text.replace("..", "%2e%2e")):
+        for written in {quote(text, safe=""), quote(quote(text, safe=""), safe=""), text.replace("..", "%2e%2e")}:
             if any(ord(each) < 32 or each in "?#" for each in written):
                 continue
             for address in (f"/mine/{written}", f"/mine/{written}/readings.csv", f"/mine/{box}/{written}.csv"):
@@ -217,9 +217,11 @@ class Served:
 
 @pytest.fixture(scope="module")
 def portal(service: Board) -> Iterator[Served]:
-    board = Board(service.context, "tokyo")  # answers that a board keeps belong to its event loop
-    with served(create_app(board), lifespan=True) as address:
-        yield Served(board, address)
+    made = Board(service.context, "tokyo")  # answers that a board keeps belong to its event loop
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("board.pages.live._LOOK", 0.2)
+        with served(create_app(made), lifespan=True) as address:
+            yield Served(made, address)
 
 
 @pytest.mark.asyncio(loop_scope="session")
