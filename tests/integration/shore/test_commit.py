@@ -107,16 +107,6 @@ def test_a_table_that_is_all_key_is_compared_too(spark: SparkSession) -> None:
     assert found == {("extra", 1), ("missing", 3)}
 
 
-def test_an_append_is_repeated_once(lake: Lake) -> None:
-    location = lake.paths.table(HOURS.name)
-    assert lake.is_empty(HOURS.name)
-    for version, mean in ((0, 1.0), (0, 1.0), (1, 2.0)):
-        append_once(frame(lake.spark, [("a", version, mean, None)]), location, app="query", version=version)
-    append_once(frame(lake.spark, [("b", 0, 3.0, None)]), location, app="another", version=0)
-    assert stored(lake) == [("a", 0, 1.0, None), ("a", 1, 2.0, None), ("b", 0, 3.0, None)]
-    assert not lake.is_empty(HOURS.name)
-
-
 def test_readers_skip_the_parts_of_a_file_that_are_of_other_hours(lake: Lake) -> None:
     lake.append(HOURS.name, frame(lake.spark, [("a", hour, 1.0, None) for hour in range(3)]).coalesce(1))
     (file,) = DeltaTable(lake.paths.table(HOURS.name)).file_uris()
@@ -147,15 +137,19 @@ def test_replacing_writes_only_what_differs(lake: Lake) -> None:
     assert [row for row in stored(lake) if row[0] == "b"] == [("b", 0, 0.5, None), *day[4:]]
 
 
-def test_rows_that_are_there_twice_are_exchanged_in_one_commit(lake: Lake) -> None:
+def test_an_append_is_made_once_and_rows_that_are_there_twice_are_exchanged_in_one_commit(lake: Lake) -> None:
     rows: list[Row] = [("a", 0, 1.0, None), ("a", 0, 1.0, None), ("a", 1, 2.0, None), ("b", 0, 3.0, None)]
     location = lake.paths.table(HOURS.name)
-    append_once(frame(lake.spark, rows), location, app="q", version=0)
+    assert lake.is_empty(HOURS.name)
+    for app, version, some in (("q", 0, rows[:3]), ("q", 0, rows[:3]), ("q", 1, rows[3:]), ("another", 0, rows[3:])):
+        append_once(frame(lake.spark, some), location, app=app, version=version)
+    assert stored(lake) == [*rows, rows[3]]
+    assert not lake.is_empty(HOURS.name)
     keys = frame(lake.spark, [("a", 0, None, None), ("b", 0, None, None), ("z", 0, None, None)])
     fresh: list[Row] = [("a", 0, 1.5, "one"), ("c", 0, 4.0, None)]
-    assert exchange_rows(lake, HOURS, keys, frame(lake.spark, fresh)) == 3 + 2
+    assert exchange_rows(lake, HOURS, keys, frame(lake.spark, fresh)) == 4 + 2
     assert stored(lake) == [fresh[0], rows[2], fresh[1]]
-    assert history(lake)[2:] == ["MERGE"]
+    assert history(lake)[4:] == ["MERGE"]
 
 
 def test_tables_gain_columns_and_keep_their_rows(lake: Lake, tmp_path: Path) -> None:

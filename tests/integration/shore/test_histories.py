@@ -14,7 +14,6 @@ from deltalake import write_deltalake
 from pyspark.sql import SparkSession
 
 from fairlead.custody.history import chain
-from fairlead.records.custody import LedgerEntry
 from shore.jobs import histories, reference
 from shore.jobs.model import JobContext
 from shore.tables import TABLES as DELTA_TABLES
@@ -78,7 +77,8 @@ def check(fleet: FleetLake, *, by_function: bool = False) -> None:
 
 
 def test_a_booking_has_a_row_for_every_state(fleet: FleetLake) -> None:
-    fleet.add(booking_changes=[change(1, 0), change(2, 0, equipment_reference=OTHER), change(3, 1)])
+    broken = {"log": "bookings.hq", "log_offset": 9, "problem": "broken", "record_date_time": at(0)}
+    fleet.add(booking_changes=[change(1, 0), change(2, 0, equipment_reference=OTHER), change(3, 1), broken])
     fleet.add(booking_changes=[change(4, 5, status="COMPLETED", valid_to=at(4))])
     states = fleet.rows("bookings", "equipment_reference", "recorded_from", "recorded_to", "is_current", "status")
     assert states == [
@@ -103,13 +103,6 @@ def test_two_offices_are_ordered_by_time_and_no_log_is_read_backwards(fleet: Fle
     check(fleet)
 
 
-def test_what_cannot_be_read_is_no_booking(fleet: FleetLake) -> None:
-    broken = {"log": "bookings.hq", "log_offset": 1, "problem": "broken", "record_date_time": at(0)}
-    version = fleet.version("bookings")
-    fleet.add(booking_changes=[broken])
-    assert fleet.version("bookings") == version
-
-
 # -- custody
 
 VOYAGE = (entry(1, 0, "tokyo", "GTIN"), entry(2, 10, "star", "LOAD"), entry(3, 20, None, "GTOT", by="star"))
@@ -117,7 +110,7 @@ INTERVAL = ("term", "holder", "from_offset", "to_offset", "lost")
 
 
 def test_intervals_grow_with_the_ledgers_in_whatever_order_they_come(fleet: FleetLake) -> None:
-    other = f"containers.{OTHER}"
+    other, seized, at_sea = (f"containers.{box}" for box in (OTHER, "BIGU0000037", "BIGU0000042"))
     fleet.add(custody_entries=[ledger(1, VOYAGE[0]), ledger(2, entry(1, 0, "tokyo", "GTIN", log=other))])
     assert fleet.rows("custody", "log", *INTERVAL) == [
         (LOG, 1, "tokyo", 1, None, False),
@@ -125,22 +118,27 @@ def test_intervals_grow_with_the_ledgers_in_whatever_order_they_come(fleet: Flee
     ]
     fleet.add(custody_entries=[ledger(1, VOYAGE[2])])  # the ship's entry, before the one that gives it the box
     assert fleet.rows("custody", "log", "term")[:2] == [(LOG, 1), (other, 1)]  # does not count yet
-    fleet.add(custody_entries=[ledger(3, VOYAGE[1]), ledger(4, refused("o1"))])
-    assert fleet.rows("custody", *INTERVAL)[:3] == [
+    forged = (
+        entry(18, 5, "marlin", "SEIZURE", by="marlin"),  # it never had the box
+        entry(1, 0, "star", "GTIN", by="star", log=at_sea),
+    )
+    chained = [
+        msgspec.structs.replace(each, log=seized)
+        for each in (*VOYAGE[:2], entry(18, 12, "tokyo", "SEIZURE"), came_back(18, 12, 30, by="tokyo"))
+    ]
+    news = (VOYAGE[1], refused("o1"), *forged, *chained)
+    fleet.add(custody_entries=[ledger(offset, each) for offset, each in enumerate(news, 3)])
+    rows = fleet.rows("custody", "log", *INTERVAL)
+    assert [row[1:] for row in rows if row[0] == LOG] == [
         (1, "tokyo", 1, 10, False),
         (2, "star", 11, 20, False),
         (3, None, 21, None, False),
     ]
+    assert {row[0] for row in rows} == {LOG, other, seized}, "a ship opens no log"
+    intervals = [tuple(getattr(each, name) for name in INTERVAL) for each in chain(seized, chained).intervals]
+    assert [row[1:] for row in rows if row[0] == seized] == intervals, "as fairlead custody show has them"
     first = fleet.rows("custody", "equipment_reference", "from_date_time", "to_date_time", "event", "granted_by")[0]
     assert first == (BOX, VOYAGE[0].event_date_time, VOYAGE[1].event_date_time, "GTIN", "tokyo")
-    check(fleet)
-
-
-def test_an_entry_that_a_ship_forged_makes_no_interval(fleet: FleetLake) -> None:
-    opened_at_sea = entry(1, 0, "star", "GTIN", by="star", log=f"containers.{OTHER}")
-    seized = entry(18, 5, "marlin", "SEIZURE", by="marlin")  # it never had the box
-    fleet.add(custody_entries=[ledger(1, opened_at_sea), ledger(1, seized), ledger(1, VOYAGE[0])])
-    assert fleet.rows("custody", "log", "term", "holder") == [(LOG, 1, "tokyo")]
     check(fleet)
 
 
@@ -328,15 +326,3 @@ def test_other_limits_and_rows_without_marks_renew_the_marks(spark: SparkSession
         same_shape("milestones", milestones_duckdb.everything(fleet.paths, limits))
     )
     assert fleet.stored("schedules").equals(same_shape("schedules", schedules_duckdb.everything(fleet.paths, limits)))
-
-
-def test_a_chain_is_the_one_that_custody_shows(fleet: FleetLake) -> None:
-    entries: tuple[LedgerEntry, ...] = (
-        *VOYAGE[:2],
-        entry(18, 12, "tokyo", "SEIZURE"),
-        came_back(18, 12, 30, by="tokyo"),
-    )
-    fleet.add(custody_entries=[ledger(i, each) for i, each in enumerate(entries)])
-    columns = ("term", "holder", "marker_offset", "to_offset", "lost")
-    wanted = chain(LOG, entries).intervals
-    assert fleet.rows("custody", *columns) == [tuple(getattr(each, name) for name in columns) for each in wanted]
