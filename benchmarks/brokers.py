@@ -15,7 +15,7 @@ from fairlead.local.state import Profile
 
 # 256 MB is enough for 10,000 logs, and too little for twice that many. One of seven brokers with 100,000 logs keeps
 # half a gigabyte; in an old generation that is nearly full, it collects garbage for seconds, again and again.
-BROKER_HEAP: Final = "-Xmx1200m -Xmn200m"
+BROKER_HEAP: Final = "-Xms1200m -Xmx1200m -Xmn200m"
 # A broker that gives 20,000 logs all it has must not be taken for dead: local ones have 3 s, Kafka's default is 9.
 BROKER: Final = {"broker.session.timeout.ms": "30000"}
 LOGS_OF_ONE_BROKER: Final = 10_000

@@ -78,8 +78,8 @@ ALARMS: Final = (
         "fairlead_bridge_qos0_dropped_total",
         "FairleadMqttLost",
         lambda metrics: int(metrics.get("qos0_dropped", 0)),
-        "the bridge has DROPPED {count:,} messages of QoS 0: too many waited for Kafka",
-        "those messages are lost; let devices publish with QoS 1, which waits at the MQTT broker",
+        "the bridge has DROPPED {count:,} messages of QoS 0 or AIS: too many waited for Kafka",
+        "they are lost; let devices publish with QoS 1, whose messages wait at the MQTT broker",
     ),
     Alarm(
         "dead-letters",

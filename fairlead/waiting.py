@@ -1,11 +1,14 @@
-"""Wait for an event or a time, whichever comes first, in a task that others cancel; run work beside other work."""
+"""Wait for an event or a time, whichever comes first, in a task that others cancel; run work beside other work; how
+long to wait for answers that come late."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine
-from typing import Any, TypeVar
+import math
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -32,3 +35,28 @@ async def wait_set(event: asyncio.Event, seconds: float | None) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await event.wait()
+
+
+LONGEST: Final = 80.0  # seconds; a broker of 15,000 logs that collects garbage is silent for more than ten
+CALM_AFTER: Final = 600.0  # seconds without a late answer
+
+
+class Patience:
+    """How many seconds requests wait for an answer: twice as many after each that came too late, up to ``LONGEST``, and
+    the usual ones again ``CALM_AFTER`` seconds after the last of them.
+
+    With one fixed time, a client of brokers that are slower than that would connect and ask for ever.
+    """
+
+    def __init__(self, usual: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._usual = self._seconds = usual
+        self._late_at = -math.inf
+        self._clock = clock
+
+    @property
+    def seconds(self) -> float:
+        return self._seconds if self._clock() - self._late_at <= CALM_AFTER else self._usual
+
+    def note_late(self) -> None:
+        """Note that an answer came too late."""
+        self._seconds, self._late_at = min(2 * self.seconds, LONGEST), self._clock()

@@ -111,6 +111,7 @@ class LogTrouble:
 
 
 TELL_AGAIN: Final = 600.0  # seconds; a log that cannot be copied is tried every few seconds
+TELL_MOST: Final = 50  # logs of one state in that time: a broker that is away has 15,000
 
 
 class TroubleTeller:
@@ -119,14 +120,24 @@ class TroubleTeller:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._told: dict[TopicPartition, tuple[LogState, float]] = {}
+        self._written: dict[LogState, tuple[float, int]] = {}  # since when, and of how many logs
 
     def tell(self, tp: TopicPartition, state: LogState, cause: str) -> None:
-        """Write a log's state and its cause, unless this state was the last one written and less than ``TELL_AGAIN``
-        seconds ago."""
+        """Write a log's state and its cause, unless this state was its last one and was told less than ``TELL_AGAIN``
+        seconds ago. In that time, write at most ``TELL_MOST`` logs of a state, and then once that there are more."""
         told, when = self._told.get(tp, (None, 0.0))
-        if told is not state or time.monotonic() - when > TELL_AGAIN:
+        moment = time.monotonic()
+        if told is state and moment - when <= TELL_AGAIN:
+            return
+        self._told[tp] = state, moment
+        since, number = self._written.get(state, (moment, 0))
+        if moment - since > TELL_AGAIN:
+            since, number = moment, 0
+        self._written[state] = since, number + 1
+        if number < TELL_MOST:
             self._log.error("%s %s: %s", tp, state, cause)
-            self._told[tp] = state, time.monotonic()
+        elif number == TELL_MOST:
+            self._log.error("more logs are %s: fairlead status shows all", state)
 
 
 def now_ms() -> int:

@@ -22,7 +22,7 @@ import psutil
 from benchmarks.brokers import brokers_for
 from benchmarks.harness import Figures, Say
 from benchmarks.processes import bytes_between, cpu_seconds, peak_rss_mb, sockets
-from benchmarks.replication.fairlead_side import SOURCE, fairlead
+from benchmarks.replication.fairlead_side import SOURCE, TARGET, fairlead
 from benchmarks.replication.mirrormaker_side import DELIVERED, Setting, described, mirrormaker
 from benchmarks.replication.ratios import compare, growth_ratios, growth_targets, percentile, tls_ratios
 from benchmarks.replication.world import Logs, World, append, copy, produce
@@ -276,7 +276,8 @@ async def growth(sizes: tuple[int, ...], say: Say) -> dict[str, Any]:
 
 
 async def _stand_by(world: World, logs: Logs, process: psutil.Process) -> dict[str, float]:
-    """What the replicator uses when all is copied, and how long until the first records of a new log are copied."""
+    """What the replicator and all brokers use when all is copied, and how long until the first records of a new log are
+    copied."""
     await asyncio.sleep(IDLE_SETTLE)
     used = await _percent(world, GROWTH_SECONDS, process)
     new = TopicPartition(f"{logs.stream}.{SOURCE}.new")
@@ -286,7 +287,11 @@ async def _stand_by(world: World, logs: Logs, process: psutil.Process) -> dict[s
     began = time.monotonic()
     async with asyncio.timeout(600):
         copied = await world.complete(ends)
-    return {"core_percent": used["replicator"], "new_log_seconds": round(copied - began, 1)}
+    return {
+        "core_percent": used["replicator"],
+        "brokers_core_percent": round(used[SOURCE] + used[TARGET], 1),
+        "new_log_seconds": round(copied - began, 1),
+    }
 
 
 def measure_many_topics(options: argparse.Namespace, say: Say, settings: Sequence[Setting]) -> Figures:

@@ -124,10 +124,11 @@ REFRESH: Final = (1.0, 300.0)  # least and most seconds between two listings of 
 QUIET: Final = (10.0, 3.0)  # after 10 s without a new topic, at least 3 s between listings
 REFRESH_BYTES: Final = (60_000.0, 6_000.0)  # bytes a second for listings, with and without new topics
 THIN_SHARE: Final = (0.25, 0.05)  # of a link's rate for listings, with and without new topics
+TAKEN: Final = 2.0  # times as long as a listing took, at least: brokers that are busy are not asked all the time
 SOON: Final = (4.0, 1_800_000.0)  # seconds between two listings, and most bytes a second: 100,000 topics need these
 
 
-def refresh_pause(size: int, quiet: float, rate: int | None = None, *, soon: bool = False) -> float:
+def refresh_pause(size: int, quiet: float, rate: int | None = None, *, soon: bool = False, took: float = 0.0) -> float:
     """Seconds until a cluster's topics are listed again.
 
     Args:
@@ -135,13 +136,14 @@ def refresh_pause(size: int, quiet: float, rate: int | None = None, *, soon: boo
         quiet: Seconds since the last new topic.
         rate: The link's rate in bytes a second, if it has one.
         soon: Whether a new topic must be noticed within seconds, unless the link has a rate.
+        took: Seconds that the last listing took.
     """
     calm = quiet > QUIET[0]
-    least = QUIET[1] if calm else REFRESH[0]
+    least = max(QUIET[1] if calm else REFRESH[0], TAKEN * took)
     if rate is not None:
         return max(size / min(rate * THIN_SHARE[calm], REFRESH_BYTES[calm]), least)
     pause = min(max(size / REFRESH_BYTES[calm], least), REFRESH[1])
-    return min(pause, max(SOON[0], size / SOON[1])) if soon else pause
+    return min(pause, max(SOON[0], size / SOON[1], TAKEN * took)) if soon else pause
 
 
 class ReadPace:

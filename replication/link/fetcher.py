@@ -8,6 +8,7 @@ batch cannot be appended, the appender rewinds the log. ``FetcherManager`` sprea
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -269,12 +270,20 @@ class Fetcher:
                     rejected.cause, position, bytes(part.records[first.start : first.stop])
                 )
             elif rejected.damaged:
-                self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {rejected.cause}")
+                self._on_damaged_rest(state, rejected.cause)
             else:
                 self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         except CorruptBatch as error:  # a batch without a readable header
-            self._link.stop_log(tp, LogState.QUARANTINED, f"{self.name}: {error.what}", error.hint)
+            sound = _sound_bytes(part.records)
+            if 0 < sound < len(part.records):
+                return self._process_partition(tp, msgspec.structs.replace(part, records=part.records[:sound]))
+            self._on_damaged_rest(state, error.what, error.hint)
         return True
+
+    def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
+        """Stop at a damaged batch, once everything before it is stored."""
+        if not self._waits_for_queued(state):
+            self._link.stop_log(state.tp, LogState.QUARANTINED, f"{self.name}: {cause}", hint)
 
     def _on_refused_rest(
         self, state: PartitionFetchState, seizure: Seizure | None, reach: SourceReach, problem: str
@@ -283,13 +292,20 @@ class Fetcher:
 
         Until everything before it is stored, the log stays followed, so that it is fetched again if an append fails.
         """
-        if state.fill_from is None and state.position > max(state.replica.end, 0):
-            self._suspend(state)
-            self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
-        elif seizure is not None:
+        if self._waits_for_queued(state):
+            return
+        if seizure is not None:
             self._link.mark_cut_off(state.tp, seizure)
         else:
             self._link.refuse_log(state.tp, reach, problem)
+
+    def _waits_for_queued(self, state: PartitionFetchState) -> bool:
+        """Pause a log while batches of it are queued; return False if none is."""
+        if state.fill_from is not None or state.position <= max(state.replica.end, 0):
+            return False
+        self._suspend(state)
+        self._paused[state.tp] = _Pause(time.monotonic() + PAUSE_SECONDS)
+        return True
 
     def _advance(self, state: PartitionFetchState, made: list[PreparedBatch | Gap]) -> None:
         """Fetch on behind what was queued. If another link brought more meanwhile, compare the tail there first."""
@@ -352,20 +368,29 @@ class Fetcher:
     def _prepare(
         self, state: PartitionFetchState, part: FetchedPartition, position: int, key: bytes
     ) -> tuple[list[PreparedBatch | Gap], RejectedBatch | None]:
-        """Prepare batches up to the first rejected one. A batch that an operator skips becomes a gap."""
+        """Prepare batches up to the first one that is rejected or cannot be read. A batch that an operator skips
+        becomes a gap.
+
+        Raises:
+            CorruptBatch: the first one cannot be read.
+        """
         made: list[PreparedBatch | Gap] = []
         inside, state.tail_matches = state.tail_matches, False
         log = str(state.tp)
-        for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
-            if isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
-                made.append(gap_of_batch(step, now_ms()))
-            elif isinstance(step, RejectedBatch):
-                gap = step.gap
-                if gap is None or not self._rules.may_skip(log, gap.base, gap.stop):
-                    return made, step
-                made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
-            else:
-                made.append(step)
+        try:
+            for step in prepare_batches(part.records, position, part.aborted, gap_key=key, inside=inside):
+                if isinstance(step, PreparedBatch) and self._rules.may_skip(log, step.base, step.stop):
+                    made.append(gap_of_batch(step, now_ms()))
+                elif isinstance(step, RejectedBatch):
+                    gap = step.gap
+                    if gap is None or not self._rules.may_skip(log, gap.base, gap.stop):
+                        return made, step
+                    made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
+                else:
+                    made.append(step)
+        except CorruptBatch:
+            if not made:  # else the next answer begins with the unreadable batch
+                raise
         return made, None
 
     def seek(self, state: PartitionFetchState, offset: int) -> None:
@@ -373,6 +398,15 @@ class Fetcher:
         if self.is_followed(state):
             state.seek(offset)
             self._session.set(state.tp, offset)
+
+
+def _sound_bytes(records: memoryview) -> int:
+    """Return the bytes of the whole batches before the first one without a readable header."""
+    sound = 0
+    with contextlib.suppress(CorruptBatch):
+        for batch in split(records):
+            sound = batch.stop
+    return sound
 
 
 WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and at least between two cuts

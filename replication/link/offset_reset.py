@@ -11,6 +11,7 @@ from typing import Protocol
 from fairlead.custody.view import Seizure
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import parse_header, verify_crc
+from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
 from replication.catalog import EVERY_SOURCE, SourceReach
@@ -169,9 +170,10 @@ class OffsetReset:
             if not self._fetcher.is_followed(state):
                 continue
             start, end = starts[tp], ends[tp]
-            if not isinstance(start, int) or not isinstance(end, int):
-                error = start if not isinstance(start, int) else end
-                self._link.stop_log(tp, LogState.UNAVAILABLE, str(getattr(error, "what", error)))
+            if isinstance(start, BrokerError) or isinstance(end, BrokerError):
+                error = start if isinstance(start, BrokerError) else end
+                if isinstance(error, BrokerError):
+                    self._link.stop_log(tp, LogState.UNAVAILABLE, error.what, error.hint)
                 continue
             out[tp] = end
             if state.position > end:

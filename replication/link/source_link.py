@@ -19,7 +19,7 @@ from fairlead.kafka.client.metadata import NO_LEADER, TopicChanges
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
-from fairlead.waiting import wait_set
+from fairlead.waiting import Patience, wait_set
 from replication.catalog import SourceReach
 from replication.changes import PlanChanges
 from replication.groups.sync import GroupSync
@@ -85,8 +85,6 @@ class LinkGate:
 
 
 REQUEST_TIMEOUT: Final = 10.0
-LONGEST_TIMEOUT: Final = 80.0  # seconds; a broker of 15,000 logs that collects garbage is silent for more than ten
-CALM_AFTER: Final = 600.0  # a link that was up for so many seconds waits no longer than usual again
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 REFRESH_AFTER: Final = 0.25
 BYTES_PER_LOG: Final = 60  # in a request for a log's offsets; on a thin link one request takes about a second
@@ -135,7 +133,7 @@ class SourceLink:
         self._gate = LinkGate()
         self.cluster: Cluster | None = None
         self._round_trip = 0.0
-        self._timeout = REQUEST_TIMEOUT
+        self._patience = Patience(REQUEST_TIMEOUT)
 
     @property
     def is_up(self) -> bool:
@@ -263,11 +261,10 @@ class SourceLink:
                 await self._gate.run_while_open(self._connected())
                 continue
             except* FairleadError as group:
-                lasted = time.monotonic() - began
-                if lasted > BACKOFF[-1]:
+                if time.monotonic() - began > BACKOFF[-1]:
                     failures = 0
-                too_late = group.subgroup(RequestTimeout) is not None
-                self._timeout = _next_timeout(self._timeout, lasted, too_late=too_late)
+                if group.subgroup(RequestTimeout) is not None:
+                    self._patience.note_late()
                 self._status.set_unavailable(_first(group).what)
             wait = BACKOFF[min(failures, len(BACKOFF) - 1)]
             failures += 1
@@ -276,7 +273,9 @@ class SourceLink:
     async def _connected(self) -> None:
         try:
             client = f"fairlead-replicator.{self.link.to}"
-            async with await Cluster.open(self._endpoint(), client_id=client, request_timeout=self._timeout) as cluster:
+            async with await Cluster.open(
+                self._endpoint(), client_id=client, request_timeout=self._patience.seconds
+            ) as cluster:
                 if self.budget.rate is not None:
                     cluster.logs_per_request = max(LEAST_LOGS, self.budget.rate // BYTES_PER_LOG)
                 self.cluster = cluster
@@ -295,13 +294,16 @@ class SourceLink:
         """List the source's topics every few seconds (``refresh_pause``)."""
         news = time.monotonic()
         while True:
+            asked = time.monotonic()
             found = await cluster.topic_changes()
+            took = time.monotonic() - asked
             self.charge(cluster.whole_bytes)
             if self._on_listing(found):
                 news = time.monotonic()
             await asyncio.sleep(REFRESH_AFTER)
             quiet = time.monotonic() - news
-            pause = refresh_pause(cluster.whole_bytes, quiet, self.budget.rate, soon=not self.rules.are_announced)
+            soon = not self.rules.are_announced
+            pause = refresh_pause(cluster.whole_bytes, quiet, self.budget.rate, soon=soon, took=took)
             await wait_set(self._refresh, pause)
             self._refresh.clear()
 
@@ -375,16 +377,6 @@ class SourceLink:
             "certificate_ends": self.cluster.pool.certificate_ends if self.cluster is not None else None,
             "groups": self._groups.snapshot() if self._groups is not None else None,
         }
-
-
-def _next_timeout(seconds: float, lasted: float, *, too_late: bool) -> float:
-    """Return how long requests wait after the link was up for ``lasted`` seconds: twice as long if one was too late.
-
-    With one fixed time, a link to brokers that are slower than that would connect and list their topics for ever.
-    """
-    if lasted > CALM_AFTER:
-        seconds = REQUEST_TIMEOUT
-    return min(2 * seconds, LONGEST_TIMEOUT) if too_late else seconds
 
 
 async def _round_trip(cluster: Cluster) -> float:

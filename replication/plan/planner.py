@@ -19,8 +19,9 @@ from typing import Final
 
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition, partitions_of
-from fairlead.waiting import wait_set
+from fairlead.waiting import Patience, wait_set
 from replication.catalog import EVERY_SOURCE, Catalog
 from replication.changes import PlanChanges
 from replication.custody.bootstrap import LedgerBootstrap
@@ -135,9 +136,12 @@ class Planner:
                     self._changes.add(topics)
 
     async def watch_target(self, cluster: Cluster, say: Callable[[str | None], None]) -> None:
-        """Notice topics that others create or delete at the target. Call ``say`` with an error, or None."""
-        news = time.monotonic()
+        """Notice topics that others create or delete at the target. Call ``say`` with an error, or None. Where listings
+        come too late, let all requests to the target wait longer."""
+        news, patience = time.monotonic(), Patience(cluster.request_timeout)
         while True:
+            cluster.wait_for_answers(patience.seconds)
+            asked = time.monotonic()
             try:
                 new, gone = self._here.apply_listing(await cluster.topic_changes())
                 if new or gone:
@@ -147,8 +151,11 @@ class Planner:
                     self._changes.add(gone)
                 say(None)
             except FairleadError as error:
+                if isinstance(error, RequestTimeout):
+                    patience.note_late()
                 say(error.what)
-            await wait_set(self._refresh, refresh_pause(cluster.whole_bytes, time.monotonic() - news))
+            ended = time.monotonic()
+            await wait_set(self._refresh, refresh_pause(cluster.whole_bytes, ended - news, took=ended - asked))
             self._refresh.clear()
 
     async def survey(self, appender: TargetAppender) -> None:
@@ -367,6 +374,7 @@ class Planner:
     def _reset_logs(self, appender: TargetAppender, logs: Collection[TopicPartition]) -> None:
         for tp in logs:
             for source_link in self._source_links:
+                source_link.unfollow([tp])  # a fetcher that stopped it would not begin it again
                 source_link.troubles.pop(tp, None)
                 source_link.beyond.pop(tp, None)
             if tp in appender.replicas:

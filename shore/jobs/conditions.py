@@ -170,7 +170,10 @@ def _lacking(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> Data
     more than there are. Where retention has deleted that row too, the hour counts as lacking."""
     if "readings" not in kept:
         return None
-    before = F.col("window_start") < F.lit(whole_since(derivation(CONDITIONS), {"readings": kept["readings"]}))
+    since = whole_since(derivation(CONDITIONS), {"readings": kept["readings"]})
+    if since is None or all(extent.low >= since for extent in touched.extents):
+        return None
+    before = F.col("window_start") < F.lit(since)
     old = computed(touched.hours.where(before))
     if old.isEmpty():
         return None

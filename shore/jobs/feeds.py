@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -112,7 +112,8 @@ def welcome(lake: Lake, feeds: Feeds, *, begun: bool) -> None:
         boxes = _with_other_grants(lake.read("custody_entries"), kinds.believed_by, feeds.believed_by)
         if boxes:  # all of their records are compared, as when their bookings change
             rows = lake.spark.createDataFrame(pa.table({BOX: boxes}))
-            feeds.deliver(lake, _part("bookings", rows, equipment_reference=BOX))
+            once = replace(feeds)  # what it keeps belongs to this session, and the query's batches have another
+            once.deliver(lake, _part("bookings", rows, equipment_reference=BOX))
     kinds.note(lake.spark, feeds.believed_by)
 
 

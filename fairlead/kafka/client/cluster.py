@@ -66,6 +66,10 @@ class Cluster:
         self._produce_locks: dict[int, asyncio.Lock] = {}
         self._sessions = 0
 
+    def wait_for_answers(self, seconds: float) -> None:
+        """Let requests of connections that are opened from now on, and retries, wait so long."""
+        self.request_timeout = self.pool.request_timeout = seconds
+
     @classmethod
     async def open(cls, endpoint: Endpoint, *, client_id: str, request_timeout: float = 30.0) -> Cluster:
         """Connect and log in; a callable ``endpoint`` is called again at every later connect.

@@ -34,7 +34,7 @@ class Pool:
         self._ask = endpoint if callable(endpoint) else None
         self._endpoint = endpoint() if callable(endpoint) else endpoint
         self._client_id = client_id
-        self._timeout = request_timeout
+        self.request_timeout = request_timeout
         self._bootstrap = {-1 - index: address for index, address in enumerate(self._endpoint.bootstrap)}
         self._brokers: dict[int, tuple[str, int]] = {}
         self._open: dict[Key, Connection] = {}
@@ -151,7 +151,12 @@ class Pool:
                 later: Endpoint = self.endpoint if self._ask is not None else endpoint
                 try:
                     return await connect(
-                        host, port, endpoint, client_id=self._client_id, request_timeout=self._timeout, later=later
+                        host,
+                        port,
+                        endpoint,
+                        client_id=self._client_id,
+                        request_timeout=self.request_timeout,
+                        later=later,
                     )
                 except AuthenticationFailed as error:
                     refusal = refusal or error

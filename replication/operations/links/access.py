@@ -20,13 +20,13 @@ from typing import Any, Final, Protocol
 
 import psutil
 
-from fairlead.errors import UnavailableError
+from fairlead.errors import RefusedError, UnavailableError
 from fairlead.home import is_running, run_folder
 from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
-from fairlead.kafka.protocol.errors import broker_error
+from fairlead.kafka.protocol.errors import TOPIC_AUTHORIZATION_FAILED, BrokerError, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import UNREADABLE
 from replication.batch.header_rewrite import id_after
@@ -185,12 +185,19 @@ class KafkaAccess:
         cluster = await self._clusters.at(site)
         found = Overrides()
         topic = [TopicPartition(name) for name in await cluster.topics([ORDERS_TOPIC], refresh=True)]
-        async for _, records in sweep(cluster, await extents(cluster, topic)):
-            for record in records:
-                try:
-                    found.apply(decode(record.value or b""))
-                except UNREADABLE as wrong:
-                    log.warning("%s at %s, offset %s, is not an order: %s", ORDERS_TOPIC, site, record.offset, wrong)
+        try:
+            async for _, records in sweep(cluster, await extents(cluster, topic)):
+                for record in records:
+                    try:
+                        found.apply(decode(record.value or b""))
+                    except UNREADABLE as wrong:
+                        log.warning(
+                            "%s at %s, offset %s, is not an order: %s", ORDERS_TOPIC, site, record.offset, wrong
+                        )
+        except BrokerError as error:
+            if error.code != TOPIC_AUTHORIZATION_FAILED:
+                raise
+            raise RefusedError(f"{site}: {error.what}", hint=error.hint, site=site) from error
         return found
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:

@@ -1,5 +1,5 @@
 """Waiting for an event or a time ends with the event, with the time, and whenever the task is cancelled; work in the
-background ends with its context."""
+background ends with its context. Requests wait longer for answers that come late."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import asyncio
 
 import pytest
 
-from fairlead.waiting import in_background, wait_set
+from fairlead.waiting import CALM_AFTER, LONGEST, Patience, in_background, wait_set
+from tests.support.waits import Clock
 
 
 async def test_it_ends_with_the_event() -> None:
@@ -61,3 +62,19 @@ async def test_an_error_of_work_in_the_background_is_the_tasks() -> None:
     async with in_background(work()) as task:
         await asyncio.wait({task})
     assert str(task.exception()) == "of the work"
+
+
+def test_patience_doubles_with_each_late_answer_and_ends_when_none_is_late() -> None:
+    clock = Clock()
+    patience, waits = Patience(10.0, clock), []
+    for _ in range(5):
+        waits.append(patience.seconds)
+        clock.now += patience.seconds
+        patience.note_late()
+    assert waits == [10.0, 20.0, 40.0, 80.0, LONGEST]
+    clock.now += CALM_AFTER
+    assert patience.seconds == LONGEST
+    clock.now += 1
+    assert patience.seconds == 10.0
+    patience.note_late()
+    assert patience.seconds == 20.0

@@ -161,16 +161,24 @@ def fetcher_of(
 @pytest.mark.parametrize("changed", [{16: 1}, {8: 0, 11: 1}], ids=["of an old format", "of an impossible length"])
 @pytest.mark.parametrize("reach", [SourceReach(1), EVERYTHING], ids=["from a ship", "from ashore"])
 async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[int, int], reach: SourceReach) -> None:
-    """A batch without a readable header stops its log, not the link with all others."""
-    unreadable = bytearray(stored(1, b"a"))
+    """A batch without a readable header stops its log, not the link with all others. What comes before it in the same
+    answer is stored."""
+    sound, unreadable = stored(0, b"m"), bytearray(stored(1, b"a"))
     for at, value in changed.items():
         unreadable[at] = value
     source = Source(
-        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(stored(0, b"m")))),
+        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(sound) + unreadable)),
         FetchedPartition(0, 2, 2, 0, (), memoryview(unreadable)),
         end=2,
     )
-    sink, link = Sink(), FakeLink(reach=reach)
+
+    class Storing(Sink):
+        def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+            header = parse_header(sound)
+            replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
+            return super().submit_steps(replica, steps, feed)
+
+    sink, link = Storing(), FakeLink(reach=reach)
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(0, None, 0)

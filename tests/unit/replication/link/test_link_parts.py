@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -22,10 +23,10 @@ from replication.link import fetcher as under_test
 from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
 from replication.link.cut_off import SourceRules
 from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
-from replication.link.source_link import LinkGate, SourceLink, _next_timeout
+from replication.link.source_link import LinkGate, SourceLink
 from replication.link.status import LinkStatus
 from replication.overrides import Overrides
-from replication.states import LinkState, LogState
+from replication.states import TELL_MOST, LinkState, LogState, TroubleTeller
 from replication.target.mirror import MirrorPartition
 from tests.support.ledgers import entry
 from tests.unit.replication.link.scripted import FakeFetcher, Sink, Source
@@ -294,15 +295,6 @@ async def test_a_link_whose_source_answers_too_late_waits_twice_as_long_each_tim
     await asyncio.gather(run, return_exceptions=True)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "lasted", "too_late", "then"),
-    [(10.0, 12.0, True, 20.0), (80.0, 95.0, True, 80.0), (40.0, 12.0, False, 40.0), (40.0, 601.0, False, 10.0)],
-)
-def test_how_long_requests_wait(seconds: float, lasted: float, too_late: bool, then: float) -> None:
-    """Requests wait at most 80 seconds, and ten again after the link was up for ten minutes."""
-    assert _next_timeout(seconds, lasted, too_late=too_late) == then
-
-
 # ---- waking up a poll
 
 
@@ -420,3 +412,18 @@ def test_a_log_that_is_tried_again_and_again_is_told_once(caplog: pytest.LogCapt
     assert [record.message for record in caplog.records] == ["alerts.x unavailable: refused"]
     source_link.stop_log(tp, LogState.DIVERGED, "two batches at 3")
     assert len(caplog.records) == 2
+
+
+def test_of_very_many_logs_in_one_state_only_some_are_written(caplog: pytest.LogCaptureFixture) -> None:
+    """Of thousands of logs that are stopped at once, the log names fifty, and says that there are more."""
+    teller = TroubleTeller(logging.getLogger("replication"))
+    for number in range(TELL_MOST + 30):
+        teller.tell(TopicPartition(f"containers.{number}"), LogState.UNAVAILABLE, "no leader")
+    teller.tell(TopicPartition("containers.0"), LogState.DIVERGED, "two batches at 3")
+    told = [record.message for record in caplog.records]
+    assert len(told) == TELL_MOST + 2
+    assert told[TELL_MOST - 1 :] == [
+        f"containers.{TELL_MOST - 1} unavailable: no leader",
+        "more logs are unavailable: fairlead status shows all",
+        "containers.0 diverged: two batches at 3",
+    ]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 from unittest.mock import AsyncMock
 
 import pytest
@@ -19,6 +19,7 @@ from fairlead.custody.ledger import Told
 from fairlead.errors import RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.metadata import MetadataCache, TopicChanges
+from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.catalog import Catalog
 from replication.changes import PlanChanges
@@ -394,3 +395,56 @@ async def test_everything_is_planned_again_after_some_time(monkeypatch: pytest.M
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_log_that_is_retried_before_the_plan_has_seen_its_trouble_is_begun_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log that a link has stopped is begun anew when an operator orders a retry before the next plan: its fetcher has
+    given it up, and would not begin it."""
+    monkeypatch.setattr(planning, "create_topics", create)
+    world, log = World(), TopicPartition(BOXES[0])
+    link = world.links["tokyo"]
+    link.there = dict.fromkeys(TOPICS, 1)
+    link.list_topics()
+    await world.settle()
+    given_up: list[TopicPartition] = []
+    (fetcher,) = (each for each in link.fetchers if log in each.logs)
+
+    def give_up(tp: TopicPartition) -> None:
+        given_up.append(tp)
+        fetcher.logs.discard(tp)
+
+    monkeypatch.setattr(fetcher, "unfollow", give_up)
+    link.stop_log(log, LogState.QUARANTINED, "bad bytes")
+    world.ledger.overrides.apply(Override(OverrideKind.RETRY, NOW, "operator", log=str(log)))
+    world.changes.add_all()
+    await world.settle()
+    assert given_up == [log]
+    assert log in link.fetched
+
+
+async def test_a_target_that_lists_its_topics_late_is_given_more_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to a target whose listings come too late wait twice as long after each."""
+    monkeypatch.setattr(planning, "refresh_pause", lambda *_, took: 0.0)
+    listed = asyncio.Event()
+
+    class Late:
+        request_timeout, whole_bytes = 10.0, 0
+        waits: ClassVar[list[float]] = []
+
+        def wait_for_answers(self, seconds: float) -> None:
+            self.waits.append(seconds)
+
+        async def topic_changes(self) -> None:
+            if self.waits[-1] < 30.0:
+                raise RequestTimeout("too late")
+            listed.set()
+
+    said: list[str | None] = []
+    watching = asyncio.create_task(World().planner.watch_target(cast(Cluster, Late()), said.append))
+    await listed.wait()
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)
+    assert Late.waits[:3] == [10.0, 20.0, 40.0]
+    assert said[:2] == ["too late", "too late"]
