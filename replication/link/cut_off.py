@@ -7,14 +7,16 @@ right to write concerns ships, which extend the logs of containers only in terms
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from fairlead.custody.superseded import overtaken
 from fairlead.custody.view import CustodyView, Seizure
 from fairlead.kafka.convention import PRODUCER_ID
-from fairlead.kafka.protocol.batch import BatchHeader, split
+from fairlead.kafka.protocol.batch import BatchHeader, BatchView, split
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.types import FetchedPartition
 from replication.catalog import EVERYTHING, Catalog, SourceReach
 from replication.overrides import Overrides
@@ -61,9 +63,15 @@ class SourceRules:
         return self._overrides.may_skip(log, start, stop)
 
 
+def _readable(part: FetchedPartition) -> Iterator[BatchView]:
+    """Yield the batches before the first one without a readable header; ``prepare_batches`` raises at that one."""
+    with contextlib.suppress(CorruptBatch):
+        yield from split(part.records)
+
+
 def before_seizure(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
     """Return the part before the first batch that a seizure cut off, and that seizure."""
-    for batch in split(part.records):
+    for batch in _readable(part):
         seizure = overtaken(seizures, batch.header)
         if seizure is not None:
             return msgspec.structs.replace(part, records=part.records[: batch.start]), seizure
@@ -75,7 +83,7 @@ def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPar
     the whole part may be copied."""
     if reach == EVERYTHING:
         return part, ""
-    for batch in split(part.records):
+    for batch in _readable(part):
         if problem := _beyond(batch.header, reach):
             return msgspec.structs.replace(part, records=part.records[: batch.start]), problem
     return part, ""

@@ -8,7 +8,6 @@ batch cannot be appended, the appender rewinds the log. ``FetcherManager`` sprea
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
@@ -210,7 +209,13 @@ class Fetcher:
         self._budget.charge(self.priority, self._session.received - received, time.monotonic())
         if answer:
             self._lag = -1
-        lost = {tp: self._states[tp] for tp, part in answer.items() if not self._process_partition(tp, part)}
+        lost = {}
+        for tp, part in answer.items():
+            try:
+                if not self._process_partition(tp, part):
+                    lost[tp] = self._states[tp]
+            except CorruptBatch as error:
+                self._on_damaged_rest(self._states[tp], error.what, error.hint)
         if lost:
             found = await self._offset_reset.resolve_out_of_range(lost)
             self._ends |= {tp: self._rules.reach(tp.topic).capped(end) for tp, end in found.items()}
@@ -222,62 +227,56 @@ class Fetcher:
             await asyncio.sleep(max(0.0, began + pace - time.monotonic()))
 
     def _process_partition(self, tp: TopicPartition, part: FetchedPartition) -> bool:
-        """Queue one log's part of an answer; False if the source does not have the requested offset."""
+        """Queue one log's part of an answer; False if the source does not have the requested offset.
+
+        Raises:
+            CorruptBatch: the next batch has no readable header.
+        """
         state = self._states.get(tp)
         if state is None:
             return True
         if part.error_code:
             return self._on_fetch_error(tp, part.error_code)
+        reach = self._rules.reach(tp.topic)
+        self._ends[tp] = reach.capped(part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark)
+        seizure = None
+        if seizures := self._rules.seizures(tp.topic):
+            part, seizure = before_seizure(part, seizures)
+        part, problem = within_reach(part, reach)
+        if not part.records:
+            if seizure is not None or problem:
+                self._on_refused_rest(state, seizure, reach, problem)
+            return True
+        if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
+            self._verify_again(state)
+            return True
+        fill_from, state.fill_from = state.fill_from, None
+        proven, state.verify_before = state.verify_before, None
+        position = state.position if fill_from is None else fill_from
         replica = state.replica
-        try:
-            reach = self._rules.reach(tp.topic)
-            self._ends[tp] = reach.capped(
-                part.last_stable_offset if part.last_stable_offset >= 0 else part.high_watermark
-            )
-            seizure = None
-            if seizures := self._rules.seizures(tp.topic):
-                part, seizure = before_seizure(part, seizures)
-            part, problem = within_reach(part, reach)
-            if not part.records:
-                if seizure is not None or problem:
-                    self._on_refused_rest(state, seizure, reach, problem)
+        if proven is not None:
+            found = self._difference(state, proven, part.records)
+            if found is not None:
+                self._mismatches[tp] = found
                 return True
-            if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
-                self._verify_again(state)
-                return True
-            fill_from, state.fill_from = state.fill_from, None
-            proven, state.verify_before = state.verify_before, None
-            position = state.position if fill_from is None else fill_from
-            if proven is not None:
-                found = self._difference(state, proven, part.records)
-                if found is not None:
-                    self._mismatches[tp] = found
-                    return True
-                position = proven
-                state.is_proven = True
-                replica.add_agreeing(self, proven)
-            made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
-            if made:
-                if self._appender.submit_steps(replica, made, self):
-                    self._advance(state, made)
-                else:
-                    self._suspend(state)
-            elif rejected is None:
-                self.seek(state, max(position, state.position))
-            elif rejected.diverged:  # or the target has only some parts of a split batch yet
-                first = next(split(part.records))
-                self._mismatches[tp] = TailMismatch(
-                    rejected.cause, position, bytes(part.records[first.start : first.stop])
-                )
-            elif rejected.damaged:
-                self._on_damaged_rest(state, rejected.cause)
+            position = proven
+            state.is_proven = True
+            replica.add_agreeing(self, proven)
+        made, rejected = self._prepare(state, part, position, GAP_KEY if fill_from is None else POSITION_KEY)
+        if made:
+            if self._appender.submit_steps(replica, made, self):
+                self._advance(state, made)
             else:
-                self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
-        except CorruptBatch as error:  # a batch without a readable header
-            sound = _sound_bytes(part.records)
-            if 0 < sound < len(part.records):
-                return self._process_partition(tp, msgspec.structs.replace(part, records=part.records[:sound]))
-            self._on_damaged_rest(state, error.what, error.hint)
+                self._suspend(state)
+        elif rejected is None:
+            self.seek(state, max(position, state.position))
+        elif rejected.diverged:  # or the target has only some parts of a split batch yet
+            first = next(split(part.records))
+            self._mismatches[tp] = TailMismatch(rejected.cause, position, bytes(part.records[first.start : first.stop]))
+        elif rejected.damaged:
+            self._on_damaged_rest(state, rejected.cause)
+        else:
+            self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 
     def _on_damaged_rest(self, state: PartitionFetchState, cause: str, hint: str = "") -> None:
@@ -398,15 +397,6 @@ class Fetcher:
         if self.is_followed(state):
             state.seek(offset)
             self._session.set(state.tp, offset)
-
-
-def _sound_bytes(records: memoryview) -> int:
-    """Return the bytes of the whole batches before the first one without a readable header."""
-    sound = 0
-    with contextlib.suppress(CorruptBatch):
-        for batch in split(records):
-            sound = batch.stop
-    return sound
 
 
 WAKEUP: Final = (0.02, 1.0)  # seconds from a change to cutting a poll short, and at least between two cuts

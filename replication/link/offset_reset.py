@@ -170,10 +170,11 @@ class OffsetReset:
             if not self._fetcher.is_followed(state):
                 continue
             start, end = starts[tp], ends[tp]
-            if isinstance(start, BrokerError) or isinstance(end, BrokerError):
-                error = start if isinstance(start, BrokerError) else end
-                if isinstance(error, BrokerError):
-                    self._link.stop_log(tp, LogState.UNAVAILABLE, error.what, error.hint)
+            if isinstance(start, BrokerError):
+                self._link.stop_log(tp, LogState.UNAVAILABLE, start.what, start.hint)
+                continue
+            if isinstance(end, BrokerError):
+                self._link.stop_log(tp, LogState.UNAVAILABLE, end.what, end.hint)
                 continue
             out[tp] = end
             if state.position > end:

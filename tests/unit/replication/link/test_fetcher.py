@@ -34,6 +34,19 @@ def stored(offset: int, *values: bytes) -> bytes:
     return offset.to_bytes(8, "big") + bytes(term_batch(records, term=1, offset=offset, marker=0))[8:]
 
 
+class Storing(Sink):
+    """A target that stores what is submitted at once; ``batch`` is the last of it."""
+
+    def __init__(self, batch: bytes) -> None:
+        super().__init__()
+        self._last = parse_header(batch)
+
+    def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
+        last = self._last
+        replica.set_end(last.next_offset, LastBatch(last.producer_id, 1, 0, last.base_offset, last.crc), 0)
+        return super().submit_steps(replica, steps, feed)
+
+
 async def test_a_source_that_grows_while_it_is_asked_is_no_divergence() -> None:
     """A source that grows between two requests is not reported as diverged.
 
@@ -171,14 +184,7 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
         FetchedPartition(0, 2, 2, 0, (), memoryview(unreadable)),
         end=2,
     )
-
-    class Storing(Sink):
-        def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
-            header = parse_header(sound)
-            replica.set_end(1, LastBatch(header.producer_id, 1, 0, 0, header.crc), 0)
-            return super().submit_steps(replica, steps, feed)
-
-    sink, link = Storing(), FakeLink(reach=reach)
+    sink, link = Storing(sound), FakeLink(reach=reach)
     fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
     replica = MirrorPartition(LOG, Priority.CONTROL)
     replica.set_end(0, None, 0)
@@ -318,13 +324,7 @@ async def test_what_a_source_may_not_write_is_not_handed_on_and_told_once_nothin
         end=7,
     )
     told, reach = [], SourceReach(1, 6)
-
-    class Storing(Sink):
-        def submit_steps(self, replica: MirrorPartition, steps: list[PreparedBatch | Gap], feed: Fetcher) -> bool:
-            replica.set_end(6, LastBatch(header.producer_id, 1, 0, 5, parse_header(fine).crc), 0)
-            return super().submit_steps(replica, steps, feed)
-
-    sink = Storing()
+    sink = Storing(fine)
 
     class Told(FakeLink):
         def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
