@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 from fairlead.custody.view import CustodyView
 from fairlead.errors import UnavailableError
+from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import RequestTimeout
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
@@ -199,6 +201,19 @@ def test_logs_that_are_not_wanted_any_more_leave_their_fetcher() -> None:
     assert len(link.fetchers) == 1
 
 
+def link_from_a_ship(
+    endpoint: Callable[[], KafkaEndpoint] = lambda: pytest.fail("nobody connects"),
+    *,
+    custody: CustodyView | None = None,
+    changes: PlanChanges | None = None,
+) -> SourceLink:
+    """Return the link over which Tokyo copies from a ship at the berth."""
+    topology = load("minimal", env={})
+    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    rules = SourceRules(link, Catalog(topology), custody or CustodyView(), Overrides())
+    return SourceLink(link, rules, endpoint, changes or PlanChanges())
+
+
 class Lost:
     """A source that is lost while ``lost`` is set; its connection is closing until ``closed`` is set."""
 
@@ -233,10 +248,7 @@ async def test_nothing_is_followed_while_the_connection_closes(monkeypatch: pyte
     """While a lost connection closes, no log is followed, and following one is no error."""
     source, tp = Lost(), TopicPartition("alerts.x")
     monkeypatch.setattr("replication.link.source_link.Cluster", source)
-    topology = load("minimal", env={})
-    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
-    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
-    source_link = SourceLink(link, rules, lambda: cast(Any, None), PlanChanges())
+    source_link = link_from_a_ship(lambda: cast(Any, None))
     source_link.allow()
     run = asyncio.create_task(source_link.run(cast(Any, Sink()), cast(Any, None)))
     source.lost.set()
@@ -281,10 +293,7 @@ async def test_a_link_whose_source_answers_too_late_waits_twice_as_long_each_tim
     """A link to a source that needs 30 seconds for its listing waits 10, 20, then 40 seconds."""
     source = Slow(needs=30)
     monkeypatch.setattr("replication.link.source_link.Cluster", source)
-    topology = load("minimal", env={})
-    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
-    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
-    source_link = SourceLink(link, rules, lambda: cast(Any, None), PlanChanges())
+    source_link = link_from_a_ship(lambda: cast(Any, None))
     source_link.allow()
     run = asyncio.create_task(source_link.run(cast(Any, Sink()), cast(Any, None)))
     assert await source.listed.get() == 40.0
@@ -377,12 +386,10 @@ def granted(term: int, to_site: str) -> CustodyEntry:
 
 def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_another() -> None:
     """After a source sent records that it may not write, its log is ignored until its right to write changes."""
-    topology, box, other = load("minimal", env={}), TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
-    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
+    box, other = TopicPartition("containers.BIGU1000010"), TopicPartition("alerts.x")
     custody, changes, reach = CustodyView(), PlanChanges(), SourceReach(4)
     custody.apply(granted(4, "duck-star"))
-    rules = SourceRules(link, Catalog(topology), custody, Overrides())
-    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), changes)
+    source_link = link_from_a_ship(custody=custody, changes=changes)
     assert source_link.may_give(box)
     for _ in range(2):
         source_link.refuse_log(box, reach, "the batch at offset 9 is of term 7")
@@ -399,11 +406,8 @@ def test_a_source_that_goes_beyond_its_right_is_left_alone_until_the_right_is_an
 
 def test_a_log_that_is_tried_again_and_again_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """A log that its source refuses is planned again each time it is tried, and named in the replicator's log once."""
-    topology, tp = load("minimal", env={}), TopicPartition("alerts.x")
-    link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
-    changes = PlanChanges()
-    rules = SourceRules(link, Catalog(topology), CustodyView(), Overrides())
-    source_link = SourceLink(link, rules, lambda: pytest.fail("nobody connects"), changes)
+    tp, changes = TopicPartition("alerts.x"), PlanChanges()
+    source_link = link_from_a_ship(changes=changes)
     for _ in range(3):
         source_link.stop_log(tp, LogState.UNAVAILABLE, "refused")
         assert (changes.take(), source_link.may_give(tp)) == ({tp.topic}, False)
