@@ -147,6 +147,13 @@ class AnyOf:
 Bound = Between | OneOf | AnyOf
 
 
+def stored_rows(
+    lake: Lake, table: Table, within: Callable[[DataFrame], DataFrame], bounds: Iterable[Bound]
+) -> DataFrame:
+    """Return the table's rows in a scope, given as for ``replace_rows``."""
+    return within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
+
+
 def replace_rows(
     lake: Lake,
     table: Table,
@@ -176,7 +183,7 @@ def replace_rows(
             lake.append(table.name, fresh)
         return count
     if stored is None:
-        stored = within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True))))
+        stored = stored_rows(lake, table, within, bounds)
     stored = stored.select(*table.plain_schema.names)
     odd = computed(differences(stored, fresh, table.key))
     counts = {row["what"]: row["count"] for row in odd.groupBy("what").count().collect()}

@@ -30,10 +30,10 @@ from shore.tables import conditions, mkt
 from shore.tables.bands import USED
 from shore.tables.conditions import CONDITIONS
 from shore.tables.excursions import EXCURSION_PARTS, EXCURSIONS, SILENCE, SLOT, excursion_parts, excursions
-from shore.tables.graph import Settings, derivation
+from shore.tables.graph import BY_NAME, Settings
 from shore.tables.hours import hours_of, touched_hours
 from shore.tables.mkt import MKT
-from shore.tables.model import EPOCH, Table
+from shore.tables.model import Table, micros_of
 from shore.tables.outlook import CREDIBLE, LOOKBACK, OUTLOOK, USED_BY_OUTLOOK, outlook
 
 HOUR: Final = dt.timedelta(hours=1)
@@ -170,7 +170,7 @@ def _lacking(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> Data
     more than there are. Where retention has deleted that row too, the hour counts as lacking."""
     if "readings" not in kept:
         return None
-    since = whole_since(derivation(CONDITIONS), {"readings": kept["readings"]})
+    since = whole_since(BY_NAME[CONDITIONS.name], {"readings": kept["readings"]})
     if since is None or all(extent.low >= since for extent in touched.extents):
         return None
     before = F.col("window_start") < F.lit(since)
@@ -216,7 +216,7 @@ def update_excursions(lake: Lake, touched: Touched, hours: DataFrame, kept: Kept
     between, the repeated batch finds its scope again.
     """
     scope = bound(touched.extents, lambda extent: (between("part_start", extent, _REACH, HOUR),))
-    since = _since(whole_since(derivation(EXCURSION_PARTS), kept))
+    since = _since(whole_since(BY_NAME[EXCURSION_PARTS.name], kept))
     known = f"(r.part_start >= {since} or date_trunc('hour', r.part_start) = s.window_start)"
 
     def whole(parts: DataFrame, spans: DataFrame) -> DataFrame:
@@ -259,7 +259,7 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
 
     Windows of whose readings retention may have deleted some stay as they are (``shore.kept``).
     """
-    derived = derivation(MKT)
+    derived = BY_NAME[MKT.name]
     inputs, stored = lake.inputs(derived.inputs), lake.read(MKT.name)
     kept = kept_of(lake.paths, (MKT.name, *derived.inputs))  # after they were opened
 
@@ -315,7 +315,7 @@ def _replace_sessions(
     reached = computed(lake.spark.sql(_REACHED, spans=spans, excursions=before))
     around = extents_of(reached)
     stored = lake.read(EXCURSION_PARTS.name)
-    derived = derivation(EXCURSIONS)
+    derived = BY_NAME[EXCURSIONS.name]
     stored = stored.where(bound(around, lambda extent: (between("part_start", extent, SLOT, SLOT),)).of())
     parts = outside(within(stored, reached, _BEGINS), old, _SAME_PART).unionByName(fresh)
     scope = bound(around, lambda extent: (between("start_date_time", extent, NONE, NONE),))
@@ -325,4 +325,4 @@ def _replace_sessions(
 
 def _since(time: dt.datetime | None) -> str:
     """Return a time in SQL; one before all others for None."""
-    return f"timestamp_micros({0 if time is None else (time - EPOCH) // dt.timedelta(microseconds=1)})"
+    return f"timestamp_micros({0 if time is None else micros_of(time)})"

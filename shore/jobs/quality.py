@@ -11,15 +11,14 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_
 from typing import TYPE_CHECKING, Final
 
-from shore.delta.commit import Between, Bound, replace_rows
+from shore.delta.commit import Between, Bound, replace_rows, stored_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
 from shore.kept import kept_of, whole_since
-from shore.tables.graph import derivation
+from shore.tables.graph import BY_NAME
 from shore.tables.quality import QUALITY, WITHIN_CALENDAR, quality
 
 if TYPE_CHECKING:
@@ -121,11 +120,10 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
 
     bounds = _bounds(touched)
     fresh = quality(union(map(read, touched)), union(map(refused, touched)))
-    since = whole_since(derivation(QUALITY), kept_of(lake.paths, INPUTS))  # after the tables were opened
+    since = whole_since(BY_NAME[QUALITY.name], kept_of(lake.paths, INPUTS))  # after the tables were opened
     if since is None or touched[0].since >= since:
         return replace_rows(lake, QUALITY, fresh, within=within, bounds=bounds)
-    fresh, known = computed(fresh), lake.read(QUALITY.name).where(reduce(and_, (bound.of() for bound in bounds)))
-    known = computed(within(known))
+    fresh, known = computed(fresh), computed(stored_rows(lake, QUALITY, within, bounds))
     lacking = known.sparkSession.sql(_LACKING, stored=known.where(F.col("day") < F.lit(since)), fresh=fresh)
     fresh, known = (rows.join(lacking, list(QUALITY.key), "left_anti") for rows in (fresh, known))
     return replace_rows(lake, QUALITY, fresh, stored=known, bounds=bounds)

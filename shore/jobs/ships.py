@@ -15,7 +15,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from operator import and_, or_
+from operator import or_
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.delta.commit import Between, Bound, OneOf, conform, replace_rows
+from shore.delta.commit import Between, Bound, OneOf, conform, replace_rows, stored_rows
 from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext, follow
 from shore.kept import kept_of
@@ -34,17 +34,14 @@ from shore.tables.itineraries import (
     CALL,
     EARLIEST,
     LEG,
-    MICROSECOND,
     PORT_CALLS,
     VOYAGES,
     events_of,
-    instant,
     itineraries,
-    micros,
     named,
     ship_events,
 )
-from shore.tables.model import Table
+from shore.tables.model import MICROSECOND, Table, micros_of, time_of
 from shore.tables.operations import HAPPENED
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 
@@ -262,7 +259,7 @@ def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, 
         rows = movements.where(F.col(_SHIP).isin(sorted(left)))
         if back is not None:
             since = max(min(span.first for span in left.values()) - back // MICROSECOND, EARLIEST)
-            rows = rows.where(F.col("event_date_time") >= F.lit(instant(since)))
+            rows = rows.where(F.col("event_date_time") >= F.lit(time_of(since)))
         found = windows(rows, left, cut=back is not None)
         parts.append(rows.where(F.col(_SHIP).isin(sorted(found))))
         bounds |= found
@@ -342,7 +339,7 @@ def _replace_within(
     if limit is None:
         replace_rows(lake, table, fresh, within=within, bounds=bounds)
         return
-    stored = computed(within(lake.read(table.name).where(reduce(and_, (bound.of() for bound in bounds), F.lit(True)))))
+    stored = computed(stored_rows(lake, table, within, bounds))
     replace_rows(lake, table, with_former(table, stored, fresh, limit), stored=stored, bounds=bounds)
 
 
@@ -358,7 +355,7 @@ def with_former(table: Table, stored: DataFrame, fresh: DataFrame, limit: dt.dat
         name: f"if({more}, f.{name}, n.{name})" for name in how.counted
     }
     statement = _WITH_FORMER.format(
-        limit=micros(limit),
+        limit=micros_of(limit),
         begins=how.begins,
         ends=how.ends,
         alike=how.alike,
@@ -389,6 +386,6 @@ def _times(column: str, lows: Collection[int | None], highs: Collection[int | No
     """Return the bound from the lowest to the highest of these times; open where one of them is None."""
 
     def end(times: Collection[int | None], choose: Any) -> Any:
-        return None if None in times else instant(choose(times))
+        return None if None in times else time_of(choose(times))
 
     return Between(column, end(lows, min), end(highs, max))

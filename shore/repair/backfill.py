@@ -26,11 +26,10 @@ from shore.repair.logs import LogRepair, find_odd_rows, repair_logs
 from shore.tables import TABLES
 from shore.tables.catalogue import job_of
 from shore.tables.graph import Derived
+from shore.tables.model import MICROSECOND
 from shore.verify.catalogue import BY_STATE, DERIVED, FROM_LOGS, FromLogs, sources_of
 from shore.verify.compare import compare
 from topologies.model import Topology
-
-_MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,7 @@ class Span:
         """Return the condition for a table's rows of this span; empty: all rows, also without a time column."""
         if derived.time is None or self == ALWAYS:
             return ()
-        return (Between(derived.time, self.since, self.until - _MICROSECOND if self.until is not None else None),)
+        return (Between(derived.time, self.since, self.until - MICROSECOND if self.until is not None else None),)
 
     def rows(self, derived: Derived, rows: DataFrame) -> DataFrame:
         """Return those of a table's rows that are in this span, with the table's columns."""

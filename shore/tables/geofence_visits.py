@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from shore.geofences import Geofence, Visit, visits, window
 from shore.sailing import ALL
-from shore.tables.itineraries import POSITION, instant, named, spark_schema, track_of
-from shore.tables.model import TIME, Column, Table
+from shore.tables.itineraries import POSITION, named, spark_schema, track_of
+from shore.tables.model import TIME, Column, Table, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +92,7 @@ def visited(
 def _row(visit: Visit) -> dict[str, Any]:
     return {
         "geofence": visit.geofence,
-        "entered_date_time": instant(visit.entered),
-        "left_date_time": None if visit.left is None else instant(visit.left),
+        "entered_date_time": time_of(visit.entered),
+        "left_date_time": None if visit.left is None else time_of(visit.left),
         "positions": visit.positions,
     }

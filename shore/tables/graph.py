@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore
 from shore.tables.alerts_now import ALERTS_NOW, alerts_now
@@ -167,8 +167,4 @@ DERIVED: tuple[Derived, ...] = (
     Derived(COLD_TREATMENTS, ("readings", "bookings"), lambda i, _: cold_treatments(i["readings"], i["bookings"])),
 )
 """Each table comes after its inputs."""
-
-
-def derivation(table: Table) -> Derived:
-    """Return the entry of a derived table."""
-    return next(each for each in DERIVED if each.table is table)
+BY_NAME: Final = {each.table.name: each for each in DERIVED}

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.sailing import ALL, Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
-from shore.tables.model import TIME, Column, Table
+from shore.tables.model import TIME, Column, Table, micros_of, time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,8 +72,6 @@ VOYAGES = Table(
     layout="Not partitioned: some rows a ship and month.",
 )
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-MICROSECOND: Final = dt.timedelta(microseconds=1)
 _SHIP: Final = "vessel_imo_number"
 _EVENT: Final = (_SHIP, "event_date_time", "movement", "un_location_code", "event_id", "voyage_reference")
 _ORDER: Final = ("device_date_time", "log", "log_offset")
@@ -152,18 +150,8 @@ def events_of(rows: pa.Table) -> list[ShipEvent]:
     return [ShipEvent(*each) for each in zip(*(column.to_pylist() for column in columns), strict=True)]
 
 
-def micros(time: dt.datetime) -> int:
-    """Convert a time to microseconds since 1970."""
-    return (time - _EPOCH) // MICROSECOND
-
-
-EARLIEST: Final = micros(dt.datetime.min.replace(tzinfo=dt.UTC))
+EARLIEST: Final = micros_of(dt.datetime.min.replace(tzinfo=dt.UTC))
 """The earliest time that Python can show, in microseconds since 1970."""
-
-
-def instant(since_1970: int) -> dt.datetime:
-    """Convert microseconds since 1970 to a time."""
-    return _EPOCH + since_1970 * MICROSECOND
 
 
 def track_of(positions: pa.Table) -> Track:
@@ -183,7 +171,7 @@ def track_of(positions: pa.Table) -> Track:
 def _call(call: Call) -> dict[str, Any]:
     return {
         "un_location_code": call.port,
-        "call_date_time": instant(call.time),
+        "call_date_time": time_of(call.time),
         "arrival_date_time": _maybe(call.arrival),
         "departure_date_time": _maybe(call.departure),
         "arrival_source": call.arrival_source,
@@ -196,7 +184,7 @@ def _call(call: Call) -> dict[str, Any]:
 
 def _leg(leg: Leg) -> dict[str, Any]:
     return {
-        "leg_date_time": instant(leg.time),
+        "leg_date_time": time_of(leg.time),
         "voyage_reference": leg.voyage,
         "from_un_location_code": leg.from_port,
         "to_un_location_code": leg.to_port,
@@ -213,7 +201,7 @@ def _leg(leg: Leg) -> dict[str, Any]:
 
 
 def _maybe(since_1970: int | None) -> dt.datetime | None:
-    return None if since_1970 is None else instant(since_1970)
+    return None if since_1970 is None else time_of(since_1970)
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

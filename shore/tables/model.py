@@ -17,11 +17,17 @@ CHECKPOINT_INTERVAL = "100"  # commits; a checkpoint costs Spark 3 to 6 CPU-s, r
 KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no version of the last seven days needs."
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+MICROSECOND: Final = dt.timedelta(microseconds=1)
 
 
 def time_of(micros: int) -> dt.datetime:
     """Return the time that Arrow and Spark store as this number of microseconds."""
-    return EPOCH + dt.timedelta(microseconds=micros)
+    return EPOCH + micros * MICROSECOND
+
+
+def micros_of(time: dt.datetime) -> int:
+    """Return the number of microseconds as which Arrow and Spark store a time."""
+    return (time - EPOCH) // MICROSECOND
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,6 @@ from shore.paths import CUSTOMERS
 from shore.source.options import parse_options
 from shore.tables import alerts_ashore, graph
 from shore.tables.catalogue import job_of
-from shore.tables.graph import Derived
 from shore.tables.operations import OPERATIONS, LogTable
 from topologies.model import Topology
 
@@ -90,16 +89,11 @@ OWN_WAY: Final = frozenset({"feeds"})
 """Tables with checks of their own (``shore.verify.feeds``)."""
 
 
-def derived_table(name: str) -> Derived | None:
-    """Return the entry of a derived table; None for other tables."""
-    return next((each for each in DERIVED if each.table.name == name), None)
-
-
 def sources_of(tables: Iterable[str]) -> tuple[str, ...]:
     """Return these tables and all that they follow from, inputs first."""
     found: dict[str, None] = {}
     for name in tables:
-        derived = derived_table(name)
+        derived = graph.BY_NAME.get(name)
         found |= dict.fromkeys(sources_of(derived.inputs if derived else ())) | {name: None}
     return tuple(found)
 

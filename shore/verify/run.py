@@ -25,8 +25,8 @@ from shore.jobs.query import SPARK_ERRORS, raise_cause
 from shore.paths import CUSTOMERS, TablePaths
 from shore.storage import open_paths
 from shore.tables import TABLES
-from shore.tables.graph import Derived
-from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, derived_table, sources_of
+from shore.tables.graph import BY_NAME, Derived
+from shore.verify.catalogue import DERIVED, FEEDS_FOLLOW_FROM, FROM_LOGS, REFERENCE, FromLogs, sources_of
 from shore.verify.compare import TableCheck, Verification
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.feeds import check_customer, check_feeds
@@ -167,7 +167,7 @@ class _Verifier:
                 return check.same is False and (not told or table in told)
         if table in REFERENCE:
             return self._reference(table).result().same is False
-        derived = derived_table(table)
+        derived = BY_NAME.get(table)
         return derived is not None and self._judged(derived).same is False
 
 

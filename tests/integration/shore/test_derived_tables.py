@@ -29,9 +29,9 @@ from shore.tables import TABLES
 from shore.tables.alerts_ashore import ALERTS_ASHORE, table_of
 from shore.tables.catalogue import job_of
 from shore.tables.feeds import CUSTOMER_FEED
-from shore.tables.graph import Derived
+from shore.tables.graph import BY_NAME, Derived
 from shore.verify import derived as module
-from shore.verify.catalogue import DERIVED, REFERENCE, derived_table
+from shore.verify.catalogue import DERIVED, REFERENCE
 from shore.verify.compare import TableCheck
 from shore.verify.derived import check_derived, check_reference
 from shore.verify.run import verify
@@ -74,7 +74,7 @@ def lake(story: Path, spark: SparkSession, tmp_path: Path) -> Lake:
 
 
 def line(name: str) -> Derived:
-    found = derived_table(name)
+    found = BY_NAME.get(name)
     assert found is not None
     return found
 

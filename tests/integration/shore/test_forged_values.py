@@ -31,9 +31,10 @@ from shore.repair import backfill
 from shore.repair.backfill import Span
 from shore.tables import TABLES
 from shore.tables.feeds import CUSTOMER_FEED
+from shore.tables.graph import BY_NAME
 from shore.tables.model import Table
 from shore.verify import Difference, Verification, verify
-from shore.verify.catalogue import DERIVED, derived_table
+from shore.verify.catalogue import DERIVED
 from tests.integration.shore.conftest import Shore
 from tests.integration.shore.world import MINUTE, T0, World, alert, booking, docked, grant, reading
 from topologies.model import Geofence, Place, Topology
@@ -54,7 +55,7 @@ def _level(name: str) -> int:
     """Return how many derivations a table is away from tables that follow from no other."""
     if name in ("feeds", OWN):
         return len(DERIVED) + (name == OWN)
-    derived = derived_table(name)
+    derived = BY_NAME.get(name)
     return 1 + max(map(_level, derived.inputs)) if derived else 0
 
 

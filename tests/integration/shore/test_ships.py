@@ -15,7 +15,7 @@ from shore.jobs import reference, ships
 from shore.jobs.model import JobContext
 from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.sailing import TimeBounds
-from shore.tables.itineraries import micros
+from shore.tables.model import micros_of
 from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
 from tests.integration.shore.readings import undo_commit
@@ -196,7 +196,7 @@ def test_positions_of_a_visit_are_read_back_to_its_beginning(
     ships_needed = ships.needed
     fleet.add(positions=[position(1, 0, SEA), position(2, 1, TOKYO)])
     monkeypatch.setattr(ships, "needed", needed)
-    ships.update_visits(fleet.lake, {STAR: ships.Span(micros(at(24 * days)), micros(at(24 * days)))})
+    ships.update_visits(fleet.lake, {STAR: ships.Span(micros_of(at(24 * days)), micros_of(at(24 * days)))})
     assert len(read) == {5: 1, 30: 2, 90: 3}[days]
     assert (read[-1] is None) == (days == 90)
     fleet.add(positions=[position(3, 24 * days, TOKYO)])
