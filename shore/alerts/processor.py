@@ -11,10 +11,14 @@ bridge's, minus ``WATERMARK_DELAY_MS``. No row is late for Spark: ``shore.jobs.a
 ashore only when the ship is at a berth. A box that left the system (GTOT) need not report. Shore reports a silence of
 the others only if their site has been heard since the box was due. Otherwise the site, or the link from it, is silent
 and not the box. ``containers_now`` has what is known of sites.
+
+A batch reads ``containers_now`` as it was at the batch's own time, which is the same when Spark runs the batch again.
+With what is known by then, the batch could find another silence, which would be in the state and not in the table.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -23,6 +27,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
@@ -52,13 +57,21 @@ class Sites(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class SitesNow:
-    """Reads the sites anew at every call. ``location``: of table ``containers_now``."""
+class SitesThen:
+    """Reads what was known of sites at a time. ``location``: of table ``containers_now``."""
 
     location: str
 
-    def __call__(self) -> Sites:
-        boxes = DeltaTable(self.location).to_pyarrow_dataset().to_table(columns=_COLUMNS)
+    def __call__(self, at_ms: int) -> Sites:
+        """Return what was known at this time, milliseconds since 1970; what is known now if that version is gone."""
+        table = DeltaTable(self.location)
+        newest = table.version()
+        try:
+            table.load_as_version(dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC))
+            boxes = table.to_pyarrow_dataset().to_table(columns=_COLUMNS)
+        except (DeltaError, OSError):
+            table.load_as_version(newest)
+            boxes = table.to_pyarrow_dataset().to_table(columns=_COLUMNS)
         times = pc.cast(boxes["reading_date_time"], "int64").to_pylist()
         holders: dict[str, str | None] = {}
         clocks: dict[str, int] = {}
@@ -91,10 +104,11 @@ class Detection(StatefulProcessor):
     """Readings of logs in, rows of ``alerts_ashore`` out. Input rows have the columns ``log`` and ``COLUMNS``.
 
     Args:
-        sites: Returns what is known of sites now; called at most once a task, when a box is overdue.
+        sites: Returns what was known of sites at a time, milliseconds since 1970: that of the batch. Called at most
+            once a task, when a box is overdue.
     """
 
-    def __init__(self, sites: Callable[[], Sites]) -> None:
+    def __init__(self, sites: Callable[[int], Sites]) -> None:
         self._sites = sites
 
     def init(self, handle: StatefulProcessorHandle) -> None:
@@ -132,7 +146,8 @@ class Detection(StatefulProcessor):
             return
         due_ms: list[int] = []
         for log, box in list(bucket.boxes.items()):
-            expiry = expire(log, box, now_ms, watched=box.due_ms <= now_ms and self._is_watched(log, box))
+            overdue = box.due_ms <= now_ms
+            expiry = expire(log, box, now_ms, watched=overdue and self._is_watched(log, box, timerValues))
             if expiry.box is None:
                 del bucket.boxes[log]
             else:
@@ -156,9 +171,9 @@ class Detection(StatefulProcessor):
         self._handle.registerTimer(timer_ms)
         self._state.update((pack(bucket),))
 
-    def _is_watched(self, log: str, box: BoxState) -> bool:
+    def _is_watched(self, log: str, box: BoxState, times: TimerValues) -> bool:
         if self._known is None:
-            self._known = self._sites()
+            self._known = self._sites(times.getCurrentProcessingTimeInMs())
         return watched(number_of(log), box.due_ms, self._known)
 
 

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from shore.alerts.processor import BUCKETS, Detection, Sites, SitesNow
+from shore.alerts.processor import BUCKETS, Detection, Sites, SitesThen
 from shore.alerts.rules import CLOCK_AHEAD_MS, COLUMNS, DAY_MS, WATERMARK_DELAY_MS
 from shore.delta.commit import append_once
 from shore.delta.lake import computed
@@ -50,7 +50,7 @@ def query(context: JobContext) -> DataStreamWriter:
         rows="readings",
         maxRecordsPerTrigger=str(min(context.max_records, MAX_RECORDS)),
     )
-    states = detected(readings, SitesNow(context.paths.table(CONTAINERS_NOW.name)))
+    states = detected(readings, SitesThen(context.paths.table(CONTAINERS_NOW.name)))
     table = context.paths.table(ALERTS_ASHORE.name)
     writer: DataStreamWriter = states.writeStream.foreachBatch(lambda batch, number: store(batch, number, table))
     return writer
@@ -63,7 +63,7 @@ def store(batch: DataFrame, number: int, table: str) -> None:
         append_once(rows.coalesce(1), table, app=query_id(batch), version=number)
 
 
-def detected(readings: DataFrame, sites: Callable[[], Sites]) -> DataFrame:
+def detected(readings: DataFrame, sites: Callable[[int], Sites]) -> DataFrame:
     """Return the rows of ``alerts_ashore`` that follow from a stream of rows of ``readings``.
 
     Spark drops rows older than the watermark. Readings that a ship brings after weeks at sea must count, so the

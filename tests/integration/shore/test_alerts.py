@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import signal
+from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
 
 from fairlead.kafka.protocol.record import NewRecord
+from shore.alerts.processor import SitesThen
 from shore.delta.lake import Lake
+from shore.jobs.alerts import STATE_SETTINGS, detected, store
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import ALERTS_ASHORE, alerts_ashore, compared
 from tests.integration.shore.conftest import Shore
@@ -110,6 +114,58 @@ def test_a_driver_killed_in_sparks_own_commit_loses_and_repeats_nothing(
     follows(3)
     write(10, 14, 4.0)
     follows(6)
+
+
+def test_a_batch_that_runs_again_finds_the_silences_that_it_found_before(spark: SparkSession, tmp_path: Path) -> None:
+    """Two boxes are silent, of two sites. When the batch ran first, one site had not been heard. Its last act is the
+    append; when it runs again, both sites have been heard."""
+    lake = Lake(spark, TablePaths.of(tmp_path / "lake"))
+    table, known = (lake.paths.table(name) for name in ("alerts_ashore", "containers_now"))
+
+    def heard(**steps: range) -> None:
+        rows = [
+            {"log": f"reefer.{box}", "log_offset": n, "device_id": box, "boot_id": 1, "sequence": n, "term": 0}
+            | {"equipment_reference": box, "device_date_time": at, "received_date_time": at}
+            for box, found in steps.items()
+            for n, at in ((n, T0 + 10 * n * MINUTE) for n in found)
+        ]
+        fill(tmp_path / "lake", {"readings": rows})
+
+    def knows(box: str, site: str, minutes: int) -> None:
+        row = {"equipment_reference": box, "holder": site, "reading_date_time": T0 + minutes * MINUTE}
+        fill(tmp_path / "lake", {"containers_now": [row]})
+
+    def run(*, dies: bool) -> dict[str, int]:
+        """Run the job; return how often the table has the beginning of each box's silence."""
+
+        def write(batch: DataFrame, number: int) -> None:
+            some = not batch.isEmpty() if dies else False
+            store(batch, number, table)
+            if some:
+                raise ConnectionResetError("the driver is gone")
+
+        states = detected(lake.new_rows("readings"), SitesThen(known)).writeStream.foreachBatch(write)
+        query = states.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        if dies:
+            with pytest.raises(StreamingQueryException, match="the driver is gone"):
+                query.awaitTermination()
+        else:
+            query.awaitTermination()
+        opened = lake.read("alerts_ashore").where("kind = 'SILENCE' and state = 'OPENED'").toArrow()
+        return dict(Counter(opened["equipment_reference"].to_pylist()))
+
+    for name, value in STATE_SETTINGS.items():
+        spark.conf.set(name, value)
+    fill(tmp_path / "lake", {"alerts_ashore": []})
+    near, far, steady = "AAAU0000018", "AAAU0000023", "AAAU0000039"
+    heard(**{near: range(5), far: range(5), steady: range(40)})
+    for box, site, minutes in ((near, "tokyo", 40), (far, "osaka", 40), (steady, "tokyo", 390)):
+        knows(box, site, minutes)
+    assert run(dies=True) == {near: 1}
+    knows("AAAU0000044", "osaka", 390)
+    assert run(dies=False) == {near: 1}
+    heard(**{steady: range(40, 43)})
+    assert run(dies=False) == {near: 1, far: 1}
 
 
 def following(shore_of: Shore, paths: TablePaths) -> pa.Table:

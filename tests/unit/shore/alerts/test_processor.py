@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import Row
 from pyspark.sql.streaming.tws_tester import TwsTester
 
 from shore.alerts.machine import State, advance
-from shore.alerts.processor import Detection, Sites, SitesNow, watched
+from shore.alerts.processor import Detection, Sites, SitesThen, watched
 from shore.alerts.rules import COLUMNS, FORGET_MS, HOUR_MS, LOOK_AGAIN_MS, MINUTE_MS, AlertReading, unpack
 from shore.paths import TablePaths
 from shore.tables.alerts_ashore import compared, table_of
@@ -40,7 +43,7 @@ class Task:
         # The event time of the job is so far ahead that no row is late for Spark.
         return TwsTester(Detection(self._ask), timeMode="eventTime", eventTimeExtractor=lambda row: 1 << 62)
 
-    def _ask(self) -> Sites:
+    def _ask(self, at_ms: int) -> Sites:
         self.asked += 1
         return self.sites
 
@@ -138,13 +141,37 @@ def test_what_is_known_of_sites_comes_from_containers_now(tmp_path: Path) -> Non
         row("AAAU0000077", "tokyo", 90, holder_kind="port", custody_event="DISC", reading_source="DIGEST"),
     ]
     fill(tmp_path, {"containers_now": rows})
-    sites = SitesNow(TablePaths.of(tmp_path).table("containers_now"))()
+    sites = SitesThen(TablePaths.of(tmp_path).table("containers_now"))(now_ms())
     assert list(sites.holders.values()) == ["tokyo", "tokyo", None, None, "", "osaka", "tokyo"]
     minute = T0_MS // MINUTE_MS
     assert {site: ms // MINUTE_MS - minute for site, ms in sites.clocks.items()} == {"tokyo": 30, "star": 90, "": 40}
     assert watched("ZZZU0000010", T0_MS + 40 * MINUTE_MS, sites), "no ledger names it: as the others of which none does"
     assert not watched("ZZZU0000010", T0_MS + 41 * MINUTE_MS, sites)
     assert not watched("AAAU0000061", T0_MS, sites)
+
+
+def test_a_repeated_batch_knows_of_sites_what_it_knew_before(tmp_path: Path) -> None:
+    def known(minutes: int) -> None:
+        box = {"equipment_reference": BOX, "holder": "tokyo", "reading_date_time": T0 + dt.timedelta(minutes=minutes)}
+        fill(tmp_path, {"containers_now": [box]})
+
+    known(10)
+    location = TablePaths.of(tmp_path).table("containers_now")
+    log = Path(location, "_delta_log")
+    first, sites = DeltaTable(location).version(), SitesThen(location)
+    for version in range(first + 1):
+        os.utime(log / f"{version:020}.json", (T0_MS / 1000, T0_MS / 1000))
+    known(200)
+    assert sites(T0_MS).clocks == {"tokyo": T0_MS + 10 * MINUTE_MS}
+    assert sites(now_ms()).clocks == {"tokyo": T0_MS + 200 * MINUTE_MS}
+    DeltaTable(location).optimize.compact()
+    for file in DeltaTable(location, version=first).file_uris():  # vacuum deletes it
+        Path(file).unlink()
+    assert sites(T0_MS).clocks == {"tokyo": T0_MS + 200 * MINUTE_MS}
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def test_news_that_comes_long_after_it_was_measured_is_no_silence() -> None:
