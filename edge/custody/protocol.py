@@ -550,14 +550,15 @@ class CustodyProtocol:
         held_up |= move is CustodyMove.WAIT
         return Try.LATER if held_up and move in (CustodyMove.WAIT, CustodyMove.GRANT, CustodyMove.NOTHING) else Try.NOW
 
-    def is_settled(self, topic: str, event_id: str, at: dt.datetime, *, known: bool) -> bool:
+    def is_settled(self, topic: str, event_id: str, at: dt.datetime, *, known: bool, entered: bool = False) -> bool:
         """Return whether an event is done: it moved the log, or was carried out before others moved the log again.
 
         Args:
             known: Whether the site's events log has the event.
+            entered: Whether the site's ledger has a grant by the event.
         """
         grant = self.view.grant(topic)
-        return grant is not None and (grant.event_id == event_id or (grant.at > at and known))
+        return entered or (grant is not None and (grant.event_id == event_id or (grant.at > at and known)))
 
     def carry_out_order(
         self, order: Transfer, *, term: int | None, check: Callable[[], None]

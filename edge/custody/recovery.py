@@ -13,6 +13,7 @@ present holder drains them. A ``ReturnEntry`` in the ledger then lets the replic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from functools import partial
@@ -27,10 +28,13 @@ from fairlead.custody.view import Grant
 from fairlead.errors import FairleadError
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.client.reader import read_log
+from fairlead.kafka.client.reader import extents, read_log, sweep
+from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.types import TP, LogPosition
 from fairlead.names import parse_log
+from fairlead.records import UNREADABLE
+from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.waiting import wait_set
 from topologies.model import Topology
 
@@ -138,7 +142,11 @@ class CrashRecovery:
 
 
 async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: CustodyProtocol) -> None:
-    """Fill the strays' index from this site's strays log. A call after an error continues where the last one failed."""
+    """Fill the strays' index from this site's strays log. A call after an error continues where the last one failed.
+
+    Events that are neither a log's newest grant nor among the newest events of the site are looked up in the site's
+    whole ledger and events log: an event that was carried out must not move its log a second time.
+    """
     strays = writers.strays
 
     def done(topic: str, event: WaitingEvent) -> bool:
@@ -147,6 +155,28 @@ async def recall_strays(cluster: Cluster, writers: WriterRegistry, protocol: Cus
 
     async for record in read_log(cluster, TP(strays.log), strays.index.end or None):
         strays.recall_record(record, lambda topic: writers.book.floor(topic, strays.log), done)
+    waiting = [(topic, event) for topic, events in strays.events.items() for event in events]
+    if not waiting:
+        return
+    wanted = {event.event_id for _, event in waiting}
+    entered: set[tuple[str, str]] = set()
+    known: set[str] = set()
+    logs = [TP(writers.ledger.log), TP(writers.events.log)]
+    async for tp, found in sweep(cluster, await extents(cluster, logs)):
+        for record in found:
+            if not is_data(record) or record.value is None or record.key is None:
+                continue
+            if tp.topic == writers.events.log:
+                known |= {record.key.decode(errors="replace")} & wanted
+            elif record.key.decode(errors="replace") in strays.events:
+                with contextlib.suppress(*UNREADABLE):
+                    entry = ledger_entries.decode(record.value)
+                    if isinstance(entry, CustodyEntry):
+                        entered.add((entry.log, entry.event_id))
+    for topic, event in waiting:
+        key = topic, event.event_id
+        if protocol.is_settled(*key, event.at, known=event.event_id in known, entered=key in entered):
+            strays.carried_out(*key)
 
 
 # -- copies that a seizure has cut off

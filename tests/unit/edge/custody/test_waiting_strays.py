@@ -1,9 +1,11 @@
-"""Strays are drained although no later reading of their box makes the bridge look for them."""
+"""Strays are drained although no later reading of their box makes the bridge look for them, and events wait once."""
 
 from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+
+import pytest
 
 from edge.holdings import CustodyState
 from fairlead.kafka.convention import marker_record, term_batch
@@ -12,7 +14,7 @@ from fairlead.records import encode
 from fairlead.records.custody import CUSTODY_ORDERS, CustodyOrder, Marker
 from fairlead.records.edge import Stray
 from tests.unit.edge.port import Port, copied, granted_by_sydney, running
-from tests.unit.edge.samples import BOX_LOG, NOW, NOW_MS, reading
+from tests.unit.edge.samples import BOX_LOG, IMO, NOW, NOW_MS, reading
 from tests.unit.fairlead.kafka.conftest import fake
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster, until
 
@@ -27,7 +29,7 @@ def order(port: Port, kind: str, order_id: str, **more: Any) -> None:
         kind=kind,  # type: ignore[arg-type]
         log=BOX_LOG,
         at_site="tokyo",
-        ordered_date_time=NOW + HOUR,
+        ordered_date_time=NOW + 2 * HOUR,
         ordered_by="somebody",
         reason="a test",
         **more,
@@ -108,3 +110,34 @@ async def test_strays_are_drained_when_an_order_enters_an_earlier_seizure(fake: 
         order(port, "seize", "second", to_site="tokyo", term=1)
         await port.until_state(CustodyState.HELD)
         await until_stored(port, 5)
+
+
+@pytest.mark.parametrize("clock", [HOUR, 3 * HOUR], ids=["right", "ahead"])
+async def test_an_event_that_was_carried_out_does_not_wait_again_after_a_restart(
+    fake: FakeCluster, clock: dt.timedelta
+) -> None:
+    """A seized log is not given to the lost ship again by the LOAD that once waited.
+
+    The restarted bridge remembers none of the events (here it never reads their log's tail): as many others followed.
+    The order is of NOW + 2 h, the LOAD of an hour before; or its device's clock was ahead.
+    """
+    async with running(fake) as port:
+        port.put_event("LOAD", "load", at=NOW + clock, vesselIMONumber=IMO)
+        await until(lambda: port.failures or port.metrics.events_kept == 1)
+        port.put_event("GTIN", "in")
+        await until(lambda: port.failures or port.metrics.grants == 1)
+        order(port, "seize", "seizure", to_site="tokyo")
+        await port.until_state(CustodyState.HELD)
+    async with running(fake) as port:
+        assert (port.writers.strays.events, port.failures) == ({}, [])
+        await port.until_state(CustodyState.HELD)
+
+
+async def test_an_event_that_was_never_carried_out_waits_after_a_restart(fake: FakeCluster) -> None:
+    """An event that was kept and not carried out waits again, though the log has moved by hand."""
+    async with running(fake) as port:
+        port.put_event("LOAD", "load", at=NOW, vesselIMONumber=IMO)
+        await until(lambda: port.failures or port.metrics.events_kept == 1)
+    copied(fake, "custody.sydney", granted_by_sydney(1, 0, "sydney", "SEIZURE", NOW + HOUR))
+    async with running(fake) as port:
+        assert [each.event_id for each in port.writers.strays.events[BOX_LOG]] == ["load"]

@@ -159,7 +159,11 @@ class Bridge(Store):
             body = stray.body
             if isinstance(body, Transfer):
                 known = body.event_id in self.disk.events
-                if not self.protocol.is_settled(stray.log, body.event_id, body.at, known=known):
+                entered = any(
+                    isinstance(entry, CustodyEntry) and (entry.log, entry.event_id) == (stray.log, body.event_id)
+                    for entry in self.disk.ledgers[self.site]
+                )
+                if not self.protocol.is_settled(stray.log, body.event_id, body.at, known=known, entered=entered):
                     self.waiting.setdefault(stray.log, []).append(body)
             elif offset < (floor := self.book.floor(stray.log, self.strays.log)):
                 self.strays.index.passed(stray.log, floor)

@@ -30,8 +30,8 @@ class EntersNoMarker(CustodyProtocol):
 
 
 class ForgetsWaitingEvents(CustodyProtocol):
-    def is_settled(self, topic: str, event_id: str, at: dt.datetime, *, known: bool) -> bool:
-        return super().is_settled(topic, event_id, at, known=True)
+    def is_settled(self, topic: str, event_id: str, at: dt.datetime, *, known: bool, entered: bool = False) -> bool:
+        return super().is_settled(topic, event_id, at, known=True, entered=entered)
 
 
 class Fault(NamedTuple):
