@@ -105,8 +105,9 @@ class LogFollower:
         try:
             tp, found = await anext(tail)
         except BrokerError as error:
-            if error.retriable or error.log is None:
+            if error.log is None:
                 raise
+            tail.add(error.log, 0)  # the tail has dropped it, and its start may not be readable now
             start = (await self._cluster.start_offsets([error.log]))[error.log]
             if isinstance(start, BrokerError):
                 raise start from error

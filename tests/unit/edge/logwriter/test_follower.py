@@ -17,7 +17,7 @@ from fairlead.kafka.protocol.errors import BrokerError, ConnectionLost, broker_e
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import TP, FetchedPartition
 from tests.unit.fairlead.kafka.conftest import cluster, fake
-from tests.unit.fairlead.kafka.fake_broker import LIST_OFFSETS, FakeCluster
+from tests.unit.fairlead.kafka.fake_broker import LIST_OFFSETS, FakeCluster, until
 from tests.unit.fairlead.kafka.fake_log import put
 
 __all__ = ["cluster", "fake"]  # fixtures
@@ -158,6 +158,57 @@ async def test_a_log_that_is_gone_is_not_waited_for(
     try:
         async with asyncio.timeout(5):
             await reading
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_log_that_is_deleted_and_created_again_is_read_from_its_start(
+    fake: FakeCluster, cluster: Cluster
+) -> None:
+    """A log that was deleted and created again is followed from its start, as after ``link resolve --refill``."""
+    for value in (b"0", b"1"):
+        put(fake.logs.get(LOG.topic) or fake.log(LOG.topic), NewRecord(value, timestamp_ms=1))
+    taken: list[bytes | None] = []
+    follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value))
+    await follower.catch_up()
+    following = asyncio.create_task(follower.follow())
+    try:
+        await follower.read_to_ends()
+        del fake.logs[LOG.topic]
+        put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+        async with asyncio.timeout(20):
+            await until(lambda: len(taken) == 3)
+            put(fake.logs[LOG.topic], NewRecord(b"2", timestamp_ms=1))
+            fake.change()
+            await follower.read_to_ends()
+        assert taken == [b"0", b"1", b"0", b"2"]
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_a_log_whose_start_cannot_be_read_when_it_is_created_again_is_followed(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is created again is followed although the broker cannot say at first where it begins."""
+
+    async def fail(_logs: Collection[TP]) -> dict[TP, int | BrokerError]:
+        monkeypatch.undo()
+        return {LOG: broker_error(7, LOG)}
+
+    put(fake.log(LOG.topic), NewRecord(b"0", timestamp_ms=1))
+    taken: list[bytes | None] = []
+    follower = LogFollower(cluster, [LOG.topic], lambda _topic, record, _at_start: taken.append(record.value))
+    await follower.catch_up()
+    following = asyncio.create_task(follower.follow())
+    try:
+        await follower.read_to_ends()
+        monkeypatch.setattr(cluster, "start_offsets", fail)
+        del fake.logs[LOG.topic]
+        put(fake.log(LOG.topic), NewRecord(b"1", timestamp_ms=1))
+        await until(lambda: len(taken) == 2)
+        assert taken == [b"0", b"1"]
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)
