@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from edge.custody.protocol import (
 )
 from edge.errors import LogNotCreatedError
 from edge.logwriter import records
-from edge.logwriter.retry import retry_transient
+from edge.logwriter.retry import FIRST_DELAY, retry_transient
 from edge.logwriter.tail_reader import Batcher
 from edge.logwriter.writer import LogEntry
 from edge.site_kafka import SiteKafka
@@ -45,7 +46,7 @@ from fairlead.errors import FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_marker, time_ms
 from fairlead.kafka.protocol.batch import split
-from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UnreadableRecords, broker_error
+from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, BrokerError, UnreadableRecords, broker_error
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition, LogPosition
 from fairlead.records import UNREADABLE, decoder, headers
@@ -54,6 +55,7 @@ from fairlead.records.custody import Marker
 T = TypeVar("T")
 
 _LEDGERS: Final = "ledgers"  # the only key: all callers share one read of all ledgers
+_SOON: Final = 2.0  # seconds for which a log that is not served may hold up the other markers
 _CREATE_FIRST, _CREATE_LATEST = 1.0, 30.0  # seconds between attempts to create a log
 
 _marker = decoder(Marker)
@@ -220,45 +222,61 @@ def _as_it_came(record: Record) -> NewRecord:
 
 
 class Markers:
-    """Reads the stored batches of markers. Calls at the same time share requests."""
+    """Reads the stored batches of markers. Calls at the same time share requests.
+
+    Reads a log that its broker does not serve apart from the others, so that they do not wait for it.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._batcher: Batcher[tuple[str, int], bytes] = Batcher(self._fetch)
-        self._finder: Batcher[tuple[str, int], bytes | FairleadError | None] = Batcher(self._find)
+        self._finder: Batcher[tuple[str, int], bytes | BrokerError | None] = Batcher(partial(self._find, seconds=_SOON))
+        self._unserved: Batcher[tuple[str, int], bytes | BrokerError | None] = Batcher(self._find)
 
     async def batch(self, topic: str, offset: int) -> bytes:
         """Return the batch that begins at ``offset``, which must be stored; wait until it can be read."""
-        return await self._batcher.ask((topic, offset))
+        finder = self._finder
+        while not isinstance(found := await finder.ask((topic, offset)), bytes):
+            if found is None:
+                await asyncio.sleep(FIRST_DELAY)
+            elif found.retriable:
+                finder = self._unserved
+            else:
+                raise found
+        return found
 
     async def find(self, topic: str, offset: int) -> bytes | None:
         """Return the batch that begins at ``offset``; None when no batch begins there (any more)."""
-
         found = await self._finder.ask((topic, offset))
-        if isinstance(found, FairleadError):
+        if isinstance(found, BrokerError) and found.retriable:
+            found = await self._unserved.ask((topic, offset))
+        if isinstance(found, BrokerError):
+            if found.code == OFFSET_OUT_OF_RANGE:
+                return None
             raise found
         return found
 
     async def close(self) -> None:
-        await self._batcher.close()
         await self._finder.close()
+        await self._unserved.close()
 
-    async def _find(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes | FairleadError | None]:
+    async def _find(
+        self, wanted: list[tuple[str, int]], seconds: float | None = None
+    ) -> Mapping[tuple[str, int], bytes | BrokerError | None]:
         """Fetch the batches that begin at these offsets; None for those that do not exist, an error for its log."""
         once = dict(wanted)
         left = dict(once)
-        found: dict[tuple[str, int], bytes | FairleadError | None] = dict.fromkeys(wanted)
+        found: dict[tuple[str, int], bytes | BrokerError | None] = dict.fromkeys(wanted)
 
         async def fetch() -> dict[TP, FetchedPartition]:
             positions = {TP(topic): offset for topic, offset in left.items()}
-            return await self._cluster.fetch(positions, max_wait_ms=0, partition_max_bytes=64 * 1024)
+            return await self._cluster.fetch(positions, max_wait_ms=0, partition_max_bytes=64 * 1024, seconds=seconds)
 
         while left:
             answers = await retry_transient(fetch, "reading markers")
             answered = {tp.topic for tp, part in answers.items() if part.error_code or len(part.records)}
             for topic in answered & left.keys():
                 part, offset = answers[TP(topic)], left.pop(topic)
-                if part.error_code and part.error_code != OFFSET_OUT_OF_RANGE:
+                if part.error_code:
                     found[topic, offset] = broker_error(part.error_code, TP(topic))
                 for view in split(part.records):
                     if view.header.base_offset == offset:
@@ -267,28 +285,7 @@ class Markers:
             if not answered:
                 break  # a full answer leaves out logs, but never the first one: no other log has such a record
         twice = [pair for pair in wanted if once[pair[0]] != pair[1]]  # other offsets of the same logs
-        return {**found, **await self._find(twice)} if twice else found
-
-    async def _fetch(self, wanted: list[tuple[str, int]]) -> Mapping[tuple[str, int], bytes]:
-        """Fetch the batches that begin at these offsets, again and again until all are there."""
-        left = {TP(topic): offset for topic, offset in wanted}
-        found: dict[tuple[str, int], bytes] = {}
-
-        async def fetch() -> dict[TP, FetchedPartition]:
-            return await self._cluster.fetch(left, partition_max_bytes=64 * 1024)
-
-        while left:
-            for tp, answer in (await retry_transient(fetch, "reading markers")).items():
-                if answer.error_code:
-                    error = broker_error(answer.error_code, tp)
-                    if not error.retriable:
-                        raise error
-                    continue
-                for view in split(answer.records):
-                    if view.header.base_offset == left[tp]:
-                        found[tp.topic, left.pop(tp)] = bytes(answer.records[view.start : view.stop])
-                        break
-        return found
+        return {**found, **await self._find(twice, seconds)} if twice else found
 
 
 def decode_marker(batch: bytes) -> Marker | None:
