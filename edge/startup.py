@@ -7,12 +7,15 @@ import contextlib
 import datetime as dt
 import hashlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import TypeVar
+
+import msgspec
 
 from edge.alerts.engine import AlertEngine
 from edge.alerts.roll_call_service import RollCallService
 from edge.alerts.site_alerts import SiteAlerts
+from edge.alerts.state import is_by_hand
 from edge.ingest.dead_letters import letter_key
 from edge.logwriter import records
 from edge.logwriter.tail_reader import DEEP, TailReader
@@ -21,7 +24,7 @@ from edge.site_logs import FixedLogs
 from edge.writer_registry import REMEMBERED, WriterRegistry
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.convention import is_data
-from fairlead.kafka.protocol.record import NewRecord
+from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
@@ -53,7 +56,10 @@ async def recall(
     tails: TailReader,
     roll_calls: RollCallService | None = None,
 ) -> None:
-    """Fill the memories of the site's own writers from the tails of their logs, and restore the alerts."""
+    """Fill the memories of the site's own writers from the tails of their logs, and restore the alerts.
+
+    Only the alerts log is read whole.
+    """
     async for event in _values(tails, logs.events, Event, REMEMBERED):
         writers.event_ids.add(event.metadata.event_id)
         if roll_calls is not None:
@@ -61,7 +67,7 @@ async def recall(
     if logs.roll_calls is not None and roll_calls is not None:
         async for made in _values(tails, logs.roll_calls, RollCall, DEEP):
             roll_calls.restore_record(made)
-    async for raised in _values(tails, logs.alerts, Alert, REMEMBERED):
+    async for raised in _alerts(tails, logs.alerts):
         writers.alerts.keys.add(records.alert_key(raised))
         site_alerts.restore(raised)
         engine.restore(raised)
@@ -78,9 +84,35 @@ async def recall(
             engine.recall_ship(position, milliseconds(position.device.device_date_time), time.time_ns() // 1_000_000)
 
 
+async def _alerts(tails: TailReader, topic: str) -> AsyncIterator[Alert]:
+    """Yield the newest states in a site's alerts log, and before them those of older alerts that still count.
+
+    These are open, however long ago, or a person has cleared them. Of each, yields the first state and the newest two.
+    """
+    tail = await tails.read(topic, REMEMBERED)
+    alerts = decoder(Alert)
+    older: dict[str, list[Alert]] = {}
+    async for record in tails.records(topic, tail.start, tail.floor):
+        for alert in _decoded([record], alerts):
+            states = older.setdefault(alert.alert_id, [])
+            states.append(alert)
+            del states[1:-2]
+            if alert.state == "CLEARED" and not is_by_hand(alert):
+                del older[alert.alert_id]
+    for states in older.values():
+        for alert in states:
+            yield alert
+    for alert in _decoded(tail.records, alerts):
+        yield alert
+
+
 async def _values(tails: TailReader, topic: str, kind: type[T], depth: int) -> AsyncIterator[T]:
-    decode = decoder(kind).decode
-    for record in (await tails.read(topic, depth)).records:
+    for value in _decoded((await tails.read(topic, depth)).records, decoder(kind)):
+        yield value
+
+
+def _decoded(found: Iterable[Record], kind: msgspec.json.Decoder[T]) -> Iterator[T]:
+    for record in found:
         if record.value is not None and is_data(record):
             with contextlib.suppress(*UNREADABLE):
-                yield decode(record.value)
+                yield kind.decode(record.value)

@@ -1,0 +1,89 @@
+"""What a bridge remembers from its site's own logs when it starts."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from unittest.mock import MagicMock
+
+import pytest
+
+from edge import startup
+from edge.alerts.engine import AlertEngine
+from edge.alerts.state import cleared_by_hand, next_state
+from edge.startup import recall
+from fairlead.records.alert import Alert, AlertOrder
+from fairlead.records.reading import milliseconds
+from tests.unit.edge.port import running
+from tests.unit.edge.samples import NOW
+from tests.unit.fairlead.kafka.conftest import fake
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+
+__all__ = ["fake"]  # a fixture
+HOUR = dt.timedelta(hours=1)
+
+
+def opened(number: str) -> Alert:
+    return Alert(
+        alert_id=f"TEMPERATURE.{number}.d1.1.0",
+        kind="TEMPERATURE",
+        severity="ALARM",
+        state="OPENED",
+        equipment_reference=number,
+        raised_at="tokyo",
+        event_date_time=NOW,
+        raised_date_time=NOW,
+    )
+
+
+def order(alert: Alert, *, acknowledges: bool = False) -> AlertOrder:
+    return AlertOrder(
+        order_id="order",
+        alert_id="" if acknowledges else alert.alert_id,
+        acknowledges=alert.alert_id if acknowledges else "",
+        equipment_reference=alert.equipment_reference,
+        kind=alert.kind,
+        at_site="tokyo",
+        ordered_date_time=NOW + HOUR,
+        ordered_by="somebody",
+        reason="a test",
+    )
+
+
+def dismissed(alert: Alert) -> Alert:
+    said = cleared_by_hand(alert, order(alert), milliseconds(NOW))
+    return next_state(alert, "CLEARED", said.evidence, at=NOW, raised=NOW)
+
+
+async def recalled(fake: FakeCluster, alerts: Iterable[Alert]) -> AlertEngine:
+    """Return the alert engine of a bridge that starts with these alerts in its log."""
+    async with running(fake) as port:
+        port.writers.alerts.append_alerts(alerts)
+        await port.until_idle()
+        engine = AlertEngine("tokyo", ashore=True)
+        await recall(port.logs, port.writers, engine, MagicMock(), port.tails)
+        return engine
+
+
+async def test_alerts_that_are_older_than_the_newest_states_are_remembered(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An alert that is open, and one that a person has cleared, are remembered however many states have followed.
+
+    The others of that age are over, and take no room.
+    """
+    monkeypatch.setattr(startup, "REMEMBERED", 2)
+    alerts = [opened("BIGU1000005"), opened("BIGU1000010"), opened("BIGU1000026"), opened("BIGU1000031")]
+    lasts, by_hand, ended, newest = alerts
+    seen = next_state(lasts, "UPDATED", (), at=NOW, raised=NOW + HOUR)
+    told = [lasts, by_hand, ended, seen, dismissed(by_hand), next_state(ended, "CLEARED", (), at=NOW, raised=NOW)]
+    cleared = next_state(newest, "CLEARED", (), at=NOW, raised=NOW)
+    engine = await recalled(fake, [*told, newest, cleared])
+    boxes = engine.ship.aboard
+    assert boxes.keys() == {each.equipment_reference for each in (lasts, by_hand, newest)}
+    assert boxes[by_hand.equipment_reference].dismissed == {"TEMPERATURE": dismissed(by_hand)}
+    assert boxes[newest.equipment_reference].open == {}
+    [acknowledged] = engine.acknowledge(order(lasts, acknowledges=True), milliseconds(NOW))
+    assert (acknowledged.alert_id, acknowledged.revision) == (lasts.alert_id, 2)
+    [over] = engine.dismiss(order(lasts), milliseconds(NOW))
+    assert (over.alert_id, over.state, over.revision) == (lasts.alert_id, "CLEARED", 3)
