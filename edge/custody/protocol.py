@@ -1207,8 +1207,13 @@ class CustodyProtocol:
             since = {topic: each.drained_since + 1 for topic, each in grants.items() if each is not None}
             stuck.update((yield RememberLogs(since)) or ())
             # Logs may have been granted to other sites meanwhile: their strays were drained first, and wait no longer.
-            offsets = {topic: frozenset(index.offsets(topic)) for topic in wanted if topic in index.kept}
-            offsets = {topic: each for topic, each in offsets.items() if topic not in stuck}
+            # Strays that have come meanwhile wait for the next pass.
+            offsets = {
+                topic: frozenset(offset for offset in index.offsets(topic) if offset < end)
+                for topic in wanted
+                if topic not in stuck
+            }
+            offsets = {topic: each for topic, each in offsets.items() if each}
             if offsets:
                 stuck.update((yield CopyStrays(strays, end, offsets)) or ())
             for topic in wanted:

@@ -59,3 +59,21 @@ def test_strays_of_a_log_that_was_lost_during_the_pass_still_wait(
     with pytest.raises(StopIteration):
         drain.send(None)
     assert list(tokyo.index.offsets(LOG)) == left
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_strays_that_come_during_the_pass_are_left_to_the_next(drained: bool) -> None:
+    """A pass copies the strays that were there when it began; those that come meanwhile wait for the next pass."""
+    tokyo = Tokyo()
+    drain = tokyo.protocol.drain([LOG])
+    assert [type(each) for each in (next(drain), drain.send(None))] == [StoreStrays, RememberLogs]
+    tokyo.index.add(LOG, 5, MessageId("d1", 1, 1))
+    if drained:
+        tokyo.index.drained(LOG, upto=5)  # as a grant and a return of the log do
+        with pytest.raises(StopIteration):
+            drain.send(None)
+    else:
+        assert drain.send(None) == CopyStrays(STRAYS, 5, {LOG: frozenset({4})})
+        with pytest.raises(StopIteration):
+            drain.send(None)
+    assert list(tokyo.index.offsets(LOG)) == [5]
