@@ -111,6 +111,7 @@ class Bridge:
         self._mqtt = mqtt
         self._settings = settings or BridgeSettings()
         self._snapshot = self._settings.snapshot
+        self._unwritten = False  # the last attempt to write the snapshot failed
         self._holdings = Holdings(site, CustodyView())
         self._started, self._began = time.monotonic(), round(time.time(), 3)
         self._session: MqttSession | None = None
@@ -274,8 +275,7 @@ class Bridge:
                 task.cancel()
             await asyncio.gather(*work, announcing, stopping, return_exceptions=True)
             await asyncio.gather(*(writer.close() for writer in parts.writers.all()))
-            if self._snapshot is not None:
-                write_snapshot(self._snapshot, self.snapshot())
+            self._write_snapshot()
 
     async def _finish_up(self, writers: WriterRegistry) -> None:
         """Store and acknowledge the messages in flight, for at most ``_SHUTDOWN_PATIENCE`` seconds.
@@ -296,9 +296,21 @@ class Bridge:
 
     async def _write_snapshots(self) -> None:
         while True:
-            if self._snapshot is not None:
-                write_snapshot(self._snapshot, self.snapshot())
+            self._write_snapshot()
             await asyncio.sleep(_SNAPSHOT_EVERY)
+
+    def _write_snapshot(self) -> None:
+        """Write the metrics to their file. An error, such as a full disk, is logged once and stops nothing."""
+        if self._snapshot is None:
+            return
+        try:
+            write_snapshot(self._snapshot, self.snapshot())
+        except OSError as error:
+            if not self._unwritten:
+                log.warning("%s: the status file cannot be written: %s", self.site, error)
+            self._unwritten = True
+        else:
+            self._unwritten = False
 
     # -- errors of the parts
 
