@@ -69,7 +69,9 @@ async def make_report(
             hint=f"known: {', '.join(ids[:_NAMED]) or '(none)'}; another site may know more (--site)",
             alerts=ids,
         )
-    newest = found[-1]
+    # A box may have alerts of several sites: one that is open counts before those that are over, then the newest.
+    states = {(alert.raised_at, alert.alert_id): alert for alert in found}.values()
+    newest = max(states, key=lambda alert: (alert.state != "CLEARED", alert.raised_date_time))
     if newest.state == "CLEARED":
         raise ConfigurationError(
             f"alert {newest.alert_id} was cleared: the container is not lost",
@@ -82,7 +84,8 @@ async def make_report(
             hint="tell the harbour master; fairlead alert list shows what was seen",
             alert=newest.alert_id,
         )
-    opened = next(alert for alert in found if alert.alert_id == newest.alert_id)
+    told = newest.raised_at, newest.alert_id
+    opened = next(alert for alert in found if (alert.raised_at, alert.alert_id) == told)
     history = incident_of(opened, alerts)
     imo = next((alert.vessel_imo_number for alert in history if alert.vessel_imo_number), None)
     environment = await _read(cluster, lambda log: log == f"ships.{imo}.environment", Environment)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import AsyncIterator
 from unittest.mock import MagicMock
 
+import msgspec
 import pytest
 
 from edge.alerts.engine import AlertEngine
@@ -21,7 +23,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import decoder, encode
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, AlertState
 from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
 from tests.unit.edge.samples import BOX, IMO, topology
@@ -71,6 +73,32 @@ async def test_a_report_is_made_of_what_the_logs_of_a_site_have(fake: FakeCluste
         assert report.containers[0].commodity == "toy-ducks"
         assert report.weather is not None and report.weather.wind_speed == 21.5
         assert report.ship.name == "star"
+
+
+@pytest.mark.parametrize(
+    ("hours", "states"),
+    [(-48, ["OPENED"]), (-48, ["OPENED", "CLEARED"]), (48, ["OPENED", "CLEARED"])],
+    ids=["open before", "over before", "over since"],
+)
+async def test_a_loss_is_reported_whatever_another_site_said_of_the_box(
+    fake: FakeCluster, cluster: Cluster, hours: int, states: list[AlertState]
+) -> None:
+    """A box that is lost at sea is reported, although a port, whose log sorts after the ship's, raised an alert before.
+
+    An alert of a port that is cleared counts less than the ship's, also when it is the newer one.
+    """
+    said = alerts()
+    then = said[0].raised_date_time + dt.timedelta(hours=hours)
+    ashore = [
+        msgspec.structs.replace(
+            said[0], alert_id=f"OVERBOARD.{BOX}.d9.1.1", raised_at="tokyo", state=state, raised_date_time=then
+        )
+        for state in states
+    ]
+    put(fake, "alerts.star", *(encode(alert) for alert in said))
+    put(fake, "alerts.tokyo", *(encode(alert) for alert in ashore))
+    report = await make_report(cluster, topology(), BOX, "PRELIMINARY")
+    assert (report.ship.name, [each.equipment_reference for each in report.containers]) == ("star", [BOX])
 
 
 async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:
