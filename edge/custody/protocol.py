@@ -17,12 +17,13 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Container, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from edge.errors import LostCustodyError, NotHolderError, ReplicaBehindError, SeizureError
 from edge.holdings import CustodyState, Holdings
 from edge.messages import EventMessage
-from edge.strays.store import KeptReading, StrayIndex
+from edge.strays.store import KeptReading, StrayBook
+from fairlead.custody.superseded import Stale
 from fairlead.custody.view import SEIZING_TERMS, CustodyView, Grant, SplitCustodyError
 from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.convention import LAST_TERM
@@ -195,7 +196,7 @@ class GiveUpLog:
 
 @dataclass(frozen=True, slots=True)
 class FindStaleTail:
-    """Find the part of this site's copy that a seizure has cut off from the log. Outcome: a ``StaleTail``, or None."""
+    """Find the part of this site's copy that a seizure has cut off from the log. Outcome: a ``Stale``, or None."""
 
     log: str
 
@@ -237,31 +238,6 @@ class StoredMarker(NamedTuple):
 
     marker: Marker | None
     batch: bytes
-
-
-class StaleTail(Protocol):
-    """The part of a site's copy that a seizure has cut off from the log (``fairlead.custody.superseded.Stale``)."""
-
-    @property
-    def cut(self) -> int: ...
-    @property
-    def end(self) -> int: ...
-    @property
-    def term(self) -> int: ...
-    @property
-    def newest(self) -> int: ...
-
-
-class Book(Protocol):
-    """The methods of ``edge.strays.store.StrayBook`` that the protocol calls: the strays in this site's Kafka."""
-
-    def drained(self, log: str) -> dict[str, int]: ...
-    def passed_on(self, log: str, drained: Mapping[str, int]) -> None: ...
-    def indexes(self) -> Iterable[tuple[str, StrayIndex]]: ...
-    def may_drain(self, strays: str, log: str) -> bool: ...
-    def floor(self, log: str, topic: str) -> int: ...
-    def is_put_back(self, log: str) -> bool: ...
-    def look_again(self, log: str, topic: str, found: Iterable[KeptReading]) -> None: ...
 
 
 # -- requests to move custody
@@ -430,7 +406,7 @@ class CustodyProtocol:
     def __init__(
         self,
         holdings: Holdings,
-        book: Book,
+        book: StrayBook,
         *,
         sites: Container[str],
         now: Callable[[], dt.datetime],
@@ -730,7 +706,7 @@ class CustodyProtocol:
         position, last = yield from self._end_of_copy(topic)
         if (yield from self._enter_stored_seizure(transfer, position, last)):
             return
-        stale: StaleTail | None = yield FindStaleTail(topic)
+        stale: Stale | None = yield FindStaleTail(topic)
         if stale is not None:
             raise SeizureError(
                 f"the copy of {topic} at {self.site} has records from offset {stale.cut} on that an earlier seizure "
@@ -1137,13 +1113,13 @@ class CustodyProtocol:
 
     # -- tails that a seizure has cut off
 
-    def is_returned(self, topic: str, stale: StaleTail) -> bool:
+    def is_returned(self, topic: str, stale: Stale) -> bool:
         """Return whether this site's ledger already reports that the readings of a stale tail are kept."""
         return self._returned.get(topic) == (stale.newest, stale.cut, stale.end)
 
     def return_tail(self, topic: str) -> Steps[ReturnEntry | None]:
         """Keep the readings of a copy's stale tail as strays, and report that in the ledger. None: there is no tail."""
-        stale: StaleTail | None = yield FindStaleTail(topic)
+        stale: Stale | None = yield FindStaleTail(topic)
         if stale is None:
             return None
         kept: KeptTail = yield KeepTail(topic, stale.cut, stale.end)
