@@ -115,21 +115,12 @@ class ReplayPlan:
     end: int = 0
 
 
-def plan(letters: Iterable[tuple[int, DeadLetter]], replayed: Collection[int], choice: ReplayChoice) -> ReplayPlan:
-    """Return the plan for the letters of a log.
+def add(made: ReplayPlan, offset: int, letter: DeadLetter, replayed: Collection[int], choice: ReplayChoice) -> None:
+    """Add a letter to a plan; its offset must be above those added before.
 
     Args:
-        letters: Offset and letter, offsets ascending.
         replayed: Offsets of letters that were replayed before.
     """
-    made = ReplayPlan()
-    for offset, letter in letters:
-        add(made, offset, letter, replayed, choice)
-    return made
-
-
-def add(made: ReplayPlan, offset: int, letter: DeadLetter, replayed: Collection[int], choice: ReplayChoice) -> None:
-    """Add a letter to a plan; its offset must be above those added before."""
     made.end = offset + 1
     if not choice.wants(letter):
         return

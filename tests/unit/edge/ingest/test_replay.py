@@ -13,7 +13,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import KEPT_BYTES, dead_letter, letter_key, unwrapped, wrapped
-from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, plan
+from edge.ingest.replay import Publisher, ReplayChoice, ReplayPlan, add
 from edge.messages import EventMessage, ReadingMessage, Rejected, RejectReason
 from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import MqttEndpoint
@@ -43,7 +43,10 @@ def letter(
 def chosen(
     letters: Iterable[DeadLetter], choice: ReplayChoice | None = None, replayed: Iterable[int] = ()
 ) -> ReplayPlan:
-    return plan(enumerate(letters), set(replayed), choice or ReplayChoice())
+    made = ReplayPlan()
+    for offset, each in enumerate(letters):
+        add(made, offset, each, set(replayed), choice or ReplayChoice())
+    return made
 
 
 def test_everything_is_replayed_once_in_the_order_of_arrival_unless_told_again() -> None:
