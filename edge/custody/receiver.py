@@ -60,7 +60,6 @@ class Receiver:
         self.claimed = asyncio.Event()  # set when a claim arrives that this site must answer
         self._incoming = asyncio.Event()
         self._follower = LogFollower(cluster, ledgers, self._apply_record)
-        self.taken = 0
 
     @property
     def truncated(self) -> dict[str, int]:
@@ -180,7 +179,6 @@ class Receiver:
             found = await retry_transient(partial(self._appender.adopt_many, terms), f"taking over {len(terms)} logs")
             for tp, result in found.items():
                 if self._protocol.adopted(grants[tp], result):
-                    self.taken += 1
                     self._writers.box(tp.topic).taken_over()
                 elif isinstance(result, FairleadError) and self._holdings.state(tp.topic) is CustodyState.BROKEN:
                     self._writers.broken.add(tp.topic, result)
