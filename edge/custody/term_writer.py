@@ -7,7 +7,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from edge.custody.drain import run_procedure
 from edge.custody.protocol import (
@@ -34,6 +34,7 @@ from edge.custody.protocol import (
     StoredMarker,
     StoreStrays,
 )
+from edge.custody.receiver import Receiver
 from edge.errors import LogNotCreatedError
 from edge.logwriter import records
 from edge.logwriter.retry import FIRST_DELAY, retry_transient
@@ -59,12 +60,6 @@ _SOON: Final = 2.0  # seconds for which a log that is not served may hold up the
 _CREATE_FIRST, _CREATE_LATEST = 1.0, 30.0  # seconds between attempts to create a log
 
 _marker = decoder(Marker)
-
-
-class LedgerReader(Protocol):
-    """Follows the ledgers (``edge.custody.receiver.Receiver``)."""
-
-    async def read_to_ends(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +91,7 @@ class TermWriter:
         protocol: CustodyProtocol,
         kafka: SiteKafka,
         writers: WriterRegistry,
-        receiver: LedgerReader,
+        receiver: Receiver,
     ) -> None:
         self.protocol = protocol
         self._kafka = kafka
