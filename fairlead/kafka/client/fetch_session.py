@@ -6,6 +6,8 @@ the other requests under way for the next poll.
 A log is fetched from its leader. With a rack, the leader may name a follower that is nearer (KIP-392). The log is then
 fetched from that follower until it fails, or ``PREFERRED_SECONDS`` have passed: then from the leader again. A leader
 goes on naming a follower that has just died, so after a failure leaders are not told the rack for ``LEADER_SECONDS``.
+
+After an answer that came too late, the session asks again and waits longer (``Patience``).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from fairlead.kafka.protocol.errors import (
 )
 from fairlead.kafka.protocol.fetch_codec import EPOCH_NONE, EPOCH_OPEN, NO_SESSION, FetchAnswer, Wanted
 from fairlead.kafka.protocol.types import TP, FetchedPartition
+from fairlead.waiting import Patience
 
 if TYPE_CHECKING:
     from fairlead.kafka.client.cluster import Cluster
@@ -126,6 +129,7 @@ class FetchSession:
 
     def __init__(self, cluster: Cluster, *, role: str, isolation: int) -> None:
         self._cluster = cluster
+        self._patience = Patience(cluster.request_timeout)
         self._role = role
         self._isolation = isolation
         self._rack = cluster.endpoint.rack
@@ -356,7 +360,7 @@ class FetchSession:
         connection: Connection = await self._cluster.pool.get(self._role, node)
         wanted, forgotten = session.next_request(self._offsets)
         body = self._body(wanted, forgotten, session.session_id, session.epoch, wait_ms, max_bytes, partition_max_bytes)
-        seconds = self._cluster.request_timeout + wait_ms / 1000
+        seconds = max(self._cluster.request_timeout, self._patience.seconds) + wait_ms / 1000
         frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
         self.seconds = connection.seconds
         self.received += len(frame) + 4
@@ -397,6 +401,8 @@ class FetchSession:
                 self._take(node, request.result(), results)
                 continue
             self._abandon(node)
+            if isinstance(error, RequestTimeout):
+                self._patience.note_late()
             if not isinstance(error, ConnectionLost | RequestTimeout):
                 failure = error
         if failure is not None:

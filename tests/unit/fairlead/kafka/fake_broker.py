@@ -61,6 +61,7 @@ class Fault:
         code: Answered for every log instead of doing anything.
         lose: The connection is cut: "before" doing anything, or "after" doing it but before the answer.
         hang: No answer ever.
+        late: Seconds until the answer.
         raw: These bytes are sent instead of an answer.
         throttle_ms: The answer's ``throttle_time_ms``; for so long the broker reads nothing from the connection.
         first: Called before the request is looked at.
@@ -69,6 +70,7 @@ class Fault:
     code: int = 0
     lose: str = ""
     hang: bool = False
+    late: float = 0.0
     raw: bytes = b""
     throttle_ms: int = 0
     first: Callable[[], object] | None = None
@@ -200,6 +202,7 @@ class FakeCluster:
                 answer = answer[:-5] + throttled + answer[-1:] if key == PRODUCE else throttled + answer[4:]
             if fault.hang:
                 await asyncio.Event().wait()
+            await asyncio.sleep(fault.late)
             head = struct.pack(">i", correlation) + (b"\0" if flexible else b"")
             payload = fault.raw or struct.pack(">i", len(head) + len(answer)) + head + answer
             writer.write(payload)

@@ -181,6 +181,19 @@ async def test_lost_connection_loses_no_records(fake: FakeCluster, fault: Fault)
         await session.close()
 
 
+async def test_a_broker_whose_answers_are_always_late_is_given_more_time(fake: FakeCluster) -> None:
+    """Each of its answers takes longer than the usual request may take."""
+    fake.log("log.a").append(batch(0))
+    async with await open_cluster(fake, seconds=0.2) as cluster:
+        session = cluster.fetch_session()
+        session.set(A, 0)
+        fake.fault(FETCH, *[Fault(late=0.5)] * 100)
+        async with asyncio.timeout(10):
+            while A not in await session.poll(max_wait_ms=20):
+                pass
+        await session.close()
+
+
 async def test_unreachable_cluster_is_said_and_later_found(fake: FakeCluster) -> None:
     fake.log("log.a").append(batch(0))
     async with await open_cluster(fake, seconds=0.5) as cluster:
