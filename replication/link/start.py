@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID
-from fairlead.kafka.protocol.errors import BrokerError
+from fairlead.kafka.protocol.errors import BrokerError, WireError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.catalog import is_always_whole
@@ -27,7 +27,7 @@ class Beginning(NamedTuple):
 
 
 async def beginnings(source: Cluster, logs: Collection[TopicPartition], start: str) -> dict[TopicPartition, Beginning]:
-    """Return where to start in each of these logs; logs whose offsets the source does not return are left out.
+    """Return where to start in each of these logs; logs that the source does not let read now are left out.
 
     With ``end`` the gap is filled at once, so that the replica's end preserves the decision over a restart. The other
     starts find the same offset again, or a later one.
@@ -88,7 +88,11 @@ def _numbers(found: Mapping[TopicPartition, int | BrokerError]) -> dict[TopicPar
 
 async def _at_end(source: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, Beginning]:
     last = await stored_at(source, {tp: end - 1 for tp, end in ends.items() if end > 0})
-    return {tp: Beginning(end, _gap(end, last.get(tp)) if end > 0 else None) for tp, end in ends.items()}
+    return {
+        tp: Beginning(end, _gap(end, there) if end > 0 else None)
+        for tp, end in ends.items()
+        if not isinstance(there := last.get(tp), WireError)
+    }
 
 
 def _gap(end: int, last: StoredHeader | None) -> Gap:

@@ -45,6 +45,7 @@ from fairlead.kafka.protocol.batch import verify_crc
 from fairlead.kafka.protocol.errors import (
     UNKNOWN_TOPIC_OR_PARTITION,
     BrokerError,
+    CorruptBatch,
     WireError,
     broker_error,
     is_retriable,
@@ -442,20 +443,18 @@ class TargetAppender:
         ends = await read_ends(self._cluster, [each.tp for each in replicas])
         tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
         for each in replicas:
-            end = ends[each.tp]
+            end, tail = ends[each.tp], tails.get(each.tp)
             if isinstance(end, BrokerError):
-                if end.code == UNKNOWN_TOPIC_OR_PARTITION:
-                    self.missing_topics.add(each.tp.topic)
-                elif end.retriable and may_wait:
-                    raise end
-                self.stop_log(each, LogState.UNAVAILABLE, f"its end cannot be read: {end.what}", end.hint)
+                self._stop_unreadable(each, end, may_wait)
+                continue
+            if isinstance(tail, WireError):
+                self._stop_unreadable(each, tail, may_wait)
                 continue
             present = before[each.tp] or topic_id(each.tp.topic)
             if each.topic_id not in (None, present):
                 self.missing_topics.add(each.tp.topic)
                 self.stop_log(each, LogState.UNAVAILABLE, "its topic was deleted here and created again")
                 continue
-            tail = tails.get(each.tp)
             if tail is not None and tail.is_fence and each.fence != tail.base:
                 each.fence = tail.base  # this replicator may not have read the order that belongs to it yet
                 what = "it was promoted or failed over here; retried once the orders of that time have been read"
@@ -463,16 +462,29 @@ class TargetAppender:
                 continue
             known = (PRODUCER_ID, each.foreign_id)
             if tail is not None and (tail.producer_id not in known or tail.is_fence):
-                each.foreign_id = await self._foreign_id(each.tp, end, tail)
+                found = await self._foreign_id(each.tp, end, tail)
+                if isinstance(found, BrokerError):
+                    self._stop_unreadable(each, found, may_wait)
+                    continue
+                each.foreign_id = found
             each.topic_id = present
             each.set_end(end, tail, generation)
             if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
                 each.trouble = None
 
-    async def _foreign_id(self, tp: TopicPartition, end: int, tail: LastBatch) -> int:
+    def _stop_unreadable(self, replica: MirrorPartition, error: WireError, may_wait: bool) -> None:
+        """Stop a log whose end or last batch cannot be read; raise instead if that may pass and the log may wait."""
+        if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
+            self.missing_topics.add(replica.tp.topic)
+        elif error.retriable and may_wait:
+            raise error
+        self.stop_log(replica, LogState.UNAVAILABLE, f"its end cannot be read: {error.what}", error.hint)
+
+    async def _foreign_id(self, tp: TopicPartition, end: int, tail: LastBatch) -> int | BrokerError:
         if is_foreign(tail.producer_id) and not tail.is_fence:
             return tail.producer_id
-        return id_after(end, (await self._cluster.producer_states([tp]))[tp])
+        states = (await self._cluster.describe_producers([tp]))[tp]
+        return states if isinstance(states, BrokerError) else id_after(end, states)
 
     async def has_only_fillers(self, replica: MirrorPartition) -> bool:
         """Return whether the log is empty or has only the fillers of an interrupted positioning."""
@@ -563,11 +575,11 @@ class TargetAppender:
                 self.trouble = problem.what
                 self._to_reconcile.set()
 
-    async def _reconcile_apart(self, replicas: Sequence[MirrorPartition]) -> BrokerError | None:
+    async def _reconcile_apart(self, replicas: Sequence[MirrorPartition]) -> WireError | None:
         """Reconcile these logs; on an error halve the set, so that one log delays no other. Return the error."""
         try:
             await self._reconcile(replicas)
-        except BrokerError as error:
+        except (BrokerError, CorruptBatch) as error:
             if len(replicas) == 1:
                 self._drop_queue(replicas[0])  # it may stay so for hours: its feeds bring the batches again
                 return error
@@ -598,12 +610,12 @@ class TargetAppender:
         first: dict[TopicPartition, PreparedBatch] = {}
         for (tp, _), prepared in sorted(present.items(), key=lambda pair: pair[0][1]):
             first.setdefault(tp, prepared)
-        stored = await stored_at(self._cluster, {tp: prepared.base for tp, prepared in first.items()})
-        other = {
-            tp: there.beside(first[tp])
-            for tp, there in stored.items()
-            if there.differs(first[tp]) and await self._contradicts(tp, first[tp])
-        }
+        other: dict[TopicPartition, str] = {}
+        for tp, there in (await stored_at(self._cluster, {tp: each.base for tp, each in first.items()})).items():
+            if isinstance(there, WireError):
+                raise there
+            if there.differs(first[tp]) and await self._contradicts(tp, first[tp]):
+                other[tp] = there.beside(first[tp])
         for replica in replicas:
             unconfirmed = self._unconfirmed.pop(replica.tp)
             end, agreeing = before[replica.tp]

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_offset
 from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, parse_header, split
-from fairlead.kafka.protocol.errors import BrokerError, broker_error
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepared import PreparedBatch
@@ -95,20 +95,24 @@ async def read_ends(cluster: Cluster, logs: Collection[TopicPartition]) -> dict[
     return await cluster.end_offsets(logs) if logs else {}
 
 
-async def read_tails(cluster: Cluster, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, LastBatch]:
+async def read_tails(
+    cluster: Cluster, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, LastBatch | WireError]:
     """Read the identity of the last batch below each end; logs without any batch are left out."""
     stored = await stored_at(cluster, {tp: end - 1 for tp, end in ends.items() if end > 0})
-    return {tp: each.tail for tp, each in stored.items()}
+    return {tp: each.tail if isinstance(each, StoredHeader) else each for tp, each in stored.items()}
 
 
-async def stored_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, StoredHeader]:
+async def stored_at(
+    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, StoredHeader | WireError]:
     """Read the headers of the batches that contain these offsets. Leave out logs that have none there (deleted, or not
-    readable yet).
+    readable yet). The result has the error of a log that cannot be read now, or whose batch is damaged.
 
     Raises:
-        WireError: the cluster cannot be reached, or answers with a retriable error.
+        WireError: the cluster cannot be reached.
     """
-    out: dict[TopicPartition, StoredHeader] = {}
+    out: dict[TopicPartition, StoredHeader | WireError] = {}
     left = dict(offsets)
     while left:
         some = dict(list(left.items())[:AT_ONCE])
@@ -116,11 +120,15 @@ async def stored_at(cluster: Cluster, offsets: Mapping[TopicPartition, int]) -> 
         answered = {tp: part for tp, part in answers.items() if part.error_code or len(part.records) >= HEADER_BYTES}
         for tp, part in answered.items():
             if part.error_code:
-                error = broker_error(part.error_code, tp)
-                if error.retriable:
-                    raise error
+                refusal = broker_error(part.error_code, tp)
+                if refusal.retriable:
+                    out[tp] = refusal
                 continue
-            header = parse_header(part.records)
+            try:
+                header = parse_header(part.records)
+            except CorruptBatch as error:
+                out[tp] = error
+                continue
             out[tp] = StoredHeader(
                 header.base_offset,
                 header.next_offset,

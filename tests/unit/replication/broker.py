@@ -120,7 +120,7 @@ class Broker:
                 answer[tp] = ProduceResult(NOT_LEADER) if bad else self.log(*tp).append(batch)
         return answer
 
-    async def producer_states(
+    async def describe_producers(
         self, logs: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         return {tp: self.states.get(tp, ()) for tp in logs}

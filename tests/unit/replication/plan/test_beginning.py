@@ -11,13 +11,15 @@ import pytest
 from fairlead.custody.view import CustodyView
 from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
+from fairlead.kafka.protocol import fetch_codec
+from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import Catalog
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
 from replication.link.cut_off import SourceRules
 from replication.link.source_link import SourceLink
-from replication.link.start import brought_first
+from replication.link.start import beginnings, brought_first
 from replication.overrides import Overrides
 from replication.plan.planner import Planner
 from replication.states import LinkState
@@ -82,6 +84,18 @@ async def test_a_link_that_takes_the_newest_only_brings_nothing_before(start: st
     """
     source = cast(Cluster, Source(0, 2000))
     assert await brought_first(source, {LOG: 1000, LEDGER: 1000}, {}, start) == first
+
+
+async def test_a_log_whose_last_batch_the_source_does_not_return_holds_up_no_other() -> None:
+    """Its filler would have the wrong producer, so it waits; the others begin at their ends."""
+
+    class Refusing(Source):
+        async def fetch(self, positions: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
+            return {LOG: fetch_codec.failed(LEADER_NOT_AVAILABLE)} if LOG in positions else {}
+
+    other = TopicPartition("alerts.other")
+    found = await beginnings(cast(Cluster, Refusing(0, 2000)), [LOG, other], "end")
+    assert {tp: begin.position for tp, begin in found.items()} == {other: 2000}
 
 
 # ---- the planner's conditions

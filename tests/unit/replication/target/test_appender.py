@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, term_batch
+from fairlead.kafka.protocol import fetch_codec
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, ConnectionLost, broker_error
 from fairlead.kafka.protocol.record import NewRecord
@@ -279,6 +280,40 @@ async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(m
         await appender.load_ends(replicas)
     assert replicas[0].trouble is not None and replicas[0].trouble.state is LogState.UNAVAILABLE
     assert (replicas[1].trouble, replicas[1].end) == (None, 0)
+
+
+@pytest.mark.parametrize("answer", ["the last batch is refused", "its header is damaged", "producers are refused"])
+async def test_a_log_whose_last_batch_cannot_be_read_holds_up_no_other_that_is_to_be_followed(
+    answer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such a log is unavailable; the ends of the others are known, and the plan goes on."""
+    broker, bad, good = Broker(LUCK()), TopicPartition("containers.bad"), TopicPartition("containers.good")
+    for tp in (bad, good):
+        batch = bytearray(foreign_batch([NewRecord(b"value", timestamp_ms=5000)], offset=0))
+        rewrite_header(memoryview(batch), 17, 0, 0)
+        broker.log(*tp).append(bytes(batch))
+    fetch, describe = broker.fetch, broker.describe_producers
+
+    async def fetched(positions: Any, **more: Any) -> Any:
+        found = await fetch(positions, **more)
+        if bad in found and answer == "the last batch is refused":
+            found[bad] = fetch_codec.failed(LEADER_NOT_AVAILABLE)
+        if bad in found and answer == "its header is damaged":
+            found[bad].records[16] = 0x7F
+        return found
+
+    async def described(logs: Any) -> Any:
+        error = {bad: broker_error(LEADER_NOT_AVAILABLE, bad)} if answer == "producers are refused" else {}
+        return await describe(logs) | {tp: each for tp, each in error.items() if tp in logs}
+
+    monkeypatch.setattr(broker, "fetch", fetched)
+    monkeypatch.setattr(broker, "describe_producers", described)
+    async with running(broker) as appender:
+        replicas = [appender.replica(tp, Priority.NORMAL) for tp in (bad, good)]
+        broker.states = dict.fromkeys((bad, good), (ProducerState(17, 0, 0, 5000),))
+        await appender.load_ends(replicas)
+    assert replicas[0].trouble is not None and replicas[0].trouble.state is LogState.UNAVAILABLE
+    assert (replicas[1].trouble, replicas[1].end) == (None, 1)
 
 
 async def test_a_topic_that_was_deleted_and_made_again_is_begun_anew() -> None:

@@ -29,7 +29,7 @@ class Broker:
 
     metadata = SimpleNamespace(topic_id=lambda _topic: b"id of orders.x")
 
-    async def producer_states(
+    async def describe_producers(
         self, logs: Collection[TopicPartition]
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         return dict.fromkeys(logs, (ProducerState(FOREIGN_PRODUCER_ID, FENCE_EPOCH, 0, 0),))
