@@ -242,17 +242,21 @@ class Planner:
         missing = [tp for tp in logs if not self._is_here(tp)]
         self._follow_only(appender, await self._choose_links(appender, present, carrying), topics)
         parts = [missing[start : start + CREATE_AT_ONCE] for start in range(0, len(missing), CREATE_AT_ONCE)]
-        turns = iter(parts)
+        left: dict[str, list[TopicPartition]] = {}
+        for tp in missing:
+            left.setdefault(tp.topic, []).append(tp)
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
             async for part in made:
-                new, logs = part.partitions, next(turns)
-                for tp in logs:
-                    if (error := part.refused.get(tp.topic)) is not None:
+                new = part.partitions
+                for topic, error in part.refused.items():
+                    for tp in left[topic]:
                         appender.stop_log(self._replica(appender, tp), LogState.UNAVAILABLE, error.what, error.hint)
                 self._ledger.follow_topics(new.keys() - self._here.keys())
                 self._here.create(new, part.created)
-                await self._follow_new(appender, [tp for tp in logs if tp.topic not in part.refused], carrying)
+                served = [tp for topic, count in new.items() for tp in left[topic] if tp.partition < count]
+                await self._follow_new(appender, served, carrying)
+                left |= {topic: [tp for tp in left[topic] if tp.partition >= count] for topic, count in new.items()}
                 several = [topic for topic, count in new.items() if count > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too

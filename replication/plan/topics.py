@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -104,6 +104,7 @@ async def copy_settings(source: Cluster, target: Cluster, topics: list[str]) -> 
 
 
 AT_ONCE: Final = 250
+SERVED: Final = (1.0, 10.0)  # seconds to wait for new topics: at first, and then as long as more of them are served
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,8 @@ class TopicModel:
 
 @dataclass(frozen=True, slots=True)
 class CreatedPart:
-    """The topics of a part that the target has now, with their numbers of partitions; those of them that were created
-    for it; and those that the target refuses to create or to make larger, or does not serve."""
+    """Topics of a part that the target serves now, with their numbers of partitions; those of them that were created
+    for it; and topics that the target refuses to create or to make larger, or does not serve."""
 
     partitions: Mapping[str, int]
     created: Collection[str]
@@ -146,9 +147,9 @@ async def create_topics(
 ) -> AsyncGenerator[CreatedPart, None]:
     """Create topics part by part, except those that are ``here`` (with their number of partitions), which may grow.
 
-    Yields each part as soon as the target serves it, and creates the next one meanwhile: a broker opens logs one after
-    the other, which takes longest, so it should never wait. Close the iterator to stop early. A topic that the target
-    refuses, or for which it has no leader, stops no other.
+    Yields topics of a part as soon as the target serves them, and creates the next part meanwhile: a broker opens logs
+    one after the other, which takes longest, so it should never wait. Close the iterator to stop early. A topic that
+    the target refuses, or for which it has no leader, stops no other.
 
     Raises:
         FairleadError: a cluster cannot be reached. Topics that were created stay.
@@ -163,18 +164,33 @@ async def create_topics(
             like = like or next(iter(made.partitions), None)
             following = next(left, None)
             making = asyncio.ensure_future(_create(cluster, following, here, like)) if following is not None else None
-            logs = [tp for topic in made.partitions for tp in partitions_of(topic, part[topic].partitions)]
-            late = {tp.topic: error for tp, error in (await cluster.unserved(logs)).items()}
-            yield CreatedPart(
-                {topic: count for topic, count in made.partitions.items() if topic not in late},
-                {*made.created} - late.keys(),
-                {**made.refused, **late},
-            )
+            async for served in _served(cluster, part, made):
+                yield served
             part = following
     finally:
         if making is not None:
             making.cancel()
             await asyncio.gather(making, return_exceptions=True)
+
+
+async def _served(cluster: Cluster, wanted: Mapping[str, TopicModel], made: CreatedPart) -> AsyncIterator[CreatedPart]:
+    """Yield topics that were created as the target serves them, at last those that it does not serve, as refused."""
+    logs = [tp for topic in made.partitions for tp in partitions_of(topic, wanted[topic].partitions)]
+    refused, seconds = made.refused, SERVED[0]
+    while True:
+        late = await cluster.unserved(logs, seconds)
+        waiting = {tp.topic: error for tp, error in late.items()}
+        served = {tp.topic for tp in logs} - waiting.keys()
+        is_last = not late or (seconds == SERVED[1] and len(late) == len(logs))
+        if served or is_last or refused:
+            yield CreatedPart(
+                {topic: count for topic, count in made.partitions.items() if topic in served},
+                served.intersection(made.created),
+                {**refused, **waiting} if is_last else refused,
+            )
+        if is_last:
+            return
+        logs, refused, seconds = [*late], {}, SERVED[1]
 
 
 async def _create(

@@ -109,6 +109,7 @@ MAX_TRIES: Final = 3
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 LEAST_SHARE: Final = 64 << 10
 UNDER_WAY: Final = 32 << 20  # bytes of all fetches in flight; fills the longest, fastest link
+SOON: Final = 1.0  # seconds in which a leader must be found while others wait for the plan: many moves take less
 WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
 
 LimitOf = Callable[[TopicPartition], Awaitable[int]]
@@ -432,7 +433,7 @@ class TargetAppender:
         it anew.
 
         Args:
-            may_wait: Raise for a log that cannot be read only now, instead of stopping it.
+            may_wait: Raise for a log that cannot be read only now, instead of stopping it after ``SOON`` seconds.
 
         Raises:
             WireError: the target cannot be reached.
@@ -440,8 +441,10 @@ class TargetAppender:
         generation = self._generation
         topic_id = self._cluster.metadata.topic_id
         before = {each.tp: topic_id(each.tp.topic) for each in replicas}
-        ends = await read_ends(self._cluster, [each.tp for each in replicas])
-        tails = await read_tails(self._cluster, {tp: end for tp, end in ends.items() if isinstance(end, int)})
+        seconds = None if may_wait else SOON
+        ends = await read_ends(self._cluster, [each.tp for each in replicas], seconds=seconds)
+        known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
+        tails = await read_tails(self._cluster, known_ends, seconds=seconds)
         for each in replicas:
             end, tail = ends[each.tp], tails.get(each.tp)
             if isinstance(end, BrokerError):

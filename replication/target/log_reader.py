@@ -90,24 +90,30 @@ class StoredHeader:
         )
 
 
-async def read_ends(cluster: Cluster, logs: Collection[TopicPartition]) -> dict[TopicPartition, int | BrokerError]:
-    """Read log ends."""
-    return await cluster.end_offsets(logs) if logs else {}
+async def read_ends(
+    cluster: Cluster, logs: Collection[TopicPartition], *, seconds: float | None = None
+) -> dict[TopicPartition, int | BrokerError]:
+    """Read log ends; ``seconds`` as for ``Cluster.end_offsets``."""
+    return await cluster.end_offsets(logs, seconds=seconds) if logs else {}
 
 
 async def read_tails(
-    cluster: Cluster, ends: Mapping[TopicPartition, int]
+    cluster: Cluster, ends: Mapping[TopicPartition, int], *, seconds: float | None = None
 ) -> dict[TopicPartition, LastBatch | WireError]:
-    """Read the identity of the last batch below each end; logs without any batch are left out."""
-    stored = await stored_at(cluster, {tp: end - 1 for tp, end in ends.items() if end > 0})
+    """Read the identity of the last batch below each end; logs without any batch are left out. The rest as for
+    ``stored_at``."""
+    stored = await stored_at(cluster, {tp: end - 1 for tp, end in ends.items() if end > 0}, seconds=seconds)
     return {tp: each.tail if isinstance(each, StoredHeader) else each for tp, each in stored.items()}
 
 
 async def stored_at(
-    cluster: Cluster, offsets: Mapping[TopicPartition, int]
+    cluster: Cluster, offsets: Mapping[TopicPartition, int], *, seconds: float | None = None
 ) -> dict[TopicPartition, StoredHeader | WireError]:
     """Read the headers of the batches that contain these offsets. Leave out logs that have none there (deleted, or not
     readable yet). The result has the error of a log that cannot be read now, or whose batch is damaged.
+
+    Args:
+        seconds: As for ``Cluster.end_offsets``.
 
     Raises:
         WireError: the cluster cannot be reached.
@@ -116,7 +122,9 @@ async def stored_at(
     left = dict(offsets)
     while left:
         some = dict(list(left.items())[:AT_ONCE])
-        answers = await cluster.fetch(some, max_wait_ms=0, max_bytes=ANSWER_BYTES, partition_max_bytes=BATCH_BYTES)
+        answers = await cluster.fetch(
+            some, max_wait_ms=0, max_bytes=ANSWER_BYTES, partition_max_bytes=BATCH_BYTES, seconds=seconds
+        )
         answered = {tp: part for tp, part in answers.items() if part.error_code or len(part.records) >= HEADER_BYTES}
         for tp, part in answered.items():
             if part.error_code:

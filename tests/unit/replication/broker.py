@@ -125,7 +125,7 @@ class Broker:
     ) -> dict[TopicPartition, tuple[ProducerState, ...]]:
         return {tp: self.states.get(tp, ()) for tp in logs}
 
-    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
         for rival in self.rivals:
             rival()
         return {tp: self.log(*tp).end for tp in logs}

@@ -124,7 +124,7 @@ async def test_what_another_link_has_begun_meanwhile_is_left_to_it() -> None:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, Ledger()), Catalog(SHIP), PlanChanges())
         end_offsets, asked = broker.end_offsets, 0
 
-        async def begun_after_the_first(logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        async def begun_after_the_first(logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
             nonlocal asked
             asked += 1
             found = await end_offsets(logs)
@@ -151,7 +151,7 @@ async def test_a_log_whose_custody_moves_on_meanwhile_is_not_begun() -> None:
         bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), PlanChanges())
         end_offsets = broker.end_offsets
 
-        async def moves_on(logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        async def moves_on(logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
             ledger.given.pop(ENTRY.log, None)
             return await end_offsets(logs)
 

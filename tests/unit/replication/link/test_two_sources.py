@@ -442,7 +442,7 @@ class Troubled(Broker):
             return dict.fromkeys(batches, ProduceResult(NOT_ENOUGH_REPLICAS))
         return await super().produce(batches, **more)
 
-    async def end_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, logs: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, int]:
         self._answer()
         return await super().end_offsets(logs)
 

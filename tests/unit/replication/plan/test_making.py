@@ -18,7 +18,7 @@ from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, br
 from fairlead.kafka.protocol.types import TopicInfo, TopicPartition
 from replication.link.source_link import SourceLink
 from replication.plan import topics as making
-from replication.plan.topics import TopicModel, create_topics, topic_models
+from replication.plan.topics import SERVED, TopicModel, create_topics, topic_models
 from replication.target.topics import TargetTopics
 from topologies.model import Link
 
@@ -35,6 +35,8 @@ class Target:
         self.there: dict[str, int] = {}  # topics that others have created, with their partitions
         self.refuse: set[str] = set()  # topics that may not be created, or made larger
         self.leaderless: set[TopicPartition] = set()
+        self.slow: list[TopicPartition] = []  # all that is served at the next looks
+        self.waits: list[float] = []  # seconds that each look at what is served may take
         self.asked: list[str] = []  # topics that were asked for the settings that a new topic would get by default
         self.implied: dict[str, Mapping[str, str]] = {}
         self.settings: dict[str, Mapping[str, str]] = {}
@@ -51,8 +53,12 @@ class Target:
     def logs_per_request(self) -> int:
         return 1000
 
-    async def unserved(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, BrokerError]:
+    async def unserved(self, logs: Collection[TopicPartition], timeout: float) -> dict[TopicPartition, BrokerError]:  # noqa: ASYNC109
         await self.serve.acquire()
+        self.waits.append(timeout)
+        if self.slow:
+            served = self.slow.pop()
+            return {tp: broker_error(LEADER_NOT_AVAILABLE, tp) for tp in logs if tp != served}
         late = {tp: broker_error(LEADER_NOT_AVAILABLE, tp) for tp in logs if tp in self.leaderless}
         self.done.append("served " + " ".join(tp.topic for tp in logs if tp not in late))
         return late
@@ -170,13 +176,30 @@ async def test_a_topic_that_is_refused_holds_up_no_other(target: Target) -> None
 async def test_a_topic_without_a_leader_holds_up_no_other(target: Target) -> None:
     """A topic that no broker serves is returned with the error; the others of its group, and later ones, go on."""
     target.leaderless = {TopicPartition("b", 1)}
-    for _ in range(2):
+    for _ in range(3):
         target.serve.release()
     wanted = [{"a": TopicModel(None, 1), "b": TopicModel(None, 2)}, {"c": TopicModel(None, 1)}]
     made = [each async for each in create_topics(cast(Cluster, target), wanted, {})]
-    assert [(dict(each.partitions), each.created) for each in made] == [({"a": 1}, {"a"}), ({"c": 1}, {"c"})]
-    assert [list(each.refused) for each in made] == [["b"], []]
-    assert "LEADER_NOT_AVAILABLE" in made[0].refused["b"].what
+    assert [(dict(each.partitions), {*each.created}) for each in made] == [
+        ({"a": 1}, {"a"}),
+        ({}, set()),
+        ({"c": 1}, {"c"}),
+    ]
+    assert [list(each.refused) for each in made] == [[], ["b"], []]
+    assert "LEADER_NOT_AVAILABLE" in made[1].refused["b"].what
+    assert target.waits == [SERVED[0], SERVED[1], SERVED[0]]
+
+
+async def test_what_is_served_is_returned_before_what_is_not_served_yet(target: Target) -> None:
+    """A broker that is busy serves new topics one after the other; it is waited for while it gets on."""
+    names = ("a", "b", "c")
+    target.slow = [TopicPartition(name) for name in names]
+    for _ in range(3):
+        target.serve.release()
+    wanted = [{name: TopicModel(None, 1) for name in names}]
+    made = [each async for each in create_topics(cast(Cluster, target), wanted, {})]
+    assert [dict(each.partitions) for each in made] == [{"c": 1}, {"b": 1}, {"a": 1}]
+    assert not any(each.refused for each in made)
 
 
 async def test_a_topic_that_others_have_created_is_not_counted_as_created(target: Target) -> None:

@@ -7,6 +7,7 @@ import functools
 import random
 import struct
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -21,6 +22,7 @@ from fairlead.kafka.protocol.types import ProduceResult, ProducerState, TopicPar
 from replication.batch.header_rewrite import rewrite_header
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import PreparedBatch, RejectedBatch
+from replication.changes import PlanChanges
 from replication.link.fetch_state import tail_mismatch
 from replication.states import LogState
 from replication.target import appender as examiner
@@ -28,6 +30,8 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.examples import examples
+from tests.unit.fairlead.kafka.fake_broker import open_cluster
+from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
 from tests.unit.replication.broker import Broker, running
 from topologies.model import Priority
 
@@ -210,7 +214,7 @@ async def test_who_brings_its_first_records_while_a_log_is_examined_brings_them_
         async def away(batches: Any, **_: Any) -> Any:
             return dict.fromkeys(batches, ProduceResult(7))
 
-        async def slow(logs: Any) -> Any:
+        async def slow(logs: Any, **_: Any) -> Any:
             examined.set()
             await go_on.wait()
             return await ask(logs)
@@ -240,7 +244,7 @@ async def test_a_log_without_a_leader_holds_up_no_other(monkeypatch: pytest.Monk
             raise ConnectionLost("away")
         return await produce(batches)
 
-    async def ends(logs: Any) -> Any:
+    async def ends(logs: Any, **_: Any) -> Any:
         found = await ask(logs)
         return found if has_leader else found | ({bad: broker_error(LEADER_NOT_AVAILABLE, bad)} if bad in logs else {})
 
@@ -271,7 +275,7 @@ async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(m
     broker, bad, good = Broker(LUCK()), TopicPartition("containers.bad"), TopicPartition("containers.good")
     ask = broker.end_offsets
 
-    async def ends(logs: Any) -> Any:
+    async def ends(logs: Any, **_: Any) -> Any:
         return await ask(logs) | {bad: broker_error(LEADER_NOT_AVAILABLE, bad)}
 
     monkeypatch.setattr(broker, "end_offsets", ends)
@@ -280,6 +284,21 @@ async def test_a_log_without_a_leader_holds_up_no_other_that_is_to_be_followed(m
         await appender.load_ends(replicas)
     assert replicas[0].trouble is not None and replicas[0].trouble.state is LogState.UNAVAILABLE
     assert (replicas[1].trouble, replicas[1].end) == (None, 0)
+
+
+async def test_the_plan_of_other_logs_waits_for_no_leader() -> None:
+    """A log may be without a leader for hours; each plan of it would take as long as a request may take."""
+    async with fake_brokers() as fake:
+        fake.log("containers.bad", leader=-1)
+        fake.log("containers.good").append(bytes(8) + history([[]])[0][8:])
+        async with await open_cluster(fake, seconds=600) as cluster, asyncio.timeout(20):
+            appender = TargetAppender(cluster, memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
+            bad, good = (
+                appender.replica(TopicPartition(f"containers.{name}"), Priority.NORMAL) for name in ("bad", "good")
+            )
+            await appender.load_ends([bad, good])
+    assert bad.trouble is not None and bad.trouble.state is LogState.UNAVAILABLE
+    assert (good.trouble, good.end) == (None, 1)
 
 
 @pytest.mark.parametrize("answer", ["the last batch is refused", "its header is damaged", "producers are refused"])

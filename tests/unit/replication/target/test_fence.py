@@ -45,10 +45,10 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     """
     tail = FENCE
 
-    async def ends(*_: object) -> dict[TopicPartition, int]:
+    async def ends(*_: object, **__: object) -> dict[TopicPartition, int]:
         return {LOG: tail.base + 1}
 
-    async def tails(*_: object) -> dict[TopicPartition, LastBatch]:
+    async def tails(*_: object, **__: object) -> dict[TopicPartition, LastBatch]:
         return {LOG: tail}
 
     monkeypatch.setattr(target, "read_ends", ends)
