@@ -275,7 +275,7 @@ class Fetcher:
             self._mismatches[tp] = TailMismatch(rejected.cause, position, bytes(part.records[first.start : first.stop]))
         elif rejected.damaged:
             self._on_damaged_rest(state, rejected.cause)
-        else:
+        elif not self._waits_for_queued(state):
             self._appender.stop_log(replica, LogState.QUARANTINED, rejected.cause)
         return True
 

@@ -171,7 +171,7 @@ class TargetAppender:
 
         Returns:
             False if the steps are dropped because the log's end is being read again or earlier batches are being sent
-            again, or if only those before a record that is too large are queued. The appender rewinds the feed when
+            again, or if only those before a batch that cannot be split are queued. The appender rewinds the feed when
             that is done; until then it should not fetch the log. Also if the feed's next batch is damaged.
         """
         if replica.trouble is not None or not steps:
@@ -186,13 +186,13 @@ class TargetAppender:
         self._mark_ready(replica)
         if rejected is None:
             return True
-        if not steps:
+        if not steps and not replica.queue and not replica.in_flight:
             if rejected.damaged:
                 self._on_damaged(replica, feed, rejected.base)
                 return False
             self.stop_log(replica, LogState.QUARANTINED, rejected.cause)
             return True
-        replica.is_held = True  # the feed brings the rejected batch again, as its first, when these are stored
+        replica.is_held = True  # the feed brings the rejected batch again, as its first, when all before it is stored
         return False
 
     # ---- sending

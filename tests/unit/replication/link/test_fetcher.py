@@ -10,7 +10,7 @@ import pytest
 
 from fairlead.custody.view import Seizure
 from fairlead.kafka.convention import marker_record, term_batch
-from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, parse_header
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_ID
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
@@ -20,6 +20,7 @@ from replication.link import fetcher as fetcher_module
 from replication.link.fetcher import Fetcher
 from replication.states import LogState
 from replication.target.mirror import LastBatch, MirrorPartition
+from tests.support.batches import seal
 from tests.unit.replication.link.scripted import LOG, NOTHING, FakeLink, Sink, Source
 from topologies.model import Priority
 
@@ -192,6 +193,30 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
     await run_to_the_end(fetcher, source)
     assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_before_it_is_stored(
+    is_stored: bool,
+) -> None:
+    """If the log stopped earlier, the appender would drop what still waits."""
+    sound, unwritable = stored(0, b"m"), bytearray(stored(1, b"a"))
+    unwritable[22] |= LOG_APPEND_TIME
+    unwritable[61] = 0x7F  # the length of its first record
+    seal(unwritable)
+    source = Source(
+        FetchedPartition(0, 2, 2, 0, (), memoryview(bytearray(sound) + unwritable)),
+        FetchedPartition(0, 2, 2, 0, (), memoryview(unwritable)),
+        end=2,
+    )
+    sink = Storing(sound) if is_stored else Sink()
+    fetcher = Fetcher(FakeLink(), Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert [(step.base, step.stop) for step in sink.steps] == [(0, 1)]
+    assert [state for state, _ in sink.stopped] == [LogState.QUARANTINED] * is_stored
 
 
 async def run_to_the_end(fetcher: Fetcher, source: Source) -> None:

@@ -436,6 +436,26 @@ async def test_a_record_that_is_too_large_is_quarantined_also_behind_others() ->
     assert broker.log(TOPIC).batches == small
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+async def test_what_waits_before_a_batch_that_cannot_be_split_is_appended(damaged: bool) -> None:
+    """A batch that is too large, and has one record or is damaged, stops its log behind what was fetched before it."""
+    broker, small = Broker(LUCK()), history([[1]])
+    at = parse_header(small[-1]).next_offset
+    large = bytearray(term_batch([NewRecord(bytes(1000), timestamp_ms=1)], term=1, offset=at, marker=0))
+    large[-1] ^= damaged
+    async with running(broker) as appender:
+        source = await start(broker, [*small, struct.pack(">q", at) + large[8:]], appender)
+        source.replica.max_bytes, source.at_once = 500, 1
+        for _ in range(3):
+            source.submit()
+        assert (source.damaged, source.replica.trouble) == ([], None), "what is queued may still be dropped"
+        for _ in range(300):
+            await asyncio.sleep(0)
+            source.submit()
+        assert broker.log(TOPIC).batches == small
+        assert (len(source.damaged) > 0, source.replica.trouble is not None) == (damaged, not damaged)
+
+
 async def test_memory_is_bounded_and_given_back() -> None:
     """The memory of queued batches is bounded, and freed again."""
     broker, batches = Broker(LUCK(), trouble=0.3), history([[4] * 40])
