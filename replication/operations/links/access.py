@@ -26,7 +26,7 @@ from fairlead.kafka.client.reader import extents, sweep
 from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
-from fairlead.kafka.protocol.errors import TOPIC_AUTHORIZATION_FAILED, BrokerError, broker_error
+from fairlead.kafka.protocol.errors import TOPIC_AUTHORIZATION_FAILED, BrokerError, CorruptBatch, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import UNREADABLE
 from replication.batch.header_rewrite import id_after
@@ -150,7 +150,7 @@ class ClusterAccess(Protocol):
         """
 
     async def orders(self, site: str) -> Overrides:
-        """Return the orders in force at a site. Raises ``FairleadError`` if it cannot be asked."""
+        """Return the orders in force at a site. Raises ``FairleadError`` if it cannot be asked, or they are damaged."""
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:
         """Append orders; return the offset after the last. Raises ``FairleadError``."""
@@ -198,6 +198,15 @@ class KafkaAccess:
             if error.code != TOPIC_AUTHORIZATION_FAILED:
                 raise
             raise RefusedError(f"{site}: {error.what}", hint=error.hint, site=site) from error
+        except CorruptBatch as error:
+            raise RefusedError(
+                f"the orders of {site} cannot be read, so nobody knows which are in force: {ORDERS_TOPIC} is damaged "
+                f"there: {error.what}",
+                hint=f"make a broker that has {ORDERS_TOPIC} whole its leader; if none has, stop the replicator of "
+                f"{site}, delete the topic there, give the orders that still hold again (for promoted logs `fairlead "
+                "link failover`), and start it",
+                site=site,
+            ) from error
         return found
 
     async def append(self, site: str, orders: Sequence[Override]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,14 @@ from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError, UnavailableError, UnknownNameError
 from fairlead.kafka.protocol.errors import ConnectionLost
+from replication.operations.links.access import open_access
 from replication.operations.links.facts import LinkOperation, LinkScope, find_link, gather_facts, may_have
 from replication.operations.links.plan import LinkPlan, build_plan, merge_plans
 from replication.operations.links.report import list_links
 from replication.operations.links.steps import LinkRun, WriteOrders, carry_out, describe
-from replication.overrides import Override, OverrideKind
+from replication.overrides import ORDERS_TOPIC, Override, OverrideKind
+from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
+from tests.unit.fairlead.kafka.fake_log import batch
 from tests.unit.replication.sites_in_memory import TP, FakeSites
 from topologies.model import Topology
 
@@ -643,3 +647,21 @@ async def test_the_list_tells_state_pauses_and_trouble() -> None:
     assert east["paused"] is None and east["parts_paused"][0]["stream"] == "orders"
     assert (far["state"], far["lag"], far["orders_error"]) == ("stopped", None, "far does not answer")
     assert far["policy"]["streams"] == {"orders": "all", "metrics": ["a*"]}
+
+
+@pytest.mark.parametrize("damaged_at", [16, -1], ids=["header", "records"])
+async def test_damaged_orders_refuse_every_command_that_needs_them(damaged_at: int, tmp_path: Path) -> None:
+    """Nobody knows which orders are in force, so the command says what is damaged, where, and what to do."""
+    async with fake_brokers() as fake:
+        stored = fake.log(ORDERS_TOPIC)
+        stored.append(batch(0))
+        header, data = stored.batches[0]
+        damaged = bytearray(data)
+        damaged[damaged_at] ^= 0x7F
+        stored.batches[0] = header, bytes(damaged)
+        async with open_access(lambda _site: fake.endpoint(), tmp_path) as access:
+            with pytest.raises(RefusedError) as error:
+                await access.orders("east")
+    assert error.value.exit_code == ExitCode.REFUSED
+    assert "east" in error.value.what and ORDERS_TOPIC in error.value.what
+    assert "leader" in error.value.hint and ORDERS_TOPIC in error.value.hint
