@@ -15,7 +15,7 @@ import msgspec
 from fairlead.custody.superseded import overtaken
 from fairlead.custody.view import CustodyView, Seizure
 from fairlead.kafka.convention import PRODUCER_ID
-from fairlead.kafka.protocol.batch import BatchHeader, BatchView, split
+from fairlead.kafka.protocol.batch import BatchHeader, BatchView, split, verify_crc
 from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.types import FetchedPartition
 from replication.catalog import EVERYTHING, Catalog, SourceReach
@@ -69,23 +69,46 @@ def _readable(part: FetchedPartition) -> Iterator[BatchView]:
         yield from split(part.records)
 
 
+def _before(part: FetchedPartition, batch: BatchView) -> tuple[FetchedPartition, bool]:
+    """Return the part before a batch that is refused by its header, and whether the header counts. That of a damaged
+    batch may say anything.
+
+    Raises:
+        CorruptBatch: the batch is damaged, and nothing is before it.
+    """
+    is_whole = verify_crc(part.records, batch.start, batch.stop)
+    if not is_whole and batch.start == 0:
+        raise CorruptBatch(f"the CRC of the batch at offset {batch.header.base_offset} does not match its bytes")
+    return msgspec.structs.replace(part, records=part.records[: batch.start]), is_whole
+
+
 def before_seizure(part: FetchedPartition, seizures: Sequence[Seizure]) -> tuple[FetchedPartition, Seizure | None]:
-    """Return the part before the first batch that a seizure cut off, and that seizure."""
+    """Return the part before the first batch that a seizure cut off, and that seizure.
+
+    Raises:
+        CorruptBatch: the first batch seems to be cut off, but is damaged.
+    """
     for batch in _readable(part):
         seizure = overtaken(seizures, batch.header)
         if seizure is not None:
-            return msgspec.structs.replace(part, records=part.records[: batch.start]), seizure
+            taken, counts = _before(part, batch)
+            return taken, seizure if counts else None
     return part, None
 
 
 def within_reach(part: FetchedPartition, reach: SourceReach) -> tuple[FetchedPartition, str]:
     """Return the part before the first batch that the source may not write, and why it may not; the reason is empty if
-    the whole part may be copied."""
+    the whole part may be copied.
+
+    Raises:
+        CorruptBatch: the source may not write the first batch as it is, but it is damaged.
+    """
     if reach == EVERYTHING:
         return part, ""
     for batch in _readable(part):
         if problem := _beyond(batch.header, reach):
-            return msgspec.structs.replace(part, records=part.records[: batch.start]), problem
+            taken, counts = _before(part, batch)
+            return taken, problem if counts else ""
     return part, ""
 
 

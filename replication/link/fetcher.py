@@ -230,7 +230,7 @@ class Fetcher:
         """Queue one log's part of an answer; False if the source does not have the requested offset.
 
         Raises:
-            CorruptBatch: the next batch has no readable header.
+            CorruptBatch: the next batch has no readable header, or one that cannot be believed.
         """
         state = self._states.get(tp)
         if state is None:

@@ -4,10 +4,13 @@ write.
 
 from __future__ import annotations
 
+import pytest
+
 from fairlead.custody.superseded import overtaken
 from fairlead.custody.view import Seizure
 from fairlead.kafka.convention import PRODUCER_ID, filler_batch, term_batch
 from fairlead.kafka.protocol.batch import parse_header
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import FetchedPartition
 from replication.batch.prepared import Gap
@@ -108,3 +111,32 @@ def test_any_other_source_may_give_everything() -> None:
     """Of any other source, every record is accepted."""
     whole = part(FOREIGN, batch(11, 1, 32767, 11))
     assert within_reach(whole, EVERYTHING) == (whole, "")
+
+
+PRODUCER_AT, TERM_AT = 43, 52  # in a batch's header
+BEFORE = batch(13, 7, 19, 13)
+
+
+def changed(at: int) -> bytes:
+    """Return a batch behind ``BEFORE`` one byte of whose header was changed on a disk."""
+    made = bytearray(batch(20, 4, 19, 13))
+    made[at] ^= 1
+    return bytes(made)
+
+
+def test_a_damaged_header_is_no_proof_of_a_history_that_was_cut_off() -> None:
+    """What comes before such a batch is copied; where it comes first, it is told apart from what a seizure cut off."""
+    damaged, seizure = changed(TERM_AT), Seizure(19, 10, "tokyo")
+    assert overtaken([seizure], parse_header(damaged)) == seizure
+    assert before_seizure(part(BEFORE, damaged), [seizure]) == (part(BEFORE), None)
+    with pytest.raises(CorruptBatch, match="offset 20"):
+        before_seizure(part(damaged), [seizure])
+
+
+@pytest.mark.parametrize("at", [TERM_AT - 1, PRODUCER_AT], ids=["term", "producer"])
+def test_a_damaged_header_is_no_proof_that_a_ship_exceeds_its_right(at: int) -> None:
+    """As for a seizure."""
+    own = SourceReach(19)
+    assert within_reach(part(BEFORE, changed(at)), own) == (part(BEFORE), "")
+    with pytest.raises(CorruptBatch, match="offset 20"):
+        within_reach(part(changed(at)), own)
