@@ -274,11 +274,14 @@ class TargetAppender:
             self._to_check.set()
             return None
         problem = replica.follow_problem(waiting.step)
-        if problem is not None:
-            if replica.in_flight == 0:
-                self.stop_log(replica, LogState.DIVERGED, problem)
-            return None
-        return waiting
+        if problem is None:
+            return waiting
+        if replica.in_flight == 0 and verify_crc(waiting.step.data):
+            self.stop_log(replica, LogState.DIVERGED, problem)
+        elif replica.in_flight == 0:  # its header may say anything
+            self._on_damaged(replica, waiting.feed, waiting.step.base)
+            self._mark_doubtful(replica)
+        return None
 
     def _send_back(self, replica: MirrorPartition, misfit: Waiting) -> None:
         """Rewind feeds to the log's end: all of them, or only ``misfit``'s if just its proof is missing."""

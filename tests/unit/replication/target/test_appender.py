@@ -547,3 +547,22 @@ async def test_a_damaged_batch_gets_no_right_checksum_with_another_producer() ->
             await asyncio.sleep(0)
         assert broker.log(TOPIC).end == 1
         assert source.damaged == ["the CRC of the batch at offset 1 does not match its bytes"]
+
+
+async def test_a_damaged_term_is_no_divergence() -> None:
+    """Only this source has damaged the batch: another one may bring it, and no history differs."""
+    batches = history([[1, 1, 1]])
+    damaged = bytearray(batches[2])
+    damaged[52] ^= 2  # the term, in the header
+    broker = Broker(LUCK())
+    async with running(broker) as appender:
+        source = await start(broker, [*batches[:2], bytes(damaged), batches[3]], appender)
+        source.submit()
+        for _ in range(300):
+            await asyncio.sleep(0)
+        assert source.replica.trouble is None
+        assert source.damaged == ["the CRC of the batch at offset 2 does not match its bytes"]
+        other = Source(appender, source.replica, batches)
+        other.rewind(source.replica.tp, source.replica.end)
+        await until_there(broker, [other])
+    assert broker.log(TOPIC).batches == batches
