@@ -250,7 +250,7 @@ class Fetcher:
         if state.is_short or state.is_led_anew(parse_header(part.records).leader_epoch):
             self._verify_again(state)
             return True
-        fill_from, state.fill_from = state.fill_from, None
+        fill_from = state.fill_from
         proven, state.verify_before = state.verify_before, None
         position = state.position if fill_from is None else fill_from
         replica = state.replica

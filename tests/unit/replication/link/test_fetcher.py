@@ -195,6 +195,33 @@ async def test_a_batch_that_cannot_be_read_stops_its_own_log_only(changed: dict[
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
 
+async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> None:
+    """The source deleted what was before that batch, so it is the first to copy, behind fillers."""
+
+    class Later(Source):
+        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(logs, 5)
+
+    class Empty(Sink):
+        async def has_only_fillers(self, replica: MirrorPartition) -> bool:
+            return True
+
+    unreadable = bytearray(stored(5, b"a"))
+    unreadable[8:12] = bytes(4)  # its length
+    source = Later(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        FetchedPartition(0, 6, 6, 5, (), memoryview(unreadable)),
+        end=6,
+    )
+    link = FakeLink()
+    fetcher = Fetcher(link, Priority.CONTROL, source, Empty())  # type: ignore[arg-type]
+    replica = MirrorPartition(LOG, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_before_it_is_stored(
     is_stored: bool,
