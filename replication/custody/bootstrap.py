@@ -17,6 +17,7 @@ from fairlead.kafka.admin import create_logs, raise_unavailable
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID
 from fairlead.kafka.protocol.batch import HEADER_BYTES, parse_header, verify_crc, zero_base_offset
+from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
@@ -57,7 +58,7 @@ class LedgerBootstrap:
     ) -> None:
         """Start those of ``topics`` (None: all) that this process follows, that the site was given without older
         records, and that no open link carries (``carried``). Add the topics that are created to those ``here``. A log
-        whose topic the target refuses to create, or does not serve, is stopped.
+        whose topic the target refuses to create, or does not serve, is stopped; so is one that cannot be read now.
 
         Raises:
             FairleadError: the target cannot be reached.
@@ -92,7 +93,10 @@ class LedgerBootstrap:
         await appender.load_ends([each for each in replicas if each.trouble is None])
         for replica in replicas:
             if replica.trouble is None:
-                await self._begin_log(appender, replica.tp)
+                try:
+                    await self._begin_log(appender, replica.tp)
+                except (BrokerError, CorruptBatch) as error:
+                    appender.stop_log(replica, LogState.UNAVAILABLE, error.what, error.hint)
 
     async def _begin_log(self, appender: TargetAppender, tp: TopicPartition) -> None:
         replica, entry = appender.replicas[tp], self._ledger.given.get(tp.topic)

@@ -16,8 +16,9 @@ from fairlead.errors import FairleadError, RefusedError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import PRODUCER_ID, marker_record, term_batch
 from fairlead.kafka.protocol.errors import LEADER_NOT_AVAILABLE, BrokerError, broker_error
+from fairlead.kafka.protocol.fetch_codec import failed
 from fairlead.kafka.protocol.record import NewRecord
-from fairlead.kafka.protocol.types import ProduceResult, TopicPartition
+from fairlead.kafka.protocol.types import FetchedPartition, ProduceResult, TopicPartition
 from fairlead.records.custody import CustodyEntry
 from replication.batch.prepared import POSITION_KEY, Gap
 from replication.batch.rebuild import fillers
@@ -253,6 +254,33 @@ async def test_a_log_without_a_leader_stops_alone(monkeypatch: pytest.MonkeyPatc
         trouble = appender.replicas[TopicPartition(other)].trouble
     assert trouble is not None and trouble.state is LogState.UNAVAILABLE
     assert here == {ENTRY.log: 1}
+    assert broker.log(ENTRY.log).batches == [STORED]
+
+
+async def test_a_log_that_cannot_be_looked_at_now_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupted replicator left in a log cannot be read, so this log is unavailable; the next is begun."""
+    broker, bad = Broker(random.Random(1)), TopicPartition("boxes.BIGU1000026")  # noqa: S311
+    ledger = Ledger()
+    ledger.given = {bad.topic: replace(ENTRY, log=bad.topic), **ledger.given}
+    for topic in ledger.given:
+        for filler in fillers(Gap(0, 20, PRODUCER_ID, 3, 70, 1, POSITION_KEY)):
+            broker.log(topic).append(bytes(filler.data))
+    fetch = broker.fetch
+
+    async def fetched(positions: Mapping[TopicPartition, int], **more: Any) -> dict[TopicPartition, FetchedPartition]:
+        found = await fetch(positions, **more)
+        return {tp: failed(LEADER_NOT_AVAILABLE) if [*positions] == [bad] else part for tp, part in found.items()}
+
+    monkeypatch.setattr(broker, "fetch", fetched)
+    async with running(broker) as appender:
+        bootstrap = LedgerBootstrap(SHIP, "duck-star", cast(Any, ledger), Catalog(SHIP), PlanChanges())
+        await bootstrap.begin_logs(
+            cast(Cluster, broker), appender, (), topics_here(*ledger.given), WorkShare(group=False), None
+        )
+        for _ in range(300):
+            await asyncio.sleep(0)
+        trouble = appender.replicas[bad].trouble
+    assert trouble is not None and trouble.state is LogState.UNAVAILABLE
     assert broker.log(ENTRY.log).batches == [STORED]
 
 
