@@ -181,11 +181,11 @@ async def test_a_copy_with_another_id_of_the_range_is_proven_by_its_checksum() -
     rewrite_header(memoryview(here), FOREIGN_PRODUCER_ID + 1, 0, 0)
     broker = Broker(random.Random(1))  # noqa: S311
     broker.log(*LOG).append(bytes(here))
-    tails = await read_tails(cast(Cluster, broker), {LOG: 1})
+    tail = (await read_tails(cast(Cluster, broker), {LOG: 1}))[LOG]
     assert parse_header(here).crc != parse_header(source).crc
-    assert tails[LOG].producer_id == FOREIGN_PRODUCER_ID + 1
-    assert tail_mismatch(tails[LOG], 1, memoryview(bytearray(source))) is None
-    assert tail_mismatch(tails[LOG], 1, memoryview(bytearray(history(0, 1, b"other")))) is not None
+    assert isinstance(tail, LastBatch) and tail.producer_id == FOREIGN_PRODUCER_ID + 1
+    assert tail_mismatch(tail, 1, memoryview(bytearray(source))) is None
+    assert tail_mismatch(tail, 1, memoryview(bytearray(history(0, 1, b"other")))) is not None
 
 
 async def test_a_target_that_cannot_tell_now_proves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
