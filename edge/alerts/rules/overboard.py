@@ -12,7 +12,7 @@ reading clears it: the container leaves the ship by an event, or a person clears
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,7 +36,7 @@ class _Sign(NamedTuple):
 
 @dataclass(slots=True)
 class _Story:
-    """The signs of the last window by name, and the container's last known place.
+    """The newest sign of each name, until a newer reading is a window away from it, and the last known place.
 
     ``since_ms``: device time of the first sign.
     """
@@ -57,16 +57,23 @@ class OverboardRule(AlertRule):
             if not found:
                 return None
             story = box.pending[KIND] = _Story(message.device_ms)
-        at, limits = message.device_ms, box.limits.overboard
+        at, window, fresh = message.device_ms, box.limits.overboard.window, message is box.newest
         cause = box.cause(message)
-        for evidence in found:
-            story.signs[evidence.name] = _Sign(at, evidence, cause)
+        felt = {evidence.name: _Sign(at, evidence, cause) for evidence in found}
+        # A late reading takes no newer sign away. It is judged with the signs of its own time.
+        around = {name: sign for name, sign in story.signs.items() if abs(at - sign.at_ms) <= window} | felt
+        story.signs |= {
+            name: sign
+            for name, sign in felt.items()
+            if fresh or name not in story.signs or story.signs[name].at_ms <= at
+        }
         opened, place = box.open.get(KIND), known(message.reading.geo_location)
-        if place is not None and (opened is None or any(evidence.name == "away" for evidence in found)):
-            story.place = place  # once open, follow only a drift away from the ship, not the ship itself
+        followed = opened is None or "away" in felt  # once open, a drift away from the ship, not the ship itself
+        if place is not None and followed and (fresh or story.place is None):
+            story.place = place
         updated = _update(box, story, opened, at, cause) if opened is not None else None
-        for name in [name for name, sign in story.signs.items() if abs(at - sign.at_ms) > limits.window]:
-            del story.signs[name]
+        if fresh:
+            story.signs = around
         if opened is not None:
             return updated
         if not story.signs:
@@ -74,7 +81,7 @@ class OverboardRule(AlertRule):
             return None
         if not found:
             return None
-        return _judge(box, story, ship, at, _neighbours(box, ship, at))
+        return _judge(box, around.values(), story.place, ship, at, _neighbours(box, ship, at))
 
     def is_same(self, box: ContainerState, dismissed: Alert, finding: RuleFinding) -> bool:
         """Return whether the signs have gone on since the dismissed alert, without a new kind among them.
@@ -101,7 +108,7 @@ class OverboardRule(AlertRule):
                 if fresh:
                     silent = _sign(box.limits.overboard, "silence", "nothing heard of it since")
                     extra = [silent, *_neighbours(box, ship, box.at_ms)]
-                    found = _judge(box, story, ship, box.at_ms, extra)
+                    found = _judge(box, fresh, story.place, ship, box.at_ms, extra)
             if found is not None:
                 findings.append((box, found))
         return findings
@@ -161,17 +168,22 @@ def _neighbours(box: ContainerState, ship: ShipState, at: int) -> list[Evidence]
 
 
 def _judge(
-    box: ContainerState, story: _Story, ship: ShipState, at: int, extra: Iterable[Evidence]
+    box: ContainerState,
+    signs: Collection[_Sign],
+    place: GeoLocation | None,
+    ship: ShipState,
+    at: int,
+    extra: Iterable[Evidence],
 ) -> RuleFinding | None:
-    """Return an OPENED finding if the container's signs and the extra evidence reach the score, otherwise None."""
+    """Return an OPENED finding if the signs and the extra evidence reach the score, otherwise None."""
     limits = box.limits.overboard
-    evidence = [*(sign.evidence for sign in story.signs.values()), *extra]
+    evidence = [*(sign.evidence for sign in signs), *extra]
     needed = limits.score_in_port if ship.lies_still(at) else limits.score_at_sea
     # Weights are decimal fractions; rounding keeps 0.4 + 0.6 from being less than 1.
     if round(sum(each.weight for each in evidence), 6) < needed:
         return None
-    causes = unique([sign.cause for sign in sorted(story.signs.values(), key=lambda sign: sign.at_ms)])
-    return RuleFinding("OPENED", "CRITICAL", at, causes, tuple(evidence), story.place)
+    causes = unique([sign.cause for sign in sorted(signs, key=lambda sign: sign.at_ms)])
+    return RuleFinding("OPENED", "CRITICAL", at, causes, tuple(evidence), place)
 
 
 def _update(box: ContainerState, story: _Story, opened: Alert, now: int, cause: Cause | None) -> RuleFinding | None:

@@ -503,6 +503,39 @@ def test_a_late_reading_still_counts_as_evidence() -> None:
     assert said(alerts) == [("OVERBOARD", "CRITICAL", "OPENED")]
 
 
+@pytest.mark.parametrize("late", [{}, {"motion": {"freeFallSeconds": 0.9}}])
+def test_a_late_reading_takes_no_sign_away(late: dict[str, Any]) -> None:
+    """A reading from long before the first sign, from a backlog or a second device, leaves that sign as it is."""
+    voyage = Voyage()
+    voyage.ship(0)
+    assert voyage.see(HOUR, motion={"freeFallSeconds": 1.0}) == []
+    assert voyage.see(30 * MINUTE, name="d2", **late) == []
+    [alert] = voyage.see(HOUR + MINUTE, motion={"immersed": True})
+    assert said([alert]) == [("OVERBOARD", "CRITICAL", "OPENED")]
+    assert [each.detail for each in alert.evidence] == ["weightless for 1.0 s", "in water"]
+
+
+def test_a_late_reading_does_not_move_a_box_back() -> None:
+    voyage = Voyage()
+    voyage.ship(HOUR)
+    now, before = {"latitude": -30.0, "longitude": 155.0}, {"latitude": -30.002, "longitude": 155.0}
+    assert voyage.see(HOUR, motion={"freeFallSeconds": 1.0}, geoLocation=now) == []
+    assert voyage.see(HOUR - 5 * MINUTE, name="d2", geoLocation=before) == []
+    [alert] = voyage.see(HOUR + MINUTE, motion={"immersed": True})
+    assert alert.geo_location is not None and alert.geo_location.latitude == -30.0
+
+
+def test_signs_of_late_readings_count_together_and_not_with_those_of_now() -> None:
+    voyage = Voyage()
+    voyage.ship(0)
+    assert voyage.see(2 * HOUR, motion={"tiltDegrees": 70.0}) == []
+    assert voyage.see(HOUR, name="d2", motion={"immersed": True}) == []
+    assert voyage.see(2 * HOUR + MINUTE, motion={"tiltDegrees": 70.0}) == [], "the water was an hour before"
+    assert voyage.see(HOUR + MINUTE, name="d2", motion={"immersed": True}) == []
+    [alert] = voyage.see(HOUR + 2 * MINUTE, name="d2", motion={"freeFallSeconds": 1.0})
+    assert {each.name for each in alert.evidence} == {"immersion", "free-fall"}
+
+
 @pytest.mark.parametrize(
     "place",
     [{"latitude": 0.0, "longitude": 0.0}, {"latitude": 91.0, "longitude": 181.0}],
