@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,6 +50,7 @@ class ContainerState:
     Args:
         limits: Its thresholds.
         booking: The booking in force, or None.
+        booking_from_ms, booking_until_ms: The device times for which that is so.
         stream: The stream of its log; empty before its first reading.
         log: Where its readings are stored now: its own log, or the site's strays.
         held: Whether the site has custody of the container's log.
@@ -66,6 +68,8 @@ class ContainerState:
     number: str
     limits: CommodityThresholds
     booking: Booking | None = None
+    booking_from_ms: float = -math.inf
+    booking_until_ms: float = math.inf
     stream: str = ""
     log: str = ""
     held: bool = False

@@ -330,6 +330,8 @@ class AlertEngine:
         box.log, box.held = log, log == message.log
         box.note_receipt(message, received_ms)
         fresh = box.add_reading(message, ship_ms)
+        if fresh and not box.booking_from_ms <= message.device_ms < box.booking_until_ms:
+            self._assign(box, message.device_ms)
         self.ship.roll_call.hear(message.number, message.device_ms, ship_ms, newest=fresh)
         return box, fresh
 
@@ -342,6 +344,7 @@ class AlertEngine:
 
     def _assign(self, box: ContainerState, at_ms: int) -> None:
         box.booking = self._bookings.of(box.number, at_ms)
+        box.booking_from_ms, box.booking_until_ms = self._bookings.same_within(box.number, at_ms)
         booking = box.booking
         box.limits = self._thresholds.of(
             booking.commodity if booking is not None else None,

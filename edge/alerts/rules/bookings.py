@@ -6,6 +6,7 @@ cancellation names, and valid for all others.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from fairlead.records.booking import Booking
@@ -58,6 +59,18 @@ class Bookings:
                 return each.booking
         to_come = (each for each in known if each.booking.status == "CONFIRMED" and each.booking.valid_to is None)
         return next((each.booking for each in to_come if _is_to_come(each, at_ms)), None)
+
+    def same_within(self, number: str, at_ms: int) -> tuple[float, float]:
+        """Return the times around ``at_ms`` for which ``of`` returns the same: from the first, before the second."""
+        changes = [
+            moment.timestamp() * 1000
+            for known in self._of.get(number, {}).values()
+            for each in (known.booking, *known.cancelled)
+            for moment in (each.valid_from, each.valid_to)
+            if moment is not None
+        ]
+        begins = max((each for each in changes if each <= at_ms), default=-math.inf)
+        return begins, min((each for each in changes if each > at_ms), default=math.inf)
 
     def parties(self, number: str, at_ms: float) -> frozenset[str]:
         """Return the customers and consignees of all bookings of a container that hold at a time, as

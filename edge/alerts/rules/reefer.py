@@ -100,8 +100,10 @@ class WrongSetpointRule(DwellRule):
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         booked = box.booking.setpoint_temperature if box.booking is not None else None
+        if booked is None:
+            return GOOD  # also once the booking is cancelled or over
         actual = message.reading.setpoints.temperature
-        if booked is None or actual is None or message.reading.reefer_settings.is_pre_trip_inspection:
+        if actual is None or message.reading.reefer_settings.is_pre_trip_inspection:
             return None
         limits, apart = box.limits.setpoint, abs(actual - booked)
         if apart <= limits.tolerance:
@@ -211,7 +213,9 @@ class InspectionRule(DwellRule):
     kind = "INSPECTION"
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
-        newest = newest_inspection(message.reading.inspection) if box.booking is not None else None
+        if box.booking is None:
+            return GOOD  # also once the booking is cancelled or over
+        newest = newest_inspection(message.reading.inspection)
         if newest is None:
             return None
         expired = newest.expiry_date is not None and milliseconds(newest.expiry_date) < message.device_ms

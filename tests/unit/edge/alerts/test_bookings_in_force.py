@@ -6,14 +6,18 @@ import datetime as dt
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+import pytest
+
 import simulators
 from edge.alerts.rules.bookings import Bookings
 from edge.site_logs import booking_logs
 from fairlead.names import parse_log
 from fairlead.records.booking import Booking
 from tests.unit.edge.alerts.detecting import HOUR as HOURS
-from tests.unit.edge.alerts.detecting import MINUTE, Voyage
+from tests.unit.edge.alerts.detecting import MINUTE, Voyage, message, ms
 from tests.unit.edge.alerts.detecting import booking as engine_booking
+from tests.unit.edge.samples import NOW
 from topologies.loader.load import load
 from topologies.model import Link, SiteKind, Topology
 
@@ -127,3 +131,69 @@ def set_to(celsius: float) -> dict[str, Any]:
         "setpoints": {"temperature": celsius},
         "measurements": {"supplyTemperature": celsius, "returnTemperature": celsius},
     }
+
+
+def named(reference: str, begins_s: int, ends_s: int | None = None, **fields: Any) -> Booking:
+    given = engine_booking(valid_from=NOW + dt.timedelta(seconds=begins_s), **fields)
+    ends = None if ends_s is None else NOW + dt.timedelta(seconds=ends_s)
+    return msgspec.structs.replace(given, booking_reference=reference, valid_to=ends)
+
+
+def test_a_booking_ends_at_its_time_also_if_the_news_comes_before_the_readings_of_that_time() -> None:
+    """The newest reading is older than the end of the first booking when the news of that end arrives."""
+    star = Voyage()
+    star.engine.booked(named("A", -24 * HOURS, setpoint_temperature=-20.0))
+    star.engine.booked(named("B", 100 * MINUTE, setpoint_temperature=5.0))
+    assert star.every(15 * MINUTE, 90 * MINUTE, **set_to(-20.0)) == []
+    star.engine.booked(named("A", -24 * HOURS, 100 * MINUTE, setpoint_temperature=-20.0, status="COMPLETED"))
+    assert star.every(15 * MINUTE, 5 * HOURS, start_s=105 * MINUTE, **set_to(5.0)) == []
+    late = star.every(15 * MINUTE, 7 * HOURS, start_s=5 * HOURS + 60, **set_to(-20.0))
+    assert [alert.evidence[0].detail.partition(",")[2] for alert in late if alert.kind == "SETPOINT"] == [
+        " booked 5.0 C (booking B), for 30 min"
+    ]
+
+
+def test_after_a_restart_the_booking_of_the_newest_readings_holds() -> None:
+    """The booking of the oldest reading that is read again ended since."""
+    star = Voyage()
+    star.engine.booked(named("A", -24 * HOURS, 40 * MINUTE, setpoint_temperature=-20.0, commodity="frozen-fish"))
+    star.engine.booked(named("B", 50 * MINUTE, setpoint_temperature=5.0))
+    for n, after_s in enumerate(range(0, 3 * HOURS, 20 * MINUTE)):
+        seen = message(n, after_s, **set_to(-20.0 if after_s < 40 * MINUTE else 5.0))
+        assert star.engine.recall(seen, seen.log, ms(3 * HOURS)) == []
+    assert star.every(20 * MINUTE, 6 * HOURS, start_s=3 * HOURS, boot=2, **set_to(5.0)) == []
+
+
+def test_a_clock_that_is_set_back_brings_the_booking_of_that_time_back() -> None:
+    star = Voyage()
+    star.engine.booked(named("A", -24 * HOURS, 24 * HOURS, setpoint_temperature=-20.0))
+    star.engine.booked(named("B", 24 * HOURS, setpoint_temperature=5.0))
+    star.see(48 * HOURS, **set_to(-20.0))
+    assert star.every(15 * MINUTE, 3 * HOURS, **set_to(-20.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        ("SETPOINT", {"setpoints": {"temperature": 9.0}, "measurements": {"supplyTemperature": 9.0}}),
+        (
+            "INSPECTION",
+            {
+                "inspection": [
+                    {
+                        "inspectionType": "REMOTE",
+                        "inspectionDate": "2026-02-20T00:00:00Z",
+                        "inspectionResult": "FAILED",
+                    }
+                ]
+            },
+        ),
+    ],
+)
+def test_what_was_held_against_a_booking_ends_with_it(kind: str, fields: dict[str, Any]) -> None:
+    star = Voyage()
+    star.engine.booked(engine_booking())
+    assert [(each.kind, each.state) for each in star.every(15 * MINUTE, HOURS, **fields)] == [(kind, "OPENED")]
+    star.engine.booked(engine_booking(status="CANCELLED"))
+    [cleared] = star.see(75 * MINUTE, **fields)
+    assert (cleared.kind, cleared.state) == (kind, "CLEARED")
