@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from fairlead.custody.ledger import LEDGER_PREFIX, Ledgers, Told
@@ -237,7 +238,7 @@ class Believer:
         self._view = view
         self._on_refused = on_refused
         self._aboard: Aboard = {}
-        self._waiting: dict[str, deque[Told]] = {}
+        self._waiting: dict[str, deque[tuple[Told, Doubt]]] = {}  # by log; only news of the log changes a doubt
         self._counts: Counter[str] = Counter()
 
     def hear(self, told: Told) -> Iterator[Told]:
@@ -248,8 +249,7 @@ class Believer:
             yield told
             yield from self._released(told.entry.log)
         elif doubt.waits and self._counts[told.ledger] < MOST_WAITING:
-            self._counts[told.ledger] += 1
-            self._waiting.setdefault(told.entry.log, deque()).append(told)
+            self._wait(told, doubt)
         else:
             self._on_refused(refused(told, doubt))
 
@@ -264,12 +264,12 @@ class Believer:
         doubt = self._doubt(Told(LEDGER_PREFIX + site, 0, entry))
         return doubt.why if doubt is not None and not doubt.waits else None
 
-    def doubtful(self) -> Iterator[Refused]:
-        """Yield the entries that wait now. An entry may wait for late ones; one that keeps waiting is forged."""
-        for told in [each for waiting in self._waiting.values() for each in waiting]:
-            doubt = self._doubt(told)
-            if doubt is not None:
-                yield refused(told, doubt)
+    def doubtful(self) -> Iterable[tuple[Told, Doubt]]:
+        """Return the entries that wait now, each with its doubt, for one iteration before the next ``hear``.
+
+        An entry may wait for late ones; one that keeps waiting is forged.
+        """
+        return chain.from_iterable(self._waiting.values())
 
     def __len__(self) -> int:
         """Return the number of waiting entries."""
@@ -278,12 +278,16 @@ class Believer:
     def _doubt(self, told: Told) -> Doubt | None:
         return self._rules.doubt(told.ledger, told.entry, self._view, self._aboard)
 
+    def _wait(self, told: Told, doubt: Doubt) -> None:
+        self._counts[told.ledger] += 1
+        self._waiting.setdefault(told.entry.log, deque()).append((told, doubt))
+
     def _released(self, log: str) -> Iterator[Told]:
         moved = True
         while moved and (waiting := self._waiting.pop(log, None)):
             moved = False
-            self._counts.subtract(told.ledger for told in waiting)
-            for told in sorted(waiting, key=lambda each: (_term(each), each.offset)):
+            self._counts.subtract(told.ledger for told, _ in waiting)
+            for told in sorted((told for told, _ in waiting), key=lambda each: (_term(each), each.offset)):
                 for each in self._again(told):
                     moved = True
                     yield each
@@ -294,8 +298,7 @@ class Believer:
             self._rules.note(told.entry, self._aboard)
             yield told
         elif doubt.waits:
-            self._counts[told.ledger] += 1
-            self._waiting.setdefault(told.entry.log, deque()).append(told)
+            self._wait(told, doubt)
         else:
             self._on_refused(refused(told, doubt))
 

@@ -24,11 +24,12 @@ from edge.alerts.state import acknowledged, next_state
 from edge.logwriter.follower import read_order
 from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
+from fairlead.custody.ledger import Told
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder
 from fairlead.records.alert import Alert, AlertOrder, Evidence, Severity
 from fairlead.records.reading import moment_of
-from topologies.ledger_trust import Refused
+from topologies.ledger_trust import Doubt, Refused, refused
 from topologies.model import Topology
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,8 @@ class SiteAlerts:
 
     Args:
         ledgers: The alerts about ledgers.
-        doubtful: Returns the ledger entries that are not believed yet, because they need others that are not here.
+        doubtful: Returns the ledger entries that are not believed yet, because they need others that are not here, each
+            with its doubt.
     """
 
     def __init__(
@@ -95,7 +97,7 @@ class SiteAlerts:
         writers: WriterRegistry,
         sources: Sequence[AlertSource],
         ledgers: LedgerAlerts | None = None,
-        doubtful: Callable[[], Iterable[Refused]] = tuple,
+        doubtful: Callable[[], Iterable[tuple[Told, Doubt]]] = tuple,
     ) -> None:
         self._site = site
         self._writers = writers
@@ -260,16 +262,16 @@ class LedgerAlerts:
         if entry.offset > self._reached.get(entry.ledger, -1):
             self._news[entry.site].append(entry)
 
-    def new_alerts(self, doubtful: Iterable[Refused]) -> list[Alert]:
+    def new_alerts(self, doubtful: Iterable[tuple[Told, Doubt]]) -> list[Alert]:
         """Return the alerts that are due now. ``doubtful``: entries that wait; refused after ``patience``."""
         now = time.monotonic()
         still: dict[tuple[str, int], float] = {}
-        for entry in doubtful:
-            key = entry.ledger, entry.offset
+        for told, doubt in doubtful:
+            key = told.ledger, told.offset
             since = still[key] = self._waiting.get(key, now)
             if now - since >= self._patience:
                 still[key] = float("inf")
-                self.refuse(entry)
+                self.refuse(refused(told, doubt))
         self._waiting = still
         due: list[Alert] = []
         for site, news in self._news.items():

@@ -292,3 +292,24 @@ def test_the_strays_of_a_ship_are_for_boxes_that_were_given_to_it() -> None:
     assert view.holder(log(1)) == "tokyo"
     assert believer.trusts_strays("strays.star", log(1))
     assert not believer.trusts_strays("strays.star", log(2))
+
+
+def test_entries_that_wait_are_not_judged_anew_at_every_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forger can have very many wait, and their markers take long to decode."""
+    judged: list[str] = []
+    judge = Rules.doubt
+
+    def doubt(self: Rules, ledger: str, entry: LedgerEntry, view: CustodyView, aboard: Any) -> Any:
+        judged.append(ledger)
+        return judge(self, ledger, entry, view, aboard)
+
+    monkeypatch.setattr(Rules, "doubt", doubt)
+    said = LedgerAlerts(topology(), "tokyo", Metrics(), patience=0.0)
+    believer = Believer(Rules.of(topology()), CustodyView(), on_refused=said.refuse)
+    for n in range(5):
+        assert not list(believer.hear(Told("custody.star", n, grant("star", log(50 + n), 9, "tokyo"))))
+    assert len(judged) == 5
+    [alert] = said.new_alerts(believer.doubtful())
+    assert [each.name for each in alert.evidence] == [f"custody.star@{n}" for n in range(5)]
+    assert "no term is known" in alert.evidence[0].detail
+    assert len(judged) == 5
