@@ -184,7 +184,7 @@ class Bridge:
         alert_writer = AlertWriter(logs.alerts, urgent, settlement)
         alert_service = AlertService(self._topology, self.site, alert_writer, self._settings.thresholds)
         engine = alert_service.engine
-        holdings = self._holdings = Holdings(self.site, CustodyView(), alert_service.on_release)
+        holdings = self._holdings = Holdings(self.site, CustodyView(), alert_service.on_release, engine.taken_over)
         ledgers = LedgerAlerts(self._topology, self.site, self.metrics)
         believer = Believer(Rules.of(self._topology), holdings.view, on_refused=ledgers.refuse)
         custody = CustodyManager(self._topology, kafka, holdings, believer, alert_writer, settlement)

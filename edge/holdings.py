@@ -29,9 +29,16 @@ class Holdings:
 
     Args:
         on_release: Called with each log that this site passes on or loses, for whatever reason.
+        on_hold: Called with each log that this site takes over or opens.
     """
 
-    def __init__(self, site: str, view: CustodyView, on_release: Callable[[str], None] = lambda _log: None) -> None:
+    def __init__(
+        self,
+        site: str,
+        view: CustodyView,
+        on_release: Callable[[str], None] = lambda _log: None,
+        on_hold: Callable[[str], None] = lambda _log: None,
+    ) -> None:
         self.site = site
         self.view = view
         self._states: dict[str, CustodyState] = {}
@@ -39,6 +46,7 @@ class Holdings:
         self._incoming: set[str] = set()
         self._broken: set[str] = set()
         self._on_release = on_release
+        self._on_hold = on_hold
 
     def state(self, log: str) -> CustodyState:
         return self._states.get(log, CustodyState.ELSEWHERE)
@@ -73,6 +81,7 @@ class Holdings:
         """Set a log to HELD: this site appends to it in this term from now on."""
         self._set(log, CustodyState.HELD)
         self._terms[log] = term
+        self._on_hold(log)
 
     def release(self, log: str) -> None:
         """Set a log to ELSEWHERE: it belongs to another site, or the box has left the system."""

@@ -216,6 +216,12 @@ class AlertEngine:
         if box is not None:
             self._assign(box, box.at_ms)
 
+    def taken_over(self, log: str) -> None:
+        """Note that the site holds a container's log from now on, and so expects its device to report."""
+        box = self._boxes.get(log.partition(".")[2])
+        if box is not None:
+            box.log, box.held = log, True
+
     def forget(self, number: str, now_ms: int = 0) -> list[Alert]:
         """Remove a container that has left the site, and return the CLEARED states of its open alerts."""
         box = self._boxes.pop(number, None)

@@ -1,8 +1,8 @@
 """Fills the alert engine with the newest readings of every container at the site, before the first message.
 
-Reads the logs that the site holds, and its own strays for containers whose log it does not hold yet. Reads as far back
-as the longest dwell needs, at most ``DEEPEST`` records per log, and not beyond the marker of the site's own term: what
-happened before was judged where the container was then.
+Reads the logs that the site holds, and its own strays, most of them of containers whose log it does not hold yet. Reads
+as far back as the longest dwell needs, at most ``DEEPEST`` records per log, and not beyond the marker of the site's own
+term: what happened before was judged where the container was then.
 """
 
 from __future__ import annotations
@@ -54,7 +54,9 @@ async def recall_readings(engine: AlertEngine, writers: WriterRegistry, holdings
             continue
         seen += 1
         here.add(message.number)
-        writers.alerts.append_alerts(engine.recall(message, writers.strays.log, _now(), received_ms=came_ms))
+        # A log that the site holds has its strays already, or gets them now.
+        stored_in = message.log if holdings.state(message.log) is CustodyState.HELD else writers.strays.log
+        writers.alerts.append_alerts(engine.recall(message, stored_in, _now(), received_ms=came_ms))
     writers.alerts.append_alerts(engine.settle(here, _now()))
     log.info(
         "%s: the alert engine has read %d containers (%d readings) again in %.1f s",

@@ -37,7 +37,7 @@ class SilenceRule(AlertRule):
         self._deadlines: list[tuple[int, str]] = []
 
     def judge_reading(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> RuleFinding | None:
-        if KIND not in box.pending and box.held:
+        if KIND not in box.pending:
             # The first deadline is early; the device's usual interval is known by then.
             self._expect(box, _heard_ms(box) + box.limits.silence.at_least)
         opened = box.open.get(KIND)
@@ -57,9 +57,9 @@ class SilenceRule(AlertRule):
             due = due_ms(box)
             if due > now:
                 self._expect(box, due)
-            elif ship.roll_call.speaks_for(number, _heard_ms(box)):
-                self._expect(box, now + _LOOK_AGAIN_MS)
-            elif KIND not in box.open and "OVERBOARD" not in box.open and box.held:
+            elif not box.held or ship.roll_call.speaks_for(number, _heard_ms(box)):
+                self._expect(box, now + _LOOK_AGAIN_MS)  # the log may come to the site without another reading
+            elif KIND not in box.open and "OVERBOARD" not in box.open:
                 silent.append(box)
         everybody = boxes.get(ALL)
         opened = everybody.open.get(KIND) if everybody is not None else None

@@ -58,6 +58,16 @@ def test_whoever_waits_for_a_box_to_go_hears_of_a_log_that_is_passed_on_or_lost(
     assert gone == [LOG, LOG]
 
 
+def test_whoever_waits_for_a_box_to_come_hears_of_a_log_that_is_taken_over() -> None:
+    """``on_hold`` is called when this site may append, not already when the ledger gives it the log."""
+    here: list[str] = []
+    holdings = Holdings("tokyo", CustodyView(), on_hold=here.append)
+    holdings.apply_grant(grant(5, "tokyo"))
+    assert here == []
+    holdings.hold(LOG, 5)
+    assert here == [LOG]
+
+
 def test_a_box_that_comes_back_is_incoming_again() -> None:
     """A box that comes back is incoming again."""
     holdings = Holdings("tokyo", CustodyView())

@@ -368,6 +368,20 @@ def test_a_box_whose_log_is_not_held_is_not_expected_to_report() -> None:
     assert [alert for hours in range(1, 48) for alert in voyage.ship(hours * HOUR)] == []
 
 
+@pytest.mark.parametrize("hours", [0, 24])
+def test_a_box_whose_log_comes_after_its_last_reading_is_expected_to_report(hours: int) -> None:
+    """The first readings aboard are strays, custody comes later, and the device says nothing more."""
+    voyage = Voyage()
+    voyage.ship()
+    for at in range(0, HOUR, 15 * MINUTE):
+        voyage.see(at, strays=True)
+    assert [alert for hour in range(1, hours + 1) for alert in voyage.ship(hour * HOUR)] == []
+    voyage.engine.taken_over(BOX_LOG)
+    [alert] = [alert for hour in range(hours + 1, hours + 24) for alert in voyage.ship(hour * HOUR)]
+    assert said([alert]) == [("SILENCE", "WARNING", "OPENED")]
+    assert alert.causes[0].log == BOX_LOG
+
+
 def test_a_box_that_left_the_ship_is_not_missed() -> None:
     """A box that has left the ship raises no silence alert."""
     voyage = Voyage()

@@ -152,6 +152,17 @@ async def test_strays_come_after_what_the_log_has_and_only_those_that_wait() -> 
     assert (alert.equipment_reference, alert.causes[0].log) == (OTHER, STRAYS)
 
 
+async def test_a_box_is_expected_to_report_also_if_its_last_readings_were_strays_before() -> None:
+    """The site holds the log; the strays of it are about to be drained, or were and still stand in the index."""
+    readings = [new_record(n, n * 15 * MINUTE) for n in range(4)]
+    strays = [records.stray(BOX_LOG, each) for each in readings]
+    engine, found = started(), writers({BOX_LOG: [0, 1, 2, 3]}, end=4)
+    logs = Logs(**{BOX_LOG: readings[:2], STRAYS: strays})
+    await recall_readings(engine, found, holdings(BOX_LOG), logs)  # type: ignore[arg-type]
+    alerts = [alert for hours in range(1, 12) for alert in engine.ship_reported(position(), ms(hours * HOUR))]
+    assert [(alert.kind, alert.state, alert.causes[0].sequence) for alert in alerts] == [("SILENCE", "OPENED", 3)]
+
+
 async def test_what_was_open_for_a_box_that_left_is_ended() -> None:
     """At the start, open alerts of a box that has left the ship are cleared."""
     engine = started()
