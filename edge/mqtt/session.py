@@ -70,6 +70,14 @@ class Delivery(msgspec.Struct, frozen=True):
     ack: PendingAck | None
 
 
+def _options(qos: int) -> SubscribeOptions:
+    """Return the options of a subscription. With QoS 1 the session queues each message for the bridge, so it does not
+    ask for retained ones: the broker would send them at every connect, and they may be older than what is stored.
+    """
+    handling = SubscribeOptions.RETAIN_DO_NOT_SEND if qos else SubscribeOptions.RETAIN_SEND_ON_SUBSCRIBE
+    return SubscribeOptions(qos=qos, retainHandling=handling)
+
+
 class MqttSession:
     """One client of one broker, which reconnects by itself.
 
@@ -77,7 +85,7 @@ class MqttSession:
         endpoint: The broker's address and login. If callable, it is called at every connect, because passwords change.
         on_message: Called on the event loop for every message, in the order of receipt; must not block. An exception
             ends ``run`` with that error, because the same message would raise it again after a reconnect.
-        subscriptions: ``(topic filter, QoS)``, subscribed at every connect.
+        subscriptions: ``(topic filter, QoS)``, subscribed at every connect. Retained messages come with QoS 0 only.
         window: Receive Maximum. After a reconnect the broker sends messages again that are still being stored, so at
             most twice as many are in memory.
     """
@@ -101,7 +109,7 @@ class MqttSession:
         self._refusals = 0  # refused logins in a row
         self._refused_since = 0.0
         self._client_id = client_id
-        self._subscriptions = [(topic, SubscribeOptions(qos=qos)) for topic, qos in subscriptions]
+        self._subscriptions = [(topic, _options(qos)) for topic, qos in subscriptions]
         self._deliver = on_message
         self._window = window
         self._order = AckOrder(self)

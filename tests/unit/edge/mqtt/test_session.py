@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -49,6 +49,7 @@ class Broker:
         self._cuts = cuts
         self.connections = 0
         self.connects: list[bytes] = []
+        self.subscribes: list[bytes] = []
         self.acknowledged: list[int] = []
         self.said_goodbye = False
         self.ended = asyncio.Event()
@@ -66,6 +67,7 @@ class Broker:
                         self.came_back.set()
                     await self._send(writer, self._connack)
                 elif kind == SUBSCRIBE:
+                    self.subscribes.append(body)
                     suback = packet(0x90, body[:2] + b"\x00\x01")
                     behind, self._behind = self._behind, b""
                     await self._send(writer, suback + behind)
@@ -91,7 +93,10 @@ class Broker:
 
 @contextlib.asynccontextmanager
 async def session(
-    broker: Broker, on_message: Callable[[Delivery], None] = lambda _: None, window: int = 100
+    broker: Broker,
+    on_message: Callable[[Delivery], None] = lambda _: None,
+    window: int = 100,
+    subscriptions: Sequence[tuple[str, int]] = (("t", 1),),
 ) -> AsyncIterator[tuple[MqttSession, asyncio.Task[None]]]:
     """Run a session at this broker; stop it at the end."""
     server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
@@ -99,7 +104,7 @@ async def session(
     made = MqttSession(
         MqttEndpoint("tokyo", host, port),
         client_id="c",
-        subscriptions=[("t", 1)],
+        subscriptions=subscriptions,
         on_message=on_message,
         window=window,
     )
@@ -110,6 +115,18 @@ async def session(
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         server.close()
+
+
+async def test_retained_messages_do_not_come_again_at_every_connect() -> None:
+    """Options of MQTT 5: QoS in bits 0 and 1, Retain Handling in bits 4 and 5."""
+    broker = Broker()
+    async with session(broker, subscriptions=[("t", 1), ("$SYS/n", 0)]) as (made, _):
+        async with asyncio.timeout(SECONDS):
+            await made.connected.wait()
+    options = {b"t": 2 << 4 | 1, b"$SYS/n": 0}
+    assert broker.subscribes[0][3:] == b"".join(
+        struct.pack(">H", len(topic)) + topic + bytes((option,)) for topic, option in options.items()
+    )
 
 
 async def test_it_asks_for_a_session_that_lasts_and_for_a_window() -> None:
