@@ -113,10 +113,10 @@ class AisDecoder:
                 return None
             said: dict[str, Any] = sentence.decode().asdict()
             mmsi, kind = int(said["mmsi"]), int(said["msg_type"])  # None in a message that was cut short
+            return self._said(said, mmsi, kind, own=sentence.type == "VDO", now_ms=now_ms)
         except (AISBaseException, ValueError, IndexError, KeyError, TypeError):
             self.counts["damaged"] += 1
             return None
-        return self._said(said, mmsi, kind, own=sentence.type == "VDO", now_ms=now_ms)
 
     def _said(self, said: dict[str, Any], mmsi: int, kind: int, *, own: bool, now_ms: int) -> Position | None:
         if kind == _STATIC and str(said.get("imo")) == self._imo:
@@ -130,9 +130,9 @@ class AisDecoder:
         if not due and status == self._last_status:
             self.counts["thinned"] += 1
             return None
+        position = self._position(said, mmsi, status, now_ms)  # raises where fields are missing
         self._last_ms, self._last_status = now_ms, status
         self.counts["taken"] += 1
-        position = self._position(said, mmsi, status, now_ms)
         self._sequence += 1
         return position
 

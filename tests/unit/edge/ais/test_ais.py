@@ -112,3 +112,14 @@ def test_a_message_that_the_radio_cut_short_is_damaged_and_nothing_more() -> Non
     for line in (b"!AIVDM,1,1,1,,A,E33,2*7C", b"!AIVDO,1,1,,,1,0*54", b"!AIVDO,1,1,,,5,0*50"):
         assert ais.decode_line(line, NOW_MS) is None
     assert ais.counts == {"damaged": 3}
+
+
+def test_a_position_report_without_all_its_fields_is_damaged_and_counts_for_nothing_else() -> None:
+    """The two parts make a position report (class B) that ends before the speed."""
+    ais = decoder()
+    parts = (b"!AIVDO,2,1,,1,C,2*16", b"!AIVDO,2,2,,1,1=gW7,5*5A")
+    assert [ais.decode_line(part, NOW_MS) for part in parts] == [None, None]
+    assert ais.counts == {"damaged": 1}
+    [line] = sentences()
+    position = ais.decode_line(line, NOW_MS)
+    assert position is not None and position.device.sequence == 0
