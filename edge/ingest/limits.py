@@ -79,6 +79,7 @@ class DeviceLimits:
         self._site = site
         self._buckets: dict[str, _Bucket] = {}
         self._floods: dict[str, _Flood] = {}
+        self._since_ms: int | None = None  # since when this bridge knows whether a message was over the limit
         self.dropped = 0
 
     def check(self, topic: str, payload: bytes, now_ms: int) -> Limit:
@@ -141,7 +142,10 @@ class DeviceLimits:
             DEVICE_FLOOD, "flood", "ALARM", "rate", self._conditions, "no message was over the limit for 10 minutes"
         )
 
-    def _conditions(self, now_ms: int, _open: Mapping[str, Alert]) -> Iterator[SiteCondition]:
+    def _conditions(self, now_ms: int, opened: Mapping[str, Alert]) -> Iterator[SiteCondition]:
+        self._since_ms = min(self._since_ms if self._since_ms is not None else now_ms, now_ms)
+        if now_ms - self._since_ms < _CALM_MS:  # the alerts of before a restart stay meanwhile
+            yield from (SiteCondition(subject, now_ms, "") for subject in opened)
         for topic, flood in tuple(self._floods.items()):
             flood.no_later_than(now_ms)
             if now_ms - flood.last_ms >= _DAY_MS:

@@ -106,6 +106,27 @@ def test_after_a_clock_that_is_set_back_the_alert_is_cleared_in_ten_minutes() ->
     assert [alert.state for alert in writers.alerts.raised()] == ["OPENED", "CLEARED"]
 
 
+def test_after_a_restart_an_open_alert_stays_for_ten_minutes_without_a_message_over_the_limit() -> None:
+    """A bridge that has just started cannot say that there was none for ten minutes."""
+    made, writers = DeviceLimits("tokyo"), MagicMock(alerts=RaisedAlerts("tokyo"))
+    counted(made, readings_topic(), 10)
+    SiteAlerts("tokyo", writers, [made.source()]).update_alerts(NOW_MS)
+    again, restarted = RaisedAlerts("tokyo"), DeviceLimits("tokyo")
+    alerts = SiteAlerts("tokyo", MagicMock(alerts=again), [restarted.source()])
+    for opened in writers.alerts.raised():
+        alerts.restore(opened)
+    alerts.update_alerts(NOW_MS + 5 * MINUTE)
+    counted(restarted, readings_topic(), 6, NOW_MS + 12 * MINUTE)
+    alerts.update_alerts(NOW_MS + 14 * MINUTE)
+    assert again.raised() == []
+    alerts.update_alerts(NOW_MS + 15 * MINUTE)
+    assert [(each.alert_id, each.state) for each in again.raised()] == [
+        (each.alert_id, "CLEARED") for each in writers.alerts.raised() if "/dropped" in each.alert_id
+    ]
+    alerts.update_alerts(NOW_MS + 22 * MINUTE)
+    assert {each.alert_id for each in again.raised()} == {each.alert_id for each in writers.alerts.raised()}
+
+
 def test_after_a_clock_that_is_set_back_the_log_still_tells_of_drops(caplog: pytest.LogCaptureFixture) -> None:
     made = DeviceLimits("tokyo")
     counted(made, readings_topic(), 10)
