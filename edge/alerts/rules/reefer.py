@@ -120,14 +120,14 @@ class WrongSetpointRule(DwellRule):
 
 
 class _InRange(DwellRule):
-    """``quantity``: its name among a reading's measurements and set points, both in per cent."""
+    """``quantity``: its name among a reading's measurements and set points, both in per cent. ``limits``: its name in a
+    container's thresholds.
+    """
 
     quantity: ClassVar[str]
+    limits: ClassVar[str]
     word = ""
     severity: Severity = "WARNING"
-
-    def limits(self, box: ContainerState) -> BandThresholds:
-        raise NotImplementedError
 
     def find_deviation(self, box: ContainerState, message: ReadingMessage, ship: ShipState) -> Deviation | Good | None:
         reading = message.reading
@@ -135,7 +135,7 @@ class _InRange(DwellRule):
         if value is None:
             return None
         setpoint: float | None = getattr(reading.setpoints, self.quantity)
-        limits = self.limits(box)
+        limits: BandThresholds = getattr(box.limits, self.limits)
         low, high = limits.minimum, limits.maximum
         if setpoint is None and low is None and high is None:
             return None
@@ -151,7 +151,7 @@ class _InRange(DwellRule):
     def describe(self, box: ContainerState, message: ReadingMessage) -> str:
         value: float | None = getattr(message.reading.measurements, self.quantity)
         setpoint: float | None = getattr(message.reading.setpoints, self.quantity)
-        limits = self.limits(box)
+        limits: BandThresholds = getattr(box.limits, self.limits)
         wanted = (("set to", setpoint), ("at least", limits.minimum), ("at most", limits.maximum))
         named = ", ".join(f"{word} {bound:.1f} %" for word, bound in wanted if bound is not None)
         return f"{self.word} {value or 0.0:.1f} % ({named})"
@@ -160,30 +160,22 @@ class _InRange(DwellRule):
 class HumidityRule(_InRange):
     kind = "HUMIDITY"
     quantity = "relative_humidity"
+    limits = "humidity"
     word = "relative humidity"
-
-    def limits(self, box: ContainerState) -> BandThresholds:
-        return box.limits.humidity
 
 
 class OxygenRule(_InRange):
     kind = "O2"
-    quantity = "o2"
+    quantity = limits = "o2"
     word = "oxygen"
     severity: Severity = "ALARM"
-
-    def limits(self, box: ContainerState) -> BandThresholds:
-        return box.limits.o2
 
 
 class CarbonDioxideRule(_InRange):
     kind = "CO2"
-    quantity = "co2"
+    quantity = limits = "co2"
     word = "carbon dioxide"
     severity: Severity = "ALARM"
-
-    def limits(self, box: ContainerState) -> BandThresholds:
-        return box.limits.co2
 
 
 # -- door
