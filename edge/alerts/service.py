@@ -30,8 +30,6 @@ from fairlead.records.alert import ALERT_ORDERS, AlertOrder
 from fairlead.records.booking import Booking
 from topologies.model import SiteKind, Topology
 
-Work = Mapping[str, Callable[[], Coroutine[Any, Any, None]]]
-
 
 class AlertService:
     """The alert engine of one site and its inputs.
@@ -82,7 +80,7 @@ class AlertService:
         if self._imo is not None and writers.digests is not None:
             self._digests = DigestSender(self._imo, self.engine.ship, writers.digests, tails)
 
-    def work(self) -> Work:
+    def work(self) -> Mapping[str, Callable[[], Coroutine[Any, Any, None]]]:
         """Return the tasks that run until the bridge ends, by name."""
         followed = {"bookings": self._bookings, "orders about alerts": self._orders}
         digests = {"digests": self._digests.run} if self._digests is not None else {}
