@@ -33,7 +33,6 @@ from edge.holdings import Holdings
 from edge.ingest.classifier import Classifier
 from edge.ingest.dead_letters import DeadLetters
 from edge.ingest.router import DROPPED, MessageRouter
-from edge.logwriter.follower import LogFollower
 from edge.logwriter.retry import retry_transient
 from edge.logwriter.tail_reader import TailReader
 from edge.messages import SUBSCRIPTION
@@ -49,8 +48,6 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, MqttWay
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.errors import WireError
-from fairlead.kafka.protocol.record import Record
-from fairlead.records.alert import ALERT_ORDERS
 from topologies.ledger_trust import Believer, Rules
 from topologies.model import SiteKind, Topology
 
@@ -209,24 +206,18 @@ class Bridge:
         )
         await custody.catch_up()
         on_booking = router.references.add_record if self._logs.bookings is not None else None  # a ship takes none
-        await alert_service.catch_up(cluster, writers, holdings, tails, on_booking)
+        on_order = [alerts.apply_order, *([roll_calls.apply_order] if roll_calls is not None else [])]
+        await alert_service.catch_up(cluster, writers, holdings, tails, on_booking, on_order)
         session = self._session = MqttSession(
             self._mqtt,
             client_id=self._settings.client_id or f"fairlead-bridge-{self.site}",
             subscriptions=[(SUBSCRIPTION, 1), (DROPPED, 0)],
             on_message=router.route_message,
         )
-
-        def take_order(topic: str, record: Record, at_start: bool) -> None:
-            alerts.apply_order(topic, record, at_start)
-            if roll_calls is not None:
-                roll_calls.apply_order(topic, record, at_start)
-
         work: Work = {
             "mqtt": session.run,
             "events that wait": events.retry_waiting,
             "alerts of the site": alerts.run,
-            "orders about alerts of the site": LogFollower(cluster, [ALERT_ORDERS], take_order).follow,
             "blocked logs": blocked.run,
             **custody.work(),
             **alert_service.work(),

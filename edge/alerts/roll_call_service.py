@@ -15,12 +15,11 @@ from edge.alerts.roll_call import ALL, BoxesAboard, Departure, RollCallResult
 from edge.alerts.ship import ShipState
 from edge.alerts.state import acknowledged, cleared_by_hand, next_state
 from edge.alerts.thresholds import CommodityThresholds
-from edge.logwriter.follower import read_order
 from edge.logwriter.writer import LogEntry, LogWriter
 from edge.mqtt.acks import PendingAck
 from edge.writer_registry import AlertWriter, RollCallKey
-from fairlead.kafka.protocol.record import NewRecord, Record
-from fairlead.records import decoder, encode
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records import encode
 from fairlead.records.alert import LEFT_PORT, NOT_HEARD, Alert, AlertOrder, Evidence
 from fairlead.records.event import Event
 from fairlead.records.reading import milliseconds, moment_of
@@ -35,7 +34,6 @@ _ENDED: Final = {
     "left": "no longer aboard by custody",
     "overboard": "overboard; that alert says more",
 }
-_order = decoder(AlertOrder)
 
 
 class RollCallService:
@@ -115,11 +113,10 @@ class RollCallService:
         if change.result is not None:
             self._write(change.result)
 
-    def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Apply a record of the topic of orders: clear or acknowledge the alert that it names, if it is open."""
-        order = read_order(record, _order, self._site, topic)
-        opened = self._open.get(order.equipment_reference) if order is not None else None
-        if order is None or opened is None or order.at_site != self._site:
+    def apply_order(self, order: AlertOrder) -> None:
+        """Apply an operator's order to this site: clear or acknowledge the alert that it names, if it is open."""
+        opened = self._open.get(order.equipment_reference)
+        if opened is None:
             return
         now_ms = time.time_ns() // 1_000_000
         if (seen := acknowledged(opened, order, now_ms)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from edge.alerts.digest import DigestSender
@@ -51,6 +51,7 @@ class AlertService:
         self._logs = (*((own,) if own is not None else ()), *booking_logs(topology, site))
         self._bookings: LogFollower | None = None
         self._on_booking: Take | None = None
+        self._on_order: Sequence[Callable[[AlertOrder], None]] = ()
         self._orders: LogFollower | None = None
         self._imo = topology.sites[site].imo
         self._digests: DigestSender | None = None
@@ -64,13 +65,15 @@ class AlertService:
         holdings: Holdings,
         tails: TailReader,
         on_booking: Take | None = None,
+        on_order: Sequence[Callable[[AlertOrder], None]] = (),
     ) -> None:
         """Read the bookings, then the newest readings of each container here. Call it when custody is known.
 
         Args:
             on_booking: Also takes each record of the bookings, now and later.
+            on_order: Also take each order about alerts of this site.
         """
-        self._on_booking = on_booking
+        self._on_booking, self._on_order = on_booking, on_order
         if self._logs:
             self._bookings = LogFollower(cluster, self._logs, self._apply_booking)
             await retry_transient(self._bookings.catch_up, f"{self._site}: reading bookings")
@@ -97,9 +100,12 @@ class AlertService:
     def _apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
         """Clear or acknowledge the alert that an operator's order names; do nothing if it is not open."""
         order = read_order(record, self._order, self._site, topic)
-        if order is not None and order.at_site == self._site:
-            apply = self.engine.acknowledge if order.acknowledges else self.engine.dismiss
-            self._alerts.append_alerts(apply(order, time.time_ns() // 1_000_000))
+        if order is None or order.at_site != self._site:
+            return
+        apply = self.engine.acknowledge if order.acknowledges else self.engine.dismiss
+        self._alerts.append_alerts(apply(order, time.time_ns() // 1_000_000))
+        for take in self._on_order:
+            take(order)
 
     def _apply_booking(self, topic: str, record: Record, at_start: bool) -> None:
         if self._on_booking is not None:

@@ -21,12 +21,9 @@ from functools import partial
 from typing import Final
 
 from edge.alerts.state import acknowledged, next_state
-from edge.logwriter.follower import read_order
 from edge.metrics import Metrics
 from edge.writer_registry import WriterRegistry
 from fairlead.custody.ledger import Told
-from fairlead.kafka.protocol.record import Record
-from fairlead.records import decoder
 from fairlead.records.alert import Alert, AlertOrder, Evidence, Severity
 from fairlead.records.reading import moment_of
 from topologies.ledger_trust import Doubt, Refused, refused
@@ -47,7 +44,6 @@ KIND: Final = "LEDGER_NOT_BELIEVED"
 PATIENCE: Final = 900.0  # seconds that an entry may wait for the entry of the term before it
 AGAIN: Final = 60.0  # seconds between two states of one alert, because a forger can write very many entries
 _SHOWN: Final = 8
-_order = decoder(AlertOrder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +127,8 @@ class SiteAlerts:
                 self._writers.alerts.append_alerts(self._ledgers.new_alerts(self._doubtful()))
             await asyncio.sleep(EVERY)
 
-    def apply_order(self, topic: str, record: Record, _at_start: bool) -> None:
-        """Apply an operator's order: acknowledge an alert of the site, or clear one about a ledger."""
-        order = read_order(record, _order, self._site, topic)
-        if order is None or order.at_site != self._site:
-            return
+    def apply_order(self, order: AlertOrder) -> None:
+        """Apply an operator's order to this site: acknowledge an alert of the site, or clear one about a ledger."""
         if order.acknowledges:
             books: list[dict[str, Alert]] = [*self._open.values()]
             if self._ledgers is not None:

@@ -15,7 +15,6 @@ from edge.alerts.site_alerts import SiteAlerts, strays_waiting
 from edge.messages import MessageId
 from edge.strays.store import StrayIndex
 from fairlead.errors import RefusedError
-from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder, encode
 from fairlead.records.alert import Alert, AlertOrder
 from tests.support.raised_alerts import RaisedAlerts
@@ -93,9 +92,8 @@ def test_an_alert_about_the_site_is_acknowledged_and_ends_with_its_cause() -> No
     site.update_alerts(61_000)
     [opened] = writers.alerts.raised()
     order = ack(opened)
-    record = Record(0, 0, b"k", encode(order), ())
-    site.apply_order("fairlead.alerts", record, False)
-    site.apply_order("fairlead.alerts", record, True)
+    site.apply_order(order)
+    site.apply_order(order)
     writers.strays.index.drained(log, upto=1)
     site.update_alerts(71_000)
     told = [(each.state, each.revision, each.acknowledged_by) for each in writers.alerts.raised()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 from collections.abc import AsyncIterator
 from unittest.mock import MagicMock
@@ -10,7 +11,7 @@ import msgspec
 import pytest
 
 from edge.alerts.engine import AlertEngine
-from edge.alerts.operator import make_report, read_alerts
+from edge.alerts.operator import make_report, order_for, read_alerts
 from edge.alerts.service import AlertService
 from edge.holdings import Holdings
 from edge.logwriter import records
@@ -23,11 +24,11 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import decoder, encode
-from fairlead.records.alert import Alert, AlertState
+from fairlead.records.alert import Alert, AlertOrder, AlertState
 from tests.support.raised_alerts import RaisedAlerts
 from tests.unit.edge.alerts.detecting import FALL, HOUR, NEIGHBOURS, Voyage, booking, environment, new_record, position
-from tests.unit.edge.samples import BOX, IMO, topology
-from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running
+from tests.unit.edge.samples import BOX, IMO, NOW, topology
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster, running, until
 from topologies.model import Link, Topology
 
 
@@ -183,3 +184,25 @@ async def test_the_alert_engine_hears_of_a_box_that_is_given_away_by_whatever_me
     holdings.release(f"containers.{BOX}")  # as the custody code calls it after each kind of grant
     [ended] = ended_alerts.raised()
     assert (ended.alert_id, ended.state, ended.evidence[0].name) == (opened.alert_id, "CLEARED", "left")
+
+
+async def test_an_order_reaches_all_who_open_alerts_of_the_site(fake: FakeCluster, cluster: Cluster) -> None:
+    """An order to another site, and a record that is no order, reach nobody."""
+    writers, passed_on = MagicMock(), list[AlertOrder]()
+    writers.strays.index = StrayIndex()
+    ended, voyage = RaisedAlerts(), Voyage()
+    side = AlertService(topology(), "star", ended)
+    await side.catch_up(
+        cluster, writers, Holdings("star", CustodyView()), MagicMock(), on_order=[passed_on.append, passed_on.append]
+    )
+    voyage.engine = side.engine
+    [opened] = voyage.see(0, **FALL)
+    here = order_for(opened, "a drill", NOW)
+    elsewhere = msgspec.structs.replace(here, at_site="tokyo")
+    put(fake, "fairlead.alerts", encode(elsewhere), b"{", encode(here))
+    following = asyncio.create_task(side.work()["orders about alerts"]())
+    await until(ended.raised)
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    assert [(each.alert_id, each.state) for each in ended.raised()] == [(opened.alert_id, "CLEARED")]
+    assert passed_on == [here, here]

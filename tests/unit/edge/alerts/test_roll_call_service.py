@@ -16,7 +16,6 @@ from edge.alerts.state import is_by_hand
 from edge.alerts.thresholds import default_thresholds
 from edge.ingest.classifier import Classifier
 from edge.messages import EventMessage, ReadingMessage, ShipMessage
-from fairlead.kafka.protocol.record import Record
 from fairlead.records import decoder, encode
 from fairlead.records.alert import NOT_HEARD, Alert, AlertOrder
 from fairlead.records.event import Event, EventMetadata, EventPayload
@@ -233,8 +232,7 @@ def test_a_person_ends_the_alert_and_a_restart_does_not_raise_it_again() -> None
         ordered_by="mate",
         reason="seen on deck",
     )
-    record = Record(0, 0, b"", encode(order), ())
-    ship.service.apply_order("fairlead.alerts", record, False)
+    ship.service.apply_order(order)
     ended: Alert = ship.alerts.raised()[-1]
     assert is_by_hand(ended) and ended.state == "CLEARED" and ended.evidence[-1].detail == "JPTYO"
     ship.restart()
@@ -250,11 +248,11 @@ def test_an_acknowledged_alert_says_so_until_its_end() -> None:
     [opened] = ship.alerts.raised()
     order = order_for(opened, "the mate looks", NOW, acknowledge=True)
     for _ in range(2):
-        ship.service.apply_order("fairlead.alerts", Record(0, 0, b"", encode(order), ()), False)
+        ship.service.apply_order(order)
     [_, seen] = ship.alerts.raised()
     assert (seen.state, seen.revision, seen.acknowledged_by) == ("UPDATED", 1, order.ordered_by)
     clear = order_for(seen, "seen on deck", NOW)
-    ship.service.apply_order("fairlead.alerts", Record(1, 0, b"", encode(clear), ()), False)
+    ship.service.apply_order(clear)
     [_, _, ended] = ship.alerts.raised()
     assert (ended.state, ended.revision, ended.acknowledged_by) == ("CLEARED", 2, order.ordered_by)
 
