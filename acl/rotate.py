@@ -21,8 +21,9 @@ from typing import Any, cast
 
 from confluent_kafka.admin import ConfigResource, ResourceType
 
+from acl.compile import compile_site
 from acl.history import LEAKED, UNTIL, Entry, UserChange, noting, stamp
-from acl.kafka import AdminStore, Client, note, rules_of
+from acl.kafka import AdminStore, Client, OpenStore, note, rules_of
 from acl.plan import AccessRun, SitePlan, carry_out
 from acl.rules import Binding
 from acl.users import existing
@@ -44,15 +45,16 @@ _SETTING = "connections.max.reauth.ms"
 
 @dataclass(frozen=True, slots=True)
 class RevokedAcls:
-    """Rules that were revoked, and how long sessions may live.
+    """How many of a user's rules were revoked, and how long its sessions may live.
 
     Args:
+        count: Number of rules; 0 where an earlier rotation, which was cut off, has revoked them.
         seconds: Maximum life of a session; None if sessions never end by themselves.
         since: When the password changed (``time.monotonic``); before that, when the rules were revoked.
         ends: When the last old session ends (UTC); None before the password has changed, or if sessions never end.
     """
 
-    rules: tuple[Binding, ...]
+    count: int
     seconds: float | None
     since: float
     ends: dt.datetime | None = None
@@ -77,14 +79,7 @@ def revoke(admin: KafkaEndpoint, user: str) -> RevokedAcls:
         store = AdminStore(client, local=False)
         rules = rules_of(store, user)
         carry_out(SitePlan(admin.site, (), rules, 0).steps, AccessRun(store))
-    return RevokedAcls(rules, seconds, time.monotonic())
-
-
-def restore(admin: KafkaEndpoint, revoked: RevokedAcls) -> None:
-    """Create the revoked rules again."""
-    with Client(admin) as client:
-        run = AccessRun(AdminStore(client, local=False))
-        carry_out(SitePlan(admin.site, revoked.rules, (), 0).steps, run)
+    return RevokedAcls(len(rules), seconds, time.monotonic())
 
 
 def session_seconds(brokers: Mapping[str, Mapping[str, str | None]]) -> float | None:
@@ -126,6 +121,7 @@ class Rotated:
 
     Args:
         password_in: The place of the new password, never the password itself. Empty if it was not changed.
+        error: Why the password was not changed; if it was, why the rules were not restored (``readmit``).
         revoked: The user's rules, if they are revoked until its old sessions have ended.
         by_hand: The steps left for the operator; empty if there are none.
     """
@@ -139,7 +135,7 @@ class Rotated:
 
 
 class RotationIncomplete(UnavailableError):
-    """The password could not be changed at some sites; the other sites are done. The same command does the rest."""
+    """At some sites the password could not be changed, or the rules not restored; the other sites are done."""
 
 
 def sites_of(topology: Topology, user: str) -> tuple[str, ...]:
@@ -201,7 +197,7 @@ def rotate(
             with noting(lambda entries: _note(resolver, site, entries), intent, facts=facts):
                 if now:
                     revoked = revoke(resolver.kafka(site, ADMIN), user)
-                    on_progress(site, f"{len(revoked.rules)} ACLs of {user} revoked")
+                    on_progress(site, f"{revoked.count} ACLs of {user} revoked")
                 password_in = (_locally if topology.sites[site].is_local else _outside)(resolver, local, site, user)
                 if revoked:
                     revoked = revoked.counted()  # until now the old password could open sessions
@@ -224,25 +220,46 @@ def check_may_revoke(user: str) -> None:
         )
 
 
-def readmit(topology: Topology, resolver: EndpointResolver, done: Rotated) -> None:
-    """Restore a user's rules at one site. Call it when the user's old sessions have ended."""
-    if done.revoked is None:
-        return
-    intent = UserChange(**stamp(topology.name, done.site), user=done.user, action="readmit")
-    with noting(lambda entries: _note(resolver, done.site, entries), intent):
-        restore(resolver.kafka(done.site, ADMIN), done.revoked)
+def readmit(read: Callable[[], Topology], open_store: OpenStore, done: Rotated) -> Rotated:
+    """Give a user at one site the rules that the topology has for it. Call it when the user's old sessions have ended.
+
+    Args:
+        read: Returns the topology as it is now; somebody may have changed it since the rotation began.
+
+    Returns:
+        The result: as it was, or with the error for which the rules are not restored.
+    """
+    site, user = done.site, done.user
+    try:
+        topology = read()
+        rules = tuple(sorted(Binding.of(rule) for rule in compile_site(topology, site) if rule.user == user))
+        intent = UserChange(**stamp(topology.name, site), user=user, action="readmit")
+        with open_store(site) as store, noting(store.note, intent):
+            carry_out(SitePlan(site, rules, (), 0).steps, AccessRun(store))
+    except FairleadError as error:
+        return replace(done, error=error)
+    return done
 
 
 def check_complete(results: Collection[Rotated]) -> None:
-    """Raise unless every site is done: the site's own error if only one failed, else ``RotationIncomplete``."""
-    failed = [(result.site, result.error) for result in results if result.error is not None]
-    if len(failed) == 1 and len(results) == 1:
-        raise failed[0][1]
+    """Raise unless every site is done: the error itself if the only site has its old password, else
+    ``RotationIncomplete``."""
+    failed = [(result, result.error) for result in results if result.error is not None]
+    old = [(result.site, error) for result, error in failed if not result.password_in]
+    closed = [(result.site, error) for result, error in failed if result.password_in]
+    if len(old) == len(results) == 1:
+        raise old[0][1]
     if failed:
+        parts = (("the old password still counts at", old), (f"{failed[0][0].user} has no ACLs yet at", closed))
+        hints = ["the other sites are done; when these are back:"]
+        hints += ["the same command with --site for each finishes"] if old else []
+        hints += ["fairlead acl apply restores the ACLs"] if closed else []
         raise RotationIncomplete(
-            "the old password still counts at " + ", ".join(f"{site} ({error.what})" for site, error in failed),
-            hint="the other sites are done; when these are back, the same command with --site for each finishes",
-            sites=[site for site, _ in failed],
+            "; ".join(
+                f"{what} " + ", ".join(f"{site} ({error.what})" for site, error in some) for what, some in parts if some
+            ),
+            hint=f"{hints[0]} {', and '.join(hints[1:])}",
+            sites=[result.site for result, _ in failed],
         )
 
 

@@ -12,11 +12,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from acl.kafka import admin_stores
 from acl.plan import check_sites
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, lines, site_progress
 from fairlead.errors import UnknownNameError
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.loader.load import load
 
 if TYPE_CHECKING:
     from acl.rotate import Rotated
@@ -66,7 +68,7 @@ def rotate(
     )
     _show_rotated(results, as_json=as_json)
     if now:
-        _readmit(context, [result for result in results if result.revoked is not None], as_json=as_json)
+        results = _readmit(context, results, as_json=as_json)
     rotation.check_complete(results)
 
 
@@ -91,7 +93,7 @@ def _show_rotated(results: Sequence[Rotated], *, as_json: bool) -> None:
             "user": result.user,
             "password_in": result.password_in or None,
             "by_hand": result.by_hand or None,
-            "rules_withdrawn": len(result.revoked.rules) if result.revoked else 0,
+            "rules_withdrawn": result.revoked.count if result.revoked else 0,
             "seconds_until_sessions_end": result.revoked.seconds if result.revoked else None,
             "error": result.error.what if result.error else None,
         }
@@ -100,10 +102,11 @@ def _show_rotated(results: Sequence[Rotated], *, as_json: bool) -> None:
     emit(body, as_json=as_json, render=render)
 
 
-def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> None:
-    """Wait until the old sessions have ended, site by site, and restore the ACLs."""
+def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> tuple[Rotated, ...]:
+    """Wait until the old sessions have ended, site by site, and restore the ACLs; return the results with errors."""
     from acl import rotate as rotation
 
+    done = {result.site: result for result in results}
     for result in sorted(results, key=_left):
         revoked = result.revoked
         if revoked is None or result.error is not None:
@@ -123,9 +126,12 @@ def _readmit(context: Context, results: Sequence[Rotated], *, as_json: bool) -> 
                 soft_wrap=True,
             )
         time.sleep(revoked.left)  # brokers do not report when old sessions have ended
-        rotation.readmit(context.topology, context.resolver, result)
+        after = rotation.readmit(lambda: load(context.source), admin_stores(context.resolver), result)
+        done[result.site] = after
         if not as_json:
-            errors.print(f"{result.site}: the ACLs of {result.user} are restored")
+            end = f"are not restored: {escape(after.error.what)}" if after.error else "are restored"
+            errors.print(f"{result.site}: the ACLs of {result.user} {end}", soft_wrap=True)
+    return tuple(done.values())
 
 
 def _left(result: Rotated) -> float:
