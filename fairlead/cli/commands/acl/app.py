@@ -195,7 +195,7 @@ def apply(
         if todo().unread:
             raise typer.Exit(ExitCode.UNAVAILABLE)
         return
-    made = {name: create_missing(context.topology, context.resolver, name) for name in outside}
+    made: dict[str, tuple[str, ...]] = {}
     shown: dict[str, str] = {}
 
     def progress(name: str, text: str) -> None:
@@ -203,16 +203,28 @@ def apply(
             shown[name] = text
             errors.print(f"{name}: {escape(text)}")
 
+    def create(name: str) -> SiteResult | None:
+        try:
+            made[name] = create_missing(context.topology, context.resolver, name)
+        except FairleadError as error:
+            progress(name, error.what)
+            return SiteResult(name, 0, 0, 0, 0, error)
+        return None
+
     def work(some: Sequence[str]) -> Sequence[SiteResult]:
-        return apply_sites(
+        missing = [name for name in some if name in outside and name not in made]
+        failed = {result.site: result for result in at_once(create, missing) if result is not None}
+        applied = apply_sites(
             context.topology,
             stores,
-            some,
+            [name for name in some if name not in failed],
             progress,
             saved=saved.content if saved else None,
             max_removals=share,
             readmit=readmit or (),
         )
+        known = {**failed, **{result.site: result for result in applied}}
+        return [known[name] for name in some if name in known]
 
     results = tuple(work(sites))
     if wait:

@@ -1,0 +1,74 @@
+"""``fairlead acl``: what becomes of the other sites when one of them is away."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from acl.apply import until_done
+from acl.compile import compile_site
+from acl.rules import Binding
+from fairlead.cli import app as cli
+from fairlead.cli.commands.acl import app as acl
+from fairlead.errors import ExitCode, UnavailableError
+from tests.unit.acl.stores_in_memory import MemoryStore, opened
+from topologies.endpoints import EndpointResolver
+from topologies.loader.load import load
+from topologies.model import Topology
+
+TOPOLOGY = """
+name: pair
+sites:
+  far: {kind: datacentre, kafka: {bootstrap: "far.example:9093"}}
+  west: {kind: datacentre, kafka: {bootstrap: "west.example:9093"}}
+streams:
+  orders: {permissions: {consume: "u:analyst"}}
+links:
+  - {from: west, to: far, streams: {orders: all}}
+users:
+  analyst: {at: [west]}
+"""
+
+
+@pytest.fixture
+def stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryStore]:
+    """The rules of two clusters that Fairlead did not start."""
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    file = tmp_path / "pair.yaml"
+    file.write_text(TOPOLOGY, encoding="utf-8")
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", str(file))
+    made = {site: MemoryStore() for site in load(str(file)).sites}
+    monkeypatch.setattr(acl, "admin_stores", lambda _: opened(made))
+    return made
+
+
+def test_a_site_that_is_away_keeps_no_other_from_its_users_and_rules(
+    stores: dict[str, MemoryStore],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    away = ["far", "far"]  # far answers at the third time
+
+    def create(topology: Topology, resolver: EndpointResolver, site: str) -> tuple[str, ...]:
+        if site in away:
+            away.remove(site)
+            raise UnavailableError(f"{site} does not answer")
+        return (f"{site}-user",)
+
+    monkeypatch.setattr(acl, "create_missing", create)
+    monkeypatch.setattr(acl, "until_done", partial(until_done, pause=0.001))
+    apply = ["acl", "apply", "--create-users", "--yes", "--json"]
+    assert cli.run(apply) == ExitCode.UNAVAILABLE
+    far, west = json.loads(capsys.readouterr().out)
+    assert (far["error"], far["users_created"], far["added"]) == ("far does not answer", [], 0)
+    assert (west["error"], west["users_created"]) == (None, ["west-user"])
+    wanted = {Binding.of(rule) for rule in compile_site(load(str(tmp_path / "pair.yaml")), "west")}
+    assert stores["west"].bindings == wanted and not stores["far"].bindings
+
+    assert cli.run([*apply, "--wait", "60"]) == ExitCode.OK
+    far, west = json.loads(capsys.readouterr().out)
+    assert far["users_created"] == ["far-user"] and stores["far"].bindings
