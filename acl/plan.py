@@ -17,7 +17,7 @@ import msgspec
 from acl.compile import SetQuota, compile_quotas, compile_site, diff_quotas, managed_users, quota_lines
 from acl.history import TOPIC as HISTORY
 from acl.kafka import NotAuthorised, OpenStore, RuleStore, at_once
-from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, hosts
+from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, covers, hosts
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
 from fairlead.plan import LineStyle, PlanLine, PlanStep, Tell, execute, explain, silent
 from fairlead.records.alert import ALERT_ORDERS
@@ -93,16 +93,26 @@ class Lockout:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenToEverybody:
+    """Rules of a site that Fairlead leaves alone, and by which everybody may use topics of the topology's streams."""
+
+    site: str
+    rules: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPlan:
     """The plans of several sites. ``identity`` is a digest of the whole plan: equal plans have equal identities.
 
-    ``lockouts`` are the changes that would be refused now. Applying the plan checks them again.
+    ``lockouts`` are the changes that would be refused now. Applying the plan checks them again. ``everybody`` is drift
+    that the plan does not change.
     """
 
     topology: str
     sites: tuple[SitePlan, ...]
     unread: tuple[Unread, ...] = ()
     lockouts: tuple[Lockout, ...] = field(default=(), compare=False)
+    everybody: tuple[OpenToEverybody, ...] = field(default=(), compare=False)
 
     @property
     def identity(self) -> str:
@@ -115,6 +125,11 @@ class AccessPlan:
     def is_empty(self) -> bool:
         """Whether nothing would change at the sites that could be read."""
         return all(site.is_empty for site in self.sites)
+
+    @property
+    def drifts(self) -> bool:
+        """Whether a site that could be read differs from the topology."""
+        return not self.is_empty or bool(self.everybody)
 
     def to_builtins(self) -> dict[str, Any]:
         """Return the plan as JSON-ready data, with its ``identity``."""
@@ -136,15 +151,18 @@ class AccessPlan:
 
     def drift_lines(self) -> Iterator[PlanLine]:
         """Yield the drift for a person: missing rules, rules that somebody else made, and rules of unknown users."""
+        everybody = {one.site: one.rules for one in self.everybody}
         for each in self.sites:
-            at = each.site
-            if each.is_empty:
+            at, wide = each.site, everybody.get(each.site, ())
+            if each.is_empty and not wide:
                 yield PlanLine(f"{at}: as the topology says ({each.keep} rules)")
             yield from (PlanLine(f"{at}: missing: {text}", LineStyle.ADD) for text in in_words(each.add))
             extra = in_words(each.remove)
             yield from (PlanLine(f"{at}: not from the topology: {text}", LineStyle.REMOVE) for text in extra)
             yield from (PlanLine(f"{at}: differs: {text}", style) for text, style in quota_lines(each.quotas))
-            unknown = in_words(each.alone)
+            for text in in_words(wide):
+                yield PlanLine(f"{at}: not from the topology, left alone: {text}", LineStyle.ERROR)
+            unknown = in_words(rule for rule in each.alone if rule not in wide)
             yield from (PlanLine(f"{at}: of an unknown user: {text}", LineStyle.UNTOUCHED) for text in unknown)
         for unread in self.unread:
             yield PlanLine(f"{unread.site}: not checked, {unread.why}", LineStyle.ERROR)
@@ -389,12 +407,25 @@ def plan_topology(topology: Topology, open_store: OpenStore, sites: Collection[s
 
     results = at_once(plan_one, named)
     read = [r for r in results if not isinstance(r, Unread)]
+    wide = ((made.site, _open_to_everybody(topology, made.alone)) for made, _ in read)
     return AccessPlan(
         topology.name,
         tuple(made for made, _ in read),
         tuple(r for r in results if isinstance(r, Unread)),
         tuple(lockout for _, lockout in read if lockout),
+        tuple(OpenToEverybody(site, rules) for site, rules in wide if rules),
     )
+
+
+def _open_to_everybody(topology: Topology, alone: Iterable[Binding]) -> tuple[Binding, ...]:
+    """Return the rules that allow everybody something with topics of a stream; ``alone`` has none about one stream."""
+
+    def is_wide(rule: Binding) -> bool:
+        if (rule.user, rule.resource, rule.permission) != (EVERYBODY, "TOPIC", "ALLOW"):
+            return False
+        return any(covers(rule, Resource.TOPIC, f"{stream}.") for stream in topology.streams)
+
+    return tuple(filter(is_wide, alone))
 
 
 CurrentAcls = frozenset[Binding] | Unread

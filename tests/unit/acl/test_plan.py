@@ -123,6 +123,34 @@ def test_what_others_did_is_undone(topology: Topology) -> None:
     assert plan_topology(topology, opened(stores)).is_empty
 
 
+@pytest.mark.parametrize(
+    ("binding", "drifts"),
+    [
+        (Binding("User:*", "TOPIC", "LITERAL", "*", "READ"), True),
+        (Binding("User:*", "TOPIC", "PREFIXED", "c", "ALL"), True),  # all of containers
+        (Binding("User:*", "TOPIC", "LITERAL", "*", "READ", host="10.0.0.1"), True),
+        (Binding("User:*", "TOPIC", "LITERAL", "*", "READ", "DENY"), False),
+        (Binding("User:*", "TOPIC", "PREFIXED", "payroll", "READ"), False),
+        (Binding("User:*", "GROUP", "LITERAL", "*", "READ"), False),
+        (Binding("User:payroll", "TOPIC", "LITERAL", "*", "READ"), False),
+    ],
+)
+def test_what_lets_everybody_use_the_topologys_topics_is_drift_and_stays(
+    topology: Topology, binding: Binding, drifts: bool
+) -> None:
+    foreign = outside(topology, "tokyo")
+    stores = {"tokyo": MemoryStore()}
+    apply_sites(foreign, opened(stores), ["tokyo"])
+    stores["tokyo"].bindings.add(binding)
+    plan = plan_topology(foreign, opened(stores), ["tokyo"])
+    assert plan.is_empty and plan.sites[0].alone == (binding,)
+    assert plan.drifts is drifts
+    told = [text for text, _ in plan.drift_lines()]
+    assert any("as the topology says" in text for text in told) is not drifts
+    assert any("left alone: everybody may" in text for text in told) is drifts
+    assert sum(text.endswith(next(in_words([binding]))) for text in told) == 1
+
+
 def test_a_site_that_is_away_holds_up_no_other_and_is_finished_later(topology: Topology) -> None:
     stores = {"tokyo": MemoryStore()}
     told: list[tuple[str, str]] = []

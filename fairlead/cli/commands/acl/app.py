@@ -104,11 +104,11 @@ def drift(topology: TopologyOption = DEFAULT_TOPOLOGY, site: SitesOption = None,
     context = open_topology(topology)
     found = plan_topology(context.topology, admin_stores(context.resolver), site or None)
     emit(
-        {"drift": not found.is_empty, **found.to_builtins()},
+        {"drift": found.drifts, **found.to_builtins()},
         as_json=as_json,
         render=lambda: print_plan(found.drift_lines(), console),
     )
-    if not found.is_empty:
+    if found.drifts:
         raise typer.Exit(ExitCode.FAILED)
     if found.unread:
         raise typer.Exit(ExitCode.UNAVAILABLE)
