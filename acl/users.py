@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -94,6 +94,7 @@ class Leftover:
 
     Args:
         login: Whether the user can still log in there.
+        unread: Why the quotas could not be read; empty if they could. Nothing is done about them.
         error: The error with which reading or removing failed; None if it did not.
     """
 
@@ -101,6 +102,7 @@ class Leftover:
     rules: tuple[Binding, ...] = ()
     quotas: tuple[SetQuota, ...] = ()
     login: bool = False
+    unread: str = ""
     error: FairleadError | None = None
 
     @property
@@ -161,7 +163,7 @@ def take_off(
                 local.forget_user(site, user)
         except FairleadError as error:
             on_progress(site, error.what)
-            return Leftover(site, leftover.rules, leftover.quotas, leftover.login, error)
+            return replace(leftover, error=error)
         return Leftover(site)
 
     return tuple(one(leftover) for leftover in found)
@@ -183,11 +185,16 @@ def _look(resolver: EndpointResolver, user: str, site: str) -> Leftover:
         with Client(resolver.kafka(site, ADMIN)) as client:
             store = AdminStore(client, local=resolver.is_local(site))
             rules = rules_of(store, user)
-            limits = store.read_quotas().get(user, {})
+            unread, limits = "", dict[str, float]()
+            try:
+                limits = store.read_quotas().get(user, {})
+            except NotAuthorised as error:
+                unread = error.what
             login = bool(existing(client, [user]))
     except FairleadError as error:
         return Leftover(site, error=error)
-    return Leftover(site, rules, tuple(SetQuota(user, key, value, None) for key, value in limits.items()), login)
+    quotas = tuple(SetQuota(user, key, value, None) for key, value in limits.items())
+    return Leftover(site, rules, quotas, login, unread)
 
 
 def _take_off(topology: Topology, resolver: EndpointResolver, user: str, leftover: Leftover) -> None:

@@ -191,9 +191,13 @@ def offboard(
 def _show_leftovers(user: str, found: Sequence[Leftover], ends: Sequence[dt.datetime], on: Console) -> None:
     table = Table("site", "rules", "quotas", "can log in", "")
     for one in found:
-        numbers = (str(len(one.rules)), str(len(one.quotas)), "yes" if one.login else "no")
+        quotas = "?" if one.unread else str(len(one.quotas))
+        numbers = (str(len(one.rules)), quotas, "yes" if one.login else "no")
         table.add_row(one.site, *(("", "", "") if one.error else numbers), escape(one.error.what) if one.error else "")
     on.print(table)
+    for one in found:
+        if one.unread:
+            on.print(f"{one.site}: quotas not looked at: {escape(one.unread)}", soft_wrap=True)
     if ends:
         on.print(
             f"Tokens of its share (Delta Sharing): {len(ends)}, the last good until {ends[-1]:%Y-%m-%d %H:%M} UTC."
@@ -206,7 +210,7 @@ def _leftover_body(one: Leftover) -> dict[str, object]:
     return {
         "site": one.site,
         "rules": [str(rule) for rule in one.rules],
-        "quotas": {quota.key: quota.old for quota in one.quotas},
+        "quotas": None if one.unread else {quota.key: quota.old for quota in one.quotas},
         "can_log_in": one.login,
         "error": one.error.what if one.error else None,
     }
