@@ -31,7 +31,7 @@ from topologies.users import (
     route_secret,
     upstream_user,
 )
-from topologies.values import LOOPBACK
+from topologies.values import LOOPBACK, parse_bootstrap
 
 _MQTT_TLS_PORT = 8883  # as registered with IANA: secure-mqtt
 _ALERTS = "alerts"
@@ -68,6 +68,7 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
     if isinstance(data.get("sites"), dict) and not sites:
         yield CheckFinding(("sites",), "a topology without sites", "at least one site", at_key=True)
     seen: dict[tuple[str, str, str], str] = {}
+    brokers: dict[tuple[str, ...], str] = {}
     for name, site in sites.items():
         kind = text(site, "kind")
         path: KeyPath = ("sites", name)
@@ -91,6 +92,7 @@ def _sites(data: Mapping[str, Any], sites: dict[str, Any], streams: dict[str, An
                 yield CheckFinding((*path, key), f"{other} has the same {key} {quote(value)}", f"one {kind} each")
         yield from _kafka((*path, "kafka"), part(site, "kafka"))
         yield from _mqtt((*path, "mqtt"), part(site, "mqtt"))
+        yield from _shared(path, name, site, brokers)
         for stream in part(site, "retention"):
             yield from _known((*path, "retention", stream), stream, "stream", {"default": None, **streams}, at_key=True)
 
@@ -116,6 +118,29 @@ def _kafka(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:
     if security == "SASL_PLAINTEXT" and mechanism not in scram and not here:
         problem = f"{quote(mechanism)} sends a secret that anybody on the way can read"
         yield CheckFinding((*path, "security"), problem, "security: SASL_SSL")
+
+
+def _shared(path: KeyPath, name: str, site: Any, seen: dict[tuple[str, ...], str]) -> Iterator[CheckFinding]:
+    """Yield brokers that an earlier site has, too: each site would take the other's rules away, and append its logs.
+
+    Clusters of a cloud may share an address. They are told apart by the names or tokens with which users log in.
+    """
+    kafka, mqtt = part(site, "kafka"), part(site, "mqtt")
+    try:
+        addresses = [f"{host}:{port}".lower() for host, port in parse_bootstrap(text(kafka, "bootstrap") or "")]
+    except ValueError:
+        addresses = []  # a mistake of its own
+    login = str(sorted({**part(kafka, "logins"), **part(part(kafka, "oauth"), "extensions")}.items(), key=str))
+    shared = [(address, other) for address in addresses if (other := seen.setdefault((address, login), name)) != name]
+    for address, other in shared[:1]:
+        problem = f"{other} has the same broker {quote(address)}"
+        yield CheckFinding((*path, "kafka", "bootstrap"), problem, "each site its own cluster")
+    if (host := text(mqtt, "host")) is not None:
+        address = f"{host}:{mqtt.get('port')}".lower()
+        other = seen.setdefault(("mqtt", address, ""), name)
+        if other != name:
+            problem = f"{other} has the same MQTT broker {quote(address)}"
+            yield CheckFinding((*path, "mqtt", "host"), problem, "each site its own")
 
 
 def _mqtt(path: KeyPath, address: Mapping[str, Any]) -> Iterator[CheckFinding]:

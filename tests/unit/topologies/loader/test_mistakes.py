@@ -296,6 +296,20 @@ BETWEEN = [
         "one ship each",
     ),
     Case(
+        6,
+        "  shop: {kind: customer, kafka: {bootstrap: 'a:1,b:1'}}\n  twin: {kind: hq, kafka: {bootstrap: ^'c:1, B:1'}}",
+        "sites.twin.kafka.bootstrap",
+        "shop has the same broker 'b:1'",
+        "each site its own cluster",
+    ),
+    Case(
+        6,
+        "  shop: {kind: customer, mqtt: {host: a, port: 8883}}\n  twin: {kind: hq, mqtt: {host: ^A, port: 8883}}",
+        "sites.twin.mqtt.host",
+        "shop has the same MQTT broker 'a:8883'",
+        "each site its own",
+    ),
+    Case(
         4,
         "  sydney: {kind: port, unlocode: AUSYD, retention: {^contaners: 3d}}",
         "sites.sydney.retention.contaners",
@@ -443,6 +457,19 @@ def test_no_site_has_the_name_of_shores_log() -> None:
 def test_shore_cannot_move_to_a_ship() -> None:
     found = mistakes_of(with_line(19, "shore: {at: sydney, standby: [duck-star]}"))
     assert any("cannot move to 'duck-star'" in mistake.problem for mistake in found)
+
+
+def test_clusters_behind_one_address_are_told_apart_by_their_logins() -> None:
+    """A cloud may have many clusters behind one address, and choose by the API key or by an extension of the token."""
+    kafka = "{{bootstrap: 'cloud.example:9092', sasl_mechanism: {}}}"
+    keys = [kafka.format(f"PLAIN, logins: {{admin: KEY{number}}}") for number in (1, 2)]
+    issuer = "OAUTHBEARER, oauth: {{endpoint: 'https://id.example/token', extensions: {{logicalCluster: lkc-{}}}}}"
+    tokens = [kafka.format(issuer.format(number)) for number in (1, 2)]
+    for one, other in (keys, tokens):
+        shop, twin = f"  shop: {{kind: customer, kafka: {one}}}", "  twin: {{kind: hq, kafka: {}}}"
+        assert "twin" in read(with_line(6, f"{shop}\n{twin.format(other)}"), "small.yaml").sites
+        (found,) = mistakes_of(with_line(6, f"{shop}\n{twin.format(one)}"))
+        assert found.path == "sites.twin.kafka.bootstrap"
 
 
 @pytest.mark.parametrize("case", FORM + BETWEEN, ids=lambda case: f"{case.path}:{case.problem}")
