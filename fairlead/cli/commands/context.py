@@ -97,13 +97,13 @@ async def metrics_page(start: Callable[[int, str], MetricsServer], port: int | N
 
 
 @contextlib.contextmanager
-def writing(where: Path, what: Literal["file", "folder"]) -> Iterator[None]:
+def writing(where: Path, what: Literal["file", "folder"], option: str = "--out") -> Iterator[None]:
     """Turn an OSError while writing into an error that names the option."""
     try:
         yield
     except OSError as error:
         raise UnavailableError(
-            f"{where} cannot be written: {error.strerror or error}", hint=f"name another {what} with --out"
+            f"{where} cannot be written: {error.strerror or error}", hint=f"name another {what} with {option}"
         ) from error
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import json
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.commands.board import start_in_background, usual_site
-from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span
+from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span, writing
 from fairlead.cli.commands.sites.local import bring_up
 from fairlead.cli.console import Consent, console, emit, errors, lines
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
@@ -270,7 +271,7 @@ def run(
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
     else:
-        _show(*_sail(context, trip, settings, board=board, quiet=as_json), report, as_json=as_json)
+        _report(context, trip, settings, report, board=board, as_json=as_json)
 
 
 @app.command("list")
@@ -394,7 +395,7 @@ def replay(
     if dry_run:
         _show_plan(context, trip, workers=not no_workers, as_json=as_json)
     else:
-        _show(*_sail(context, trip, settings, board=board, quiet=as_json), report, as_json=as_json)
+        _report(context, trip, settings, report, board=board, as_json=as_json)
 
 
 def _speed(speed: float | None, *, realtime: bool) -> float | None:
@@ -454,14 +455,26 @@ def _sail(
             return made, asyncio.run(voyage_file(Board(context, site), made))
 
 
-def _show(made: Report, page: str, folder: Path, *, as_json: bool) -> None:
-    """Write the report and print it; end with 1 when one of its lines is false."""
+def _report(
+    context: Context, trip: VoyageSource, settings: SailSettings, folder: Path, *, board: bool, as_json: bool
+) -> None:
+    """Sail, then print the report and write it; end with 1 when one of its lines is false.
+
+    Raises:
+        UnavailableError: the folder cannot be written; nothing has sailed yet.
+    """
     from simulators.report.model import as_table
 
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.json").write_bytes(made.to_json())
-    (folder / "report.html").write_text(page, encoding="utf-8")
+    with writing(folder, "folder", "--report"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    made, page = _sail(context, trip, settings, board=board, quiet=as_json)
     emit(json.loads(made.to_json()), as_json=as_json, render=lambda: console.print(as_table(made)))
+    with writing(folder, "folder", "--report"):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_bytes(made.to_json())
+        (folder / "report.html").write_text(page, encoding="utf-8")
     errors.print(f"report: {escape(str(folder / 'report.json'))}, {escape(str(folder / 'report.html'))}")
     if not made.ok:
         raise typer.Exit(ExitCode.FAILED)

@@ -1,0 +1,49 @@
+"""``fairlead voyage``: the report of a voyage that took hours is not lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fairlead.cli import app as cli
+from fairlead.cli.commands.voyage import app as voyage
+from fairlead.errors import ExitCode
+
+
+@pytest.mark.parametrize("below", ["", "further/down"])
+def test_a_report_that_cannot_be_written_is_refused_before_the_voyage_sails(
+    below: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    sailed: list[Any] = []
+    monkeypatch.setattr(voyage, "_sail", lambda *given, **_: sailed.append(given))
+    file = tmp_path / "file"
+    file.write_text("not a folder", encoding="utf-8")
+    assert cli.run(["voyage", "run", "minimal", "--report", str(file / below)]) == ExitCode.UNAVAILABLE
+    assert not sailed
+    said = capsys.readouterr().err
+    assert "name another folder with --report" in said and str(file / below) in said
+
+
+def test_a_report_that_cannot_be_written_in_the_end_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    folder = tmp_path / "report"
+
+    class Made:
+        ok = True
+
+        def to_json(self) -> bytes:
+            return b'{"ok": true}'
+
+    def sail(*_: Any, **__: Any) -> tuple[Made, str]:
+        (folder / "report.json").mkdir()
+        return Made(), "<p>page</p>"
+
+    monkeypatch.setattr(voyage, "_sail", sail)
+    assert cli.run(["voyage", "run", "minimal", "--report", str(folder), "--json"]) == ExitCode.UNAVAILABLE
+    printed = capsys.readouterr()
+    assert '"ok": true' in printed.out and "cannot be written" in printed.err
