@@ -126,15 +126,21 @@ async def plan_deletion(
 def build_deletion(topology: Topology, stream: str, first: Inventory, second: Inventory) -> DeletionPlan:
     """Make the plan from two looks at the sites. Raises as ``plan_deletion``."""
     check_not_declared(topology, stream)
-    if not second.sites and second.unreached:
-        away = second.unreached[0]
-        raise UnavailableError(f"{away.site}: {away.why}", hint=away.hint, site=away.site)
     before = {site.site: [doomed(each) for each in site.logs(stream)] for site in first.sites}
+    seen_twice = [site for site in second.sites if site.site in before]
+    seen_once = [site.site for site in second.sites if site.site not in before]
+    late = (UnreachedSite(site, f"{site} answered only at the second look", "repeat the command") for site in seen_once)
+    unreached = (*second.unreached, *late)
+    if not seen_twice and unreached:
+        away = unreached[0]
+        raise UnavailableError(f"{away.site}: {away.why}", hint=away.hint, site=away.site)
     steps: list[DeleteTopics] = []
     notes: list[str] = []
-    for site in second.sites:
+    for site in seen_twice:
         logs = {each.log: doomed(each) for each in site.logs(stream)}
-        check_unwritten(site.site, before.get(site.site, ()), logs)
+        check_unwritten(site.site, before[site.site], logs)
+        if new := logs.keys() - {each.log for each in before[site.site]}:
+            raise _still_used(site.site, min(new), "was made meanwhile")
         if not logs:
             continue
         steps.append(DeleteTopics(site.site, stream, tuple(logs.values())))
@@ -142,8 +148,8 @@ def build_deletion(topology: Topology, stream: str, first: Inventory, second: In
             notes.append(f"fairlead up did not start {site.site}: make sure that every topic {stream}.* there is yours")
     if not steps:
         notes.append(f"no site that answers has a topic {stream}.*")
-    notes += (f"{each.site} was not reached, what it has stays: {each.why}" for each in second.unreached)
-    return DeletionPlan(stream=stream, steps=tuple(steps), notes=tuple(notes), unreached=second.unreached)
+    notes += (f"{each.site} was not reached, what it has stays: {each.why}" for each in unreached)
+    return DeletionPlan(stream=stream, steps=tuple(steps), notes=tuple(notes), unreached=unreached)
 
 
 async def carry_out(plan: DeletionPlan, run: DeletionRun) -> DeletionRun:
@@ -200,13 +206,17 @@ def check_unwritten(site: str, before: Collection[DoomedLog], now: Mapping[str, 
             why = "was made again"
         elif dict(found.ends).keys() != dict(each.ends).keys():
             why = "answers only now and then"
-        raise RefusedError(
-            f"{each.log} at {site} {why}; its topics there stay",
-            hint="stop its writers (fairlead status shows what runs; fairlead acl apply takes their rights), then "
-            "repeat the command",
-            site=site,
-            log=each.log,
-        )
+        raise _still_used(site, each.log, why)
+
+
+def _still_used(site: str, log: str, why: str) -> RefusedError:
+    return RefusedError(
+        f"{log} at {site} {why}; its topics there stay",
+        hint="stop its writers (fairlead status shows what runs; fairlead acl apply takes their rights), then "
+        "repeat the command",
+        site=site,
+        log=log,
+    )
 
 
 def check_workers(folder: Path, source: str, sites: Collection[str]) -> None:

@@ -95,6 +95,22 @@ def test_a_log_that_somebody_writes_is_refused(later: StoredLog, why: str) -> No
     assert gone.is_empty
 
 
+def test_a_log_that_appears_between_the_looks_is_refused() -> None:
+    new = StoredLog("old.b", b"\2" * 16, {0: 0}, {0: 0}, 0)
+    with pytest.raises(RefusedError, match=r"old\.b at west was made meanwhile"):
+        build_deletion(TOPOLOGY, "old", Inventory((at("west", OLD),)), Inventory((at("west", OLD, new),)))
+
+
+def test_a_site_that_answers_only_at_the_second_look_keeps_what_it_has() -> None:
+    first = Inventory((at("west", OLD),), (AWAY,))
+    plan = build_deletion(TOPOLOGY, "old", first, Inventory((at("west", OLD), at("east", OLD))))
+    assert [step.describe().partition(":")[0] for step in plan.steps] == ["west"]
+    assert [away.site for away in plan.unreached] == ["east"]
+    assert any("east was not reached, what it has stays" in note for note in plan.notes)
+    with pytest.raises(UnavailableError, match="east"):
+        build_deletion(TOPOLOGY, "old", Inventory((), (AWAY,)), Inventory((at("east", OLD),)))
+
+
 @pytest.mark.parametrize("worker", ["bridge", "replicator"])
 def test_a_worker_with_an_older_topology_is_in_the_way(tmp_path: Path, worker: str) -> None:
     file, folder = tmp_path / "pair.yaml", tmp_path / "state"
