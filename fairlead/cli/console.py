@@ -85,6 +85,7 @@ class Consent:
     def __init__(self, *, yes: bool, dry_run: bool, as_json: bool = False) -> None:
         self.dry_run = dry_run
         self._yes = yes
+        self._as_json = as_json
         if yes or dry_run:
             return
         terminal = errors.is_terminal and sys.stdin.isatty()
@@ -101,6 +102,14 @@ class Consent:
             return not self.dry_run
         show(errors)
         return typer.confirm("Do it?", err=True)
+
+    def agreed(self, plan: Sequence[str]) -> bool:
+        """Return whether to carry out a plan given as sentences; print it as the command's result if not."""
+        if self.given(lines(plan)):
+            return True
+        body = {"applied": False, "plan": plan}
+        emit(body, as_json=self._as_json, render=lambda: self.unchanged(lines(plan)))
+        return False
 
     def unchanged(self, show: Callable[[Console], None]) -> None:
         """Print that the plan was not carried out; with ``--dry-run`` print the plan first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,7 @@ from rich.table import Table
 from fairlead.certs.authority import DAYS
 from fairlead.certs.facts import CertificateFacts, facts, load
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
-from fairlead.cli.console import Consent, console, emit, lines
+from fairlead.cli.console import Consent, console, emit
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.kafka.admin import require_answer
 from fairlead.local.certificates import ISSUED, Certificates
@@ -50,8 +49,7 @@ def init(
     certificates = Certificates(context.folder)
     certificates.require_none()
     plan = [f"make an authority in {certificates.folder}"]
-    if not consent.given(lines(plan)):
-        _show_plan(plan, consent, as_json=as_json)
+    if not consent.agreed(plan):
         return
     with locked(context.folder):
         certificates.found(context.topology.name)
@@ -148,8 +146,7 @@ def renew(
         if name not in secure:
             raise UnknownNameError("site with TLS on this machine named", name, secure)
     plan = [f"{name}: give Kafka and Mosquitto other certificates" for name in sites or secure]
-    if plan and not consent.given(lines(plan)):
-        _show_plan(plan, consent, as_json=as_json)
+    if plan and not consent.agreed(plan):
         return
     done = {}
     for name in sites or secure:
@@ -170,10 +167,6 @@ def renew(
             console.print("no site on this machine has TLS: fairlead up --tls")
 
     emit(body, as_json=as_json, render=render)
-
-
-def _show_plan(plan: Sequence[str], consent: Consent, *, as_json: bool) -> None:
-    emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
 
 
 def _all(context: Context) -> list[dict[str, Any]]:

@@ -21,7 +21,7 @@ from fairlead.cli.commands.context import (
     require_writable,
     writing,
 )
-from fairlead.cli.console import Consent, console, emit, errors, lines
+from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, UnknownNameError
 from fairlead.local.devices import MqttDevice, check_names, device_rules
 from fairlead.local.files import write_file
@@ -74,8 +74,7 @@ def enrol(
     plan += [f"put their passwords into {out}"] if plan and out is not None else []
     plan += [f"tell {', '.join(local_sites(context.topology))}"] if plan and local_sites(context.topology) else []
     plan = plan or ["nothing to do: all of them have a password"]
-    if not consent.given(lines(plan)):
-        emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
+    if not consent.agreed(plan):
         return
     now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
     with locked(context.folder):
@@ -162,8 +161,7 @@ def remove(
         if name not in known:
             raise UnknownNameError("enrolled device", name, known)
     plan = [f"forget {name}: it can log in no more, and running sites end its connection" for name in names]
-    if not consent.given(lines(plan)):
-        emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
+    if not consent.agreed(plan):
         return
     with locked(context.folder):
         gone = book.remove(names)

@@ -15,7 +15,7 @@ from rich.table import Table
 from acl.kafka import admin_stores
 from acl.plan import check_sites
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
-from fairlead.cli.console import Consent, console, emit, errors, lines, site_progress
+from fairlead.cli.console import Consent, console, emit, errors, site_progress
 from fairlead.errors import UnknownNameError
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.loader.load import load
@@ -58,9 +58,7 @@ def rotate(
     plan = [f"{name}: give {user} another password; sessions that are open go on" for name in sites]
     if now:
         plan = [f"{name}: revoke {user}'s ACLs, give it another password, and wait for its sessions" for name in sites]
-    if not consent.given(lines(plan)):
-        body = {"applied": False, "plan": plan}
-        emit(body, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
+    if not consent.agreed(plan):
         return
     local = LocalSites(context.folder)
     results = rotation.rotate(

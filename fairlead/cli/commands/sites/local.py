@@ -18,7 +18,7 @@ from acl.apply import apply_topology
 from acl.devices import place_devices
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.commands.sites.status import show
-from fairlead.cli.console import Consent, console, emit, errors, lines
+from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.fleet_status import fleet_status, loses
 from fairlead.local.sites import LocalSites, SiteSpec
@@ -68,9 +68,7 @@ def up(
     context = open_topology(topology)
     names = _named(context, sites)
     if dry_run:
-        plan = _up_plan(context, names)
-        asked = Consent(yes=False, dry_run=True)
-        emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: asked.unchanged(lines(plan)))
+        Consent(yes=False, dry_run=True, as_json=as_json).agreed(_up_plan(context, names))
         return
     began = time.monotonic()
     local = bring_up(context, names, quiet=as_json, mqtt_profile=mqtt_profile, tls=tls)
@@ -162,8 +160,7 @@ def down(
     workers = Workers(context.folder)
     names = [*_named(context, sites, also=context.local.status())] if sites else None
     plan = _down_plan(context, names, purge=purge)
-    if not consent.given(lines(plan)):
-        emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: consent.unchanged(lines(plan)))
+    if not consent.agreed(plan):
         return
     workers.stop([name for site in names for name in workers.of_site(site)] if names is not None else None)
     LocalSites(context.folder).down(names, purge=purge)

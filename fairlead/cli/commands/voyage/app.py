@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from fairlead.cli.commands.board import start_in_background, usual_site
 from fairlead.cli.commands.context import DryRunOption, JsonOption, complete_topology, parse_span, writing
 from fairlead.cli.commands.sites.local import bring_up
-from fairlead.cli.console import Consent, console, emit, errors, lines
+from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnavailableError
 from fairlead.home import home
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -415,8 +415,7 @@ def _show_plan(context: Context, trip: VoyageSource, *, workers: bool, as_json: 
         f"{trip.starts:%Y-%m-%d %H:%M} to {trip.ends:%Y-%m-%d %H:%M} UTC"
     ]
     plan += [f"fill the tables and feeds at {context.topology.shore.at}"] if context.topology.shore else []
-    asked = Consent(yes=False, dry_run=True)
-    emit({"applied": False, "plan": plan}, as_json=as_json, render=lambda: asked.unchanged(lines(plan)))
+    Consent(yes=False, dry_run=True, as_json=as_json).agreed(plan)
 
 
 def _sail(
