@@ -24,7 +24,6 @@ from acl.plan import (
     carry_out,
     check_lockout,
     check_removals,
-    check_sites,
     managed_by,
     plan_quotas,
     plan_site,
@@ -33,7 +32,7 @@ from acl.rules import Binding
 from acl.saved import PlanState, Remaining, StalePlan, remaining
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from topologies.endpoints import EndpointResolver
-from topologies.model import Topology
+from topologies.model import Topology, check_sites
 from topologies.users import is_reserved
 
 ROUND_PAUSE: Final = 5.0  # seconds between two rounds

@@ -14,11 +14,11 @@ from enum import StrEnum
 
 from acl.compile import reasons
 from acl.kafka import OpenStore
-from acl.plan import CurrentAcls, Unread, check_sites, read_current_acls
+from acl.plan import CurrentAcls, Unread, read_current_acls
 from acl.rules import EVERYBODY, Binding, Operation, Reach, Resource, allowing, covers, reach
 from fairlead.errors import ConfigurationError
 from fairlead.names import container_check_digit, is_container_number
-from topologies.model import Topology
+from topologies.model import Topology, check_sites
 from topologies.users import ADMIN, Role, service_users
 
 _USER = "User:"

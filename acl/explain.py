@@ -25,7 +25,7 @@ from acl.rules import Operation, Resource, allowing
 from fairlead.errors import UnknownNameError
 from fairlead.names import parse_log
 from topologies.expression import Nobody, evaluate, format_expression, names
-from topologies.model import Topology
+from topologies.model import Topology, check_sites
 from topologies.users import ADMIN, Role, ServiceUser, service_users
 
 
@@ -52,10 +52,8 @@ def explain(
     everyone = known | set(topology.customers) | set(topology.users) | {ADMIN}
     if user not in everyone:
         raise UnknownNameError("user", user, everyone)
-    if site is not None and site not in topology.sites:
-        raise UnknownNameError("site", site, topology.sites)
+    sites = check_sites(topology, None if site is None else [site])
     operations = (operation,) if operation else (Operation.READ, Operation.WRITE)
-    sites = [at for at in topology.sites if site is None or at == site]
     return tuple(answer for at in sites for answer in _answers(topology, user, topic, operations, at))
 
 

@@ -18,11 +18,11 @@ from acl.compile import SetQuota, compile_quotas, compile_site, diff_quotas, man
 from acl.history import TOPIC as HISTORY
 from acl.kafka import NotAuthorised, OpenStore, RuleStore, at_once
 from acl.rules import EVERYBODY, Binding, Operation, Resource, Right, Rule, Standing, authorize, covers, hosts
-from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 from fairlead.plan import LineStyle, PlanLine, PlanStep, Tell, execute, explain, silent
 from fairlead.records.alert import ALERT_ORDERS
 from fairlead.records.custody import CUSTODY_ORDERS
-from topologies.model import Topology
+from topologies.model import Topology, check_sites
 from topologies.users import ADMIN, is_reserved, service_users
 
 BATCH: Final = 1000  # bindings per request; a controller takes at most 10,000 in one
@@ -443,18 +443,6 @@ def read_current_acls(open_store: OpenStore, sites: Collection[str]) -> dict[str
             return Unread(site, error.what, error.hint)
 
     return dict(zip(sites, at_once(read, sites), strict=True))
-
-
-def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
-    """Return the named sites, in the topology's order; all unless some are named.
-
-    Raises:
-        UnknownNameError: the topology has no such site.
-    """
-    for site in sites or ():
-        if site not in topology.sites:
-            raise UnknownNameError("site", site, topology.sites)
-    return tuple(site for site in topology.sites if sites is None or site in sites)
 
 
 class TooManyRemovals(RefusedError):

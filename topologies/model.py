@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import StrEnum
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
@@ -758,3 +758,15 @@ class Topology(Model):
                 return self.shore.at if self.shore else None
             case InsertPoint.MOVES:
                 return None
+
+
+def check_sites(topology: Topology, sites: Collection[str] | None) -> tuple[str, ...]:
+    """Return the named sites, in the topology's order; all unless some are named.
+
+    Raises:
+        UnknownNameError: the topology has no such site.
+    """
+    for site in sites or ():
+        if site not in topology.sites:
+            raise UnknownNameError("site", site, topology.sites)
+    return tuple(site for site in topology.sites if sites is None or site in sites)

@@ -15,6 +15,7 @@ from fairlead.cli.console import console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from replication.audit import Audit, AuditDifference, Marks, compare, compare_records, mark_file
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.model import check_sites
 from topologies.users import ADMIN
 from topologies.values import parse_rate
 
@@ -76,9 +77,7 @@ def audit(
 
 
 def _check(context: Context, a: str, b: str, streams: list[str] | tuple[str, ...]) -> None:
-    for site in (a, b):
-        if site not in context.topology.sites:
-            raise UnknownNameError("site", site, context.topology.sites)
+    check_sites(context.topology, (a, b))
     for name in streams:
         if name not in context.topology.streams:
             raise UnknownNameError("stream", name, context.topology.streams)

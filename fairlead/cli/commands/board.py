@@ -22,10 +22,11 @@ from fairlead.cli.commands.context import (
     metrics_page,
 )
 from fairlead.cli.console import console
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError
 from fairlead.local.workers import Workers
 from fairlead.scrape import ADDRESS, serve
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.model import check_sites
 from topologies.values import LOOPBACK
 
 if TYPE_CHECKING:  # imports the web server and the tables' readers
@@ -143,8 +144,8 @@ def site_of_board(context: Context, asked: str | None = None) -> str:
         UnknownNameError, ConfigurationError: there is no such site; none was asked for, and the topology names none.
     """
     topology = context.topology
-    if asked is not None and asked not in topology.sites:
-        raise UnknownNameError("site", asked, topology.sites)
+    if asked is not None:
+        check_sites(topology, [asked])
     usual = topology.board.at[0] if topology.board else topology.shore.at if topology.shore else None
     found = asked or usual
     if found is None:

@@ -20,12 +20,12 @@ from fairlead.cli.commands.context import (
     metrics_page,
 )
 from fairlead.cli.console import console, emit, errors
-from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
+from fairlead.errors import ConfigurationError, ExitCode
 from fairlead.scrape import ADDRESS, MetricsServer, serve
 from notify.routes import example
 from notify.service import NotifyService, make_sender, notify_of, positions, route_of
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
-from topologies.model import Route, Webhook
+from topologies.model import Route, Webhook, check_sites
 
 app = typer.Typer(
     help="Send alerts by e-mail, webhooks and chat; try a route; show how far each is.", no_args_is_help=True
@@ -120,9 +120,7 @@ def list_(topology: TopologyOption = DEFAULT_TOPOLOGY, as_json: JsonOption = Fal
 def _check_site(context: Context, at: str | None) -> None:
     """Raise ConfigurationError unless notifications are sent beside this site; None: wherever they are."""
     wanted = notify_of(context.topology).at
-    if at is not None and at not in context.topology.sites:
-        raise UnknownNameError("site", at, context.topology.sites)
-    if at is not None and at != wanted:
+    if at is not None and check_sites(context.topology, [at]) != (wanted,):
         raise ConfigurationError(
             f"notifications of topology {context.topology.name} are sent at {wanted}, not at {at}",
             hint=f"--site {wanted}, or notify: {{at: {at}}} in the topology",

@@ -28,7 +28,7 @@ from fairlead.cli.commands.context import (
     metrics_page,
 )
 from fairlead.cli.console import errors
-from fairlead.errors import ConfigurationError, UnknownNameError
+from fairlead.errors import ConfigurationError
 from fairlead.kafka.endpoint import Address
 from fairlead.scrape import ADDRESS, MetricsServer, Watched, serve
 from fairlead.waiting import in_background
@@ -37,6 +37,7 @@ from replication.replicator import MEMORY, Replicator
 from replication.states import LogState
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.endpoints import read_address_overrides
+from topologies.model import check_sites
 from topologies.users import upstream_user
 
 REFRESH_SECONDS = 1.0
@@ -163,9 +164,8 @@ def _sites(context: Context, at: Sequence[str], everywhere: bool) -> list[str]:
         raise ConfigurationError(
             "which site?", hint=f"--site SITE, or --all; sites with a replicator: {', '.join(targets)}"
         )
+    check_sites(context.topology, at)
     for site in at:
-        if site not in context.topology.sites:
-            raise UnknownNameError("site", site, context.topology.sites)
         if site not in targets:
             raise ConfigurationError(
                 f"no link leads to {site}, and it keeps every stream for ever: a replicator has nothing to do there",

@@ -10,13 +10,14 @@ from rich.markup import escape
 
 from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
 from fairlead.cli.console import Consent, console, emit, errors, print_notes, print_plan
-from fairlead.errors import ConfigurationError, UnavailableError, UnknownNameError
+from fairlead.errors import ConfigurationError, UnavailableError
 from fairlead.kafka.endpoint import KafkaEndpoint
 from replication.operations.links.access import open_access, read_status
 from replication.operations.resolve.facts import gather_facts, parse_checked, trouble_of
 from replication.operations.resolve.plan import ResolveChoice, ResolvePlan, plan_resolution
 from replication.operations.resolve.steps import resolve_log
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.model import check_sites
 from topologies.users import ADMIN, upstream_user
 
 
@@ -53,8 +54,7 @@ def resolve(
     """
     consent = Consent(yes=yes, dry_run=dry_run, as_json=as_json)
     context = open_topology(topology)
-    if at not in context.topology.sites:
-        raise UnknownNameError("site", at, context.topology.sites)
+    check_sites(context.topology, [at])
     plan = asyncio.run(_plan(context, at, log, _choice(skip=skip, refill=refill, retry=retry), shorter=shorter))
     applied = consent.given(lambda on: print_plan(plan.lines(), on))
     if applied:

@@ -10,7 +10,6 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from acl.plan import check_sites
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, number, print_notes, print_plan, size, telling
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError
@@ -37,7 +36,7 @@ from fairlead.streams.settings import SettingsChange, SettingsRun, plan_settings
 from fairlead.streams.settings import carry_out as carry_out_settings
 from topologies.context import DEFAULT_TOPOLOGY, open_topology, running_kafka
 from topologies.loader.load import load
-from topologies.model import PERMISSIONS, Priority
+from topologies.model import PERMISSIONS, Priority, check_sites
 
 BIGGEST: Final = 10  # logs that usage names, unless --biggest says otherwise
 

@@ -19,7 +19,7 @@ from acl.explain import AccessAnswer
 from acl.explain import explain as explain_access
 from acl.history import Change, DamagedEntry, Entry, QuotaChange, RulesChange, UserChange, changes
 from acl.kafka import admin_stores, at_once, read_history
-from acl.plan import AccessPlan, TooManyRemovals, check_removals, check_sites, in_words, parse_share, plan_topology
+from acl.plan import AccessPlan, TooManyRemovals, check_removals, in_words, parse_share, plan_topology
 from acl.rules import Operation
 from acl.saved import PlanFileError, PlanState, SavedPlan, load, save
 from acl.users import create_missing
@@ -38,6 +38,7 @@ from fairlead.cli.console import Consent, console, emit, errors, print_plan
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
 from fairlead.plan import LineStyle, PlanLine
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
+from topologies.model import check_sites
 from topologies.users import ADMIN
 
 

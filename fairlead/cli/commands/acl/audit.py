@@ -16,11 +16,12 @@ from rich.table import Table
 
 from acl.audit import LogReaders, ReadVerdict, TopicReader, audit_logs, log_of_container
 from acl.kafka import admin_stores
-from acl.plan import Unread, check_sites
+from acl.plan import Unread
 from fairlead.cli.commands.context import JsonOption, SitesOption, TopologyOption
 from fairlead.cli.console import console, emit
 from fairlead.errors import ExitCode
 from topologies.context import DEFAULT_TOPOLOGY, open_topology
+from topologies.model import check_sites
 
 if TYPE_CHECKING:
     from shore.report.entitled import ContainerFeeds

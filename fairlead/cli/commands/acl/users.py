@@ -13,12 +13,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from acl.kafka import admin_stores
-from acl.plan import check_sites
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, site_progress
 from fairlead.errors import UnknownNameError
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.loader.load import load
+from topologies.model import check_sites
 
 if TYPE_CHECKING:
     from acl.rotate import Rotated

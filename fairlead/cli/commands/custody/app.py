@@ -66,7 +66,7 @@ from fairlead.custody.ledger import Ledgers
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnknownNameError
 from fairlead.records.custody import CustodyEntry
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
-from topologies.model import SiteKind, Topology
+from topologies.model import SiteKind, Topology, check_sites
 
 T = TypeVar("T")
 
@@ -81,9 +81,7 @@ def likely_sites(topology: Topology, at: str | None) -> list[str]:
         UnknownNameError: the topology has no site ``at``.
     """
     if at is not None:
-        if at not in topology.sites:
-            raise UnknownNameError("site", at, topology.sites)
-        return [at]
+        return list(check_sites(topology, [at]))
     by_kind = [name for kind in _LIKELY for name, site in topology.sites.items() if site.kind is kind]
     shore = [topology.shore.at] if topology.shore is not None else []
     return list(dict.fromkeys([*shore, *by_kind]))
