@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from edge.status import read_bridge
 from fairlead.errors import RefusedError, UnavailableError
 from fairlead.kafka.admin import BATCH, delete_logs
-from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, execute, shortened, silent
+from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, shortened, silent
 from fairlead.streams.inventory import (
     RESERVED,
     FindKafka,
@@ -99,7 +99,8 @@ class DeleteTopics(PlanStep[DeletionRun]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionPlan(Plan[DeletionRun]):
-    """The topics to delete, site by site, and the sites that could not be asked."""
+    """The topics to delete, site by site, and the sites that could not be asked. Carrying it out stops at the first
+    site that fails; another plan does the rest."""
 
     shows_identity: ClassVar[bool] = True
     stream: str
@@ -150,12 +151,6 @@ def build_deletion(topology: Topology, stream: str, first: Inventory, second: In
         notes.append(f"no site that answers has a topic {stream}.*")
     notes += (f"{each.site} was not reached, what it has stays: {each.why}" for each in unreached)
     return DeletionPlan(stream=stream, steps=tuple(steps), notes=tuple(notes), unreached=unreached)
-
-
-async def carry_out(plan: DeletionPlan, run: DeletionRun) -> DeletionRun:
-    """Delete the topics, site by site. Stops at the first site that fails; repeating the command does the rest."""
-    await execute(plan.steps, run)
-    return run
 
 
 def check_not_declared(topology: Topology, stream: str) -> None:

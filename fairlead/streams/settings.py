@@ -19,7 +19,7 @@ from acl.plan import in_words
 from acl.rules import Binding
 from fairlead.errors import ConfigurationError, RefusedError, UnknownNameError
 from fairlead.local.files import write_file
-from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, execute, explain, shortened, silent
+from fairlead.plan import LineStyle, Plan, PlanLine, PlanStep, Tell, explain, shortened, silent
 from topologies.loader.edit import Keys, set_value
 from topologies.loader.load import load, locate, shipped
 from topologies.model import PERMISSIONS, Priority, Topology
@@ -176,11 +176,6 @@ def plan_settings(source: str, topology: Topology, change: SettingsChange) -> Se
         retention=tuple(_retention(topology, after, change)),
         notes=tuple(_notes(after, change)),
     )
-
-
-async def carry_out(plan: SettingsPlan, run: SettingsRun) -> None:
-    """Write the file. Raises what ``EditTopology.carry_out`` raises."""
-    await execute(plan.steps, run)
 
 
 def wanted_settings(topology: Topology, change: SettingsChange) -> Iterator[StreamSetting]:

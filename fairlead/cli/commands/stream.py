@@ -13,14 +13,13 @@ from rich.table import Table
 from fairlead.cli.commands.context import DryRunOption, JsonOption, SitesOption, TopologyOption, YesOption
 from fairlead.cli.console import Consent, console, emit, errors, number, print_notes, print_plan, size, telling
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError
-from fairlead.plan import Plan
+from fairlead.plan import Plan, execute
 from fairlead.streams.delete import (
     DeletionRun,
     check_not_declared,
     check_workers,
     plan_deletion,
 )
-from fairlead.streams.delete import carry_out as carry_out_deletion
 from fairlead.streams.inventory import (
     Inventory,
     StreamPositions,
@@ -33,7 +32,6 @@ from fairlead.streams.inventory import (
     unreached_as_json,
 )
 from fairlead.streams.settings import SettingsChange, SettingsRun, plan_settings
-from fairlead.streams.settings import carry_out as carry_out_settings
 from topologies.context import DEFAULT_TOPOLOGY, open_topology, running_kafka
 from topologies.loader.load import load
 from topologies.model import PERMISSIONS, Priority, check_sites
@@ -175,7 +173,7 @@ def set_(
     plan = plan_settings(topology, context.topology, change)
     applied = not plan.is_empty and consent.given(lambda on: print_plan(plan.lines(), on))
     if applied:
-        asyncio.run(carry_out_settings(plan, SettingsRun()))
+        asyncio.run(execute(plan.steps, SettingsRun()))
 
     done = [f"{plan.file} is changed"] if applied else []
     emit({**plan.to_builtins(), "applied": applied}, as_json=as_json, render=lambda: _show_done(plan, done, consent))
@@ -208,7 +206,8 @@ def delete(
     run: DeletionRun | None = None
     if applied:
         with telling(quiet=as_json) as tell:
-            run = asyncio.run(carry_out_deletion(plan, DeletionRun(kafka, tell)))
+            run = DeletionRun(kafka, tell)
+            asyncio.run(execute(plan.steps, run))
 
     done = run.done if run else []
     body = {**plan.to_builtins(), "applied": applied, "done": done}

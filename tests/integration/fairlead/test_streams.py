@@ -12,7 +12,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import KafkaEndpoint
-from fairlead.streams.delete import DeletionRun, carry_out, plan_deletion
+from fairlead.plan import execute
+from fairlead.streams.delete import DeletionRun, plan_deletion
 from fairlead.streams.inventory import (
     FindKafka,
     describe_stream,
@@ -114,10 +115,12 @@ async def test_what_the_topology_no_longer_has_is_deleted_once_nobody_writes(
     assert [each.site for each in plan.unreached] == ["gone"]
     append("alpha", f"{stream}.alpha", 1)
     with pytest.raises(RefusedError, match="is still written"):
-        await carry_out(plan, DeletionRun(find))
+        await execute(plan.steps, DeletionRun(find))
 
     again = await plan_deletion(without, find, stream, ["alpha"], settle=0.0)
-    assert (await carry_out(again, DeletionRun(find))).done == [f"alpha: deleted 1 topic of {stream}"]
+    run = DeletionRun(find)
+    await execute(again.steps, run)
+    assert run.done == [f"alpha: deleted 1 topic of {stream}"]
 
     async def is_gone() -> bool:
         found = await take_inventory(find, ["alpha"])

@@ -11,7 +11,8 @@ import pytest
 
 from fairlead.cli import app as cli
 from fairlead.errors import ConfigurationError, ExitCode, RefusedError, UnknownNameError
-from fairlead.streams.settings import SettingsChange, SettingsPlan, SettingsRun, carry_out, plan_settings
+from fairlead.plan import execute
+from fairlead.streams.settings import SettingsChange, SettingsPlan, SettingsRun, plan_settings
 from topologies.loader.load import load, shipped
 from topologies.loader.mistakes import TopologyErrors
 
@@ -68,7 +69,7 @@ def test_the_plan_says_what_follows_at_the_sites(file: Path) -> None:
 
 def test_the_step_changes_the_values_and_nothing_else(file: Path) -> None:
     plan = planned(file, SettingsChange("orders", {"east": "2y"}, {"consume": "u:auditor"}, "urgent"))
-    asyncio.run(carry_out(plan, SettingsRun()))
+    asyncio.run(execute(plan.steps, SettingsRun()))
     assert file.read_text(encoding="utf-8") == TOPOLOGY.replace(
         "retention: *short", "retention: {<<: *short, orders: 2y}"
     ).replace('"u:analyst"}\n', '"u:auditor"}\n    priority: urgent\n')
@@ -80,7 +81,7 @@ def test_the_step_changes_the_values_and_nothing_else(file: Path) -> None:
 def test_a_link_to_the_file_stays_a_link(file: Path) -> None:
     link = file.with_name("other.yaml")
     link.symlink_to(file)
-    asyncio.run(carry_out(planned(link, retention(west="1d")), SettingsRun()))
+    asyncio.run(execute(planned(link, retention(west="1d")).steps, SettingsRun()))
     assert link.is_symlink() and load(link).sites["west"].retention_of("orders").days == 1
 
 
@@ -88,7 +89,7 @@ def test_a_file_that_changed_meanwhile_is_not_written(file: Path) -> None:
     plan = planned(file, retention(west="1d"))
     file.write_text(TOPOLOGY + "# more\n", encoding="utf-8")
     with pytest.raises(RefusedError, match="has changed since"):
-        asyncio.run(carry_out(plan, SettingsRun()))
+        asyncio.run(execute(plan.steps, SettingsRun()))
     assert file.read_text(encoding="utf-8") == TOPOLOGY + "# more\n"
 
 
