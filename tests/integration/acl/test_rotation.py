@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 from acl import rotate as rotation
 from acl.apply import apply_sites, apply_topology
 from acl.history import UserChange, suspended_users
-from acl.kafka import Client, KafkaRules, StartAt, UserConsumer, admin_stores, read_history, rules_of
+from acl.kafka import AdminStore, Client, KafkaRules, StartAt, UserConsumer, admin_stores, read_history, rules_of
 from fairlead.cli.commands.acl import app as acl_command
 from fairlead.cli.commands.bridge import make_bridge
 from fairlead.cli.commands.replicate import replicator_for
@@ -357,7 +357,7 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
     """
     old = place.kafka(PORT, "ducks")
     with Client(place.kafka(PORT)) as client:
-        rules = set(rules_of(KafkaRules(client), "ducks"))
+        rules = set(rules_of(AdminStore(client, local=True), "ducks"))
     trouble: list[KafkaError] = []
     thief = Consumer(
         {
@@ -409,7 +409,7 @@ def test_a_leaked_password_gives_nothing_more_at_once(place: Place, monkeypatch:
     seen += [read() for _ in range(5)]
     assert b"after" not in seen
     with Client(place.kafka(PORT)) as client:
-        assert set(rules_of(KafkaRules(client), "ducks")) == rules
+        assert set(rules_of(AdminStore(client, local=True), "ducks")) == rules
     thief.close()
     entries, _ = read_history(place.kafka(PORT))
     assert suspended_users(entries, ends - dt.timedelta(seconds=1)) == {}
