@@ -24,7 +24,7 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
 from fairlead.records import UNREADABLE, decoder
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, alert_key, is_own_alert
 from fairlead.records.event import Event
 from fairlead.records.ship import Position
 from fairlead.waiting import in_background
@@ -94,9 +94,9 @@ class _Known:
     """The newest state of each alert, position of each ship, and the ships' voyages, from the logs' starts on."""
 
     itineraries: Itineraries
-    alerts: dict[str, Alert] = field(default_factory=dict)
-    opened: dict[str, dt.datetime] = field(default_factory=dict)
-    cleared: dict[str, None] = field(default_factory=dict)
+    alerts: dict[tuple[str, str], Alert] = field(default_factory=dict)  # these three by ``alert_key``
+    opened: dict[tuple[str, str], dt.datetime] = field(default_factory=dict)
+    cleared: dict[tuple[str, str], None] = field(default_factory=dict)
     positions: dict[str, Position] = field(default_factory=dict)
 
     def take(self, news: Alert | Position | Event) -> News | None:
@@ -119,12 +119,13 @@ class _Known:
         return news
 
     def _take_alert(self, alert: Alert) -> None:
-        self.alerts[alert.alert_id] = alert
-        self.opened.setdefault(alert.alert_id, alert.event_date_time)
+        key = alert_key(alert)
+        self.alerts[key] = alert
+        self.opened.setdefault(key, alert.event_date_time)
         if alert.state != "CLEARED":
-            self.cleared.pop(alert.alert_id, None)
+            self.cleared.pop(key, None)
             return
-        self.cleared[alert.alert_id] = None
+        self.cleared[key] = None
         if len(self.cleared) > _CLEARED:
             oldest = next(iter(self.cleared))
             del self.cleared[oldest], self.alerts[oldest], self.opened[oldest]
@@ -159,15 +160,22 @@ class LiveLogs:
         """Return the newest state of every open alert, the newest alert first."""
         known = self._known
         found = [alert for alert in known.alerts.values() if alert.state != "CLEARED"]
-        return sorted(found, key=lambda alert: known.opened[alert.alert_id], reverse=True)
+        return sorted(found, key=lambda alert: known.opened[alert_key(alert)], reverse=True)
 
-    def alert(self, alert_id: str) -> Alert | None:
-        """Return the newest state of an alert; None if it is not known, or was cleared long ago."""
-        return self._known.alerts.get(alert_id)
+    def alert(self, alert_id: str, site: str) -> Alert | None:
+        """Return the newest state of an alert; None if it is not known, or was cleared long ago.
 
-    def opened(self, alert_id: str) -> dt.datetime:
+        Args:
+            site: The site that raised it. Empty: any, an open alert before one that is over.
+        """
+        if site:
+            return self._known.alerts.get((site, alert_id))
+        found = [alert for alert in self._known.alerts.values() if alert.alert_id == alert_id]
+        return min(found, key=lambda alert: alert.state == "CLEARED", default=None)
+
+    def opened(self, alert: Alert) -> dt.datetime:
         """Return when an alert that is known was opened, by the device's clock."""
-        return self._known.opened[alert_id]
+        return self._known.opened[alert_key(alert)]
 
     def alerts(self) -> list[Alert]:
         """Return the newest state of every alert that is open, or was cleared not long ago."""
@@ -285,6 +293,9 @@ class LiveLogs:
             told = self._decode[topic.partition(".")[0]](record.value)
         except UNREADABLE as error:
             log.warning("%s: the record at offset %d cannot be read: %s", topic, record.offset, error)
+            return
+        if isinstance(told, Alert) and not is_own_alert(told, topic):
+            log.warning("%s: the alert at offset %d is in the name of %s", topic, record.offset, told.raised_at)
             return
         news = known.take(told)
         if news is not None and not at_start:

@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from edge.alerts.rules.bookings import Bookings
-from fairlead.records.alert import SEVERITIES, Alert, Evidence
+from fairlead.records.alert import SEVERITIES, Alert, Evidence, alert_key
 from topologies.model import Change, Quiet, Route, Topology
 
-_REMEMBERED: Final = 50_000  # alerts that are over, so that a second site's copy of one does not open it again
+_REMEMBERED: Final = 50_000  # alerts that are over, so that a record that is there twice does not open one again
 _SHOWN: Final = 50  # alerts of a digest whose evidence is written out
 _NAMESPACE: Final = uuid.UUID("6f0c2f0e-52f1-4c5c-9d0a-3f6a3c1b7a51")
 
@@ -66,9 +66,9 @@ class RouteBook:
         self._route = route
         self._topology = topology
         self._bookings = bookings
-        self._open: dict[str, int] = {}  # by alert: the highest severity so far
-        self._over: dict[str, None] = {}
-        self.held: dict[str, tuple[Change, Alert]] = {}
+        self._open: dict[tuple[str, str], int] = {}  # by alert: the highest severity so far
+        self._over: dict[tuple[str, str], None] = {}
+        self.held: dict[tuple[str, str], tuple[Change, Alert]] = {}
 
     def take(self, alert: Alert) -> Change | None:
         """Note a state of an alert. Return what it changes for the receiver; None if the route has nothing to send.
@@ -78,14 +78,14 @@ class RouteBook:
         change = self._change(alert)
         if change in self._route.changes:
             return change
-        if change == "raised" and alert.alert_id in self.held:
-            return self.held[alert.alert_id][0]
+        if change == "raised" and alert_key(alert) in self.held:
+            return self.held[alert_key(alert)][0]
         if change == "cleared":  # not to be sent, and no longer open
-            self.held.pop(alert.alert_id, None)
+            self.held.pop(alert_key(alert), None)
         return None
 
     def _change(self, alert: Alert) -> Change | None:
-        name, height = alert.alert_id, SEVERITIES.index(alert.severity)
+        name, height = alert_key(alert), SEVERITIES.index(alert.severity)
         if alert.state == "CLEARED":
             self._over[name] = None
             if len(self._over) > _REMEMBERED:
@@ -122,20 +122,20 @@ class RouteBook:
 
     def hold(self, change: Change, alert: Alert) -> None:
         """Keep a change for the digest. One that ends what the digest would open takes that out."""
-        before = self.held.pop(alert.alert_id, None)
+        before = self.held.pop(alert_key(alert), None)
         opens = before is not None and before[0] == "opened"
         if change == "cleared" and opens:
             return
-        self.held[alert.alert_id] = ("opened" if opens else change, alert)
+        self.held[alert_key(alert)] = ("opened" if opens else change, alert)
 
     def release(self, alert: Alert) -> None:
         """Take an alert out of what is held back, because the receiver hears of it now."""
-        self.held.pop(alert.alert_id, None)
+        self.held.pop(alert_key(alert), None)
 
     def message(self, change: Change, alert: Alert) -> Message:
         """Return the notification of one change. What was held back of the alert is said with it."""
         self.release(alert)
-        number = _identity(self._name, alert.alert_id, alert.state, alert.revision)
+        number = _identity(self._name, *alert_key(alert), alert.state, alert.revision)
         return Message(
             number,
             _headline(change, alert),
@@ -151,7 +151,10 @@ class RouteBook:
         """
         if not self.held:
             return None
-        told = sorted(self.held.values(), key=lambda each: (-SEVERITIES.index(each[1].severity), each[1].alert_id))
+        told = sorted(
+            self.held.values(),
+            key=lambda each: (-SEVERITIES.index(each[1].severity), each[1].alert_id, each[1].raised_at),
+        )
         number = _identity(self._name, "digest", *sorted(span))
         still = sum(change != "cleared" for change, _ in told)
         parts = [f"{still} open"] if still else []
@@ -225,7 +228,7 @@ def _event(change: Change, alert: Alert) -> dict[str, Any]:
     """Return an alert in the form of DCSA's events: their fields, and the alert's record as ``alert``."""
     record = msgspec.to_builtins(alert)
     return {
-        "eventID": _identity(alert.alert_id, alert.state, alert.revision),
+        "eventID": _identity(*alert_key(alert), alert.state, alert.revision),
         "eventType": "ALERT",
         "eventClassifierCode": "ACT",
         "eventDateTime": record["eventDateTime"],

@@ -35,7 +35,7 @@ from fairlead.kafka.protocol.record import Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.local.passwords import secret_variable
 from fairlead.records import UNREADABLE, decoder
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, is_own_alert
 from fairlead.records.booking import Booking
 from fairlead.waiting import wait_set
 from notify.routes import Message, RouteBook
@@ -233,7 +233,7 @@ class RouteRunner:
         async for tp, records in sweep(cluster, before):
             held = self._positions[tp].progress.held
             for record in records:
-                alert = _decoded(record)
+                alert = _decoded(tp.topic, record)
                 change = self._book.take(alert) if alert is not None else None
                 if alert is None or change is None or held is None or record.offset < held:
                     continue
@@ -252,7 +252,7 @@ class RouteRunner:
             await self._digest()
             if self._stop.is_set():
                 break
-            alert = _decoded(record)
+            alert = _decoded(tp.topic, record)
             change = self._book.take(alert) if alert is not None else None
             if alert is not None and change is not None:
                 if self._book.may_wait(alert) and self._book.is_quiet(self._now()):
@@ -470,11 +470,16 @@ async def _alert_logs(cluster: Cluster) -> list[TP]:
     return [TP(topic) for topic in await cluster.topics(refresh=True) if topic.startswith(_ALERTS)]
 
 
-def _decoded(record: Record) -> Alert | None:
-    """Return the alert in a record; None for a marker, a filler, and what this version cannot read."""
+def _decoded(topic: str, record: Record) -> Alert | None:
+    """Return the alert in a record; None for a marker, a filler, what this version cannot read, and what a site says in
+    another's name."""
     if record.value is None or not is_data(record):
         return None
     try:
-        return _alert.decode(record.value)
+        alert = _alert.decode(record.value)
     except UNREADABLE:
         return None
+    if is_own_alert(alert, topic):
+        return alert
+    log.warning("%s: the alert at offset %d is in the name of %s", topic, record.offset, alert.raised_at)
+    return None

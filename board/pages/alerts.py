@@ -48,7 +48,7 @@ def row_of(board: Board, viewer: Viewer, alert: Alert) -> AlertRow:
     ordered = viewer.operates and alert.state != "CLEARED" and board.may_order_at(alert.raised_at)
     return AlertRow(
         alert=alert,
-        opened=board.live.opened(alert.alert_id),
+        opened=board.live.opened(alert),
         tone=SEVERITIES[alert.severity],
         where=site.title or alert.raised_at if site else alert.raised_at,
         detail="; ".join(each.detail or each.name for each in alert.evidence),
@@ -87,7 +87,7 @@ async def _order(board: Board, request: Request, *, acknowledges: bool) -> Respo
     reason = str(form.get("reason") or "").strip()[:LONGEST_REASON]
     target = local_path(form.get("next"))
     viewer = board.signed_in(request)
-    alert = board.live.alert(request.path_params["alert_id"])
+    alert = board.live.alert(request.path_params["alert_id"], str(form.get("site") or ""))
     if alert is None:
         raise HTTPException(404)
     site = alert.raised_at
@@ -107,6 +107,7 @@ async def _order(board: Board, request: Request, *, acknowledges: bool) -> Respo
 
 _FIELDS: Final = (
     Field("alert_id", "The alert's id. It may have `/`, as it is.", example="OVERBOARD-CSQU3054383-1-0"),
+    Field("site", "The site that raised it, where others have an alert with the same id."),
     Field("reason", "Words for the record.", {"type": "string", "maxLength": LONGEST_REASON}),
     Field("next", "The path of the page to go to then.", example="/"),
 )

@@ -108,7 +108,7 @@ def _event(board: Board, request: Request, news: News) -> str:
             here = place_in_record(news)
             return _written("position", ship_at(news.vessel_imo_number, here)) if here is not None else ""
         case Alert():
-            element = f"alert-{news.alert_id}"
+            element = f"alert-{news.raised_at}-{news.alert_id}"
             html = None if news.state == "CLEARED" else _row(board, request, news)
             return _written("fragment", {"target": "alerts", "id": element, "html": html})
 

@@ -28,7 +28,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE, decoder, encode
-from fairlead.records.alert import ALERT_ORDERS, RAISED_BY_SHORE, Alert, AlertOrder
+from fairlead.records.alert import ALERT_ORDERS, RAISED_BY_SHORE, Alert, AlertOrder, alert_key, is_own_alert
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
 from topologies.model import SiteKind, Topology
@@ -40,6 +40,8 @@ _NAMED = 10  # most alerts that an error names
 
 async def read_alerts(cluster: Cluster, raised_at: str | None = None) -> list[Alert]:
     """Return every state of every alert in a site's Kafka, in the order of their logs.
+
+    What a site writes in another's name is left out.
 
     Args:
         raised_at: Only the alerts that this site raised.
@@ -70,7 +72,7 @@ async def make_report(
             alerts=ids,
         )
     # A box may have alerts of several sites: one that is open counts before those that are over, then the newest.
-    states = {(alert.raised_at, alert.alert_id): alert for alert in found}.values()
+    states = {alert_key(alert): alert for alert in found}.values()
     newest = max(states, key=lambda alert: (alert.state != "CLEARED", alert.raised_date_time))
     if newest.state == "CLEARED":
         raise ConfigurationError(
@@ -84,8 +86,7 @@ async def make_report(
             hint="tell the harbour master; fairlead alert list shows what was seen",
             alert=newest.alert_id,
         )
-    told = newest.raised_at, newest.alert_id
-    opened = next(alert for alert in found if (alert.raised_at, alert.alert_id) == told)
+    opened = next(alert for alert in found if alert_key(alert) == alert_key(newest))
     history = incident_of(opened, alerts)
     imo = next((alert.vessel_imo_number for alert in history if alert.vessel_imo_number), None)
     environment = await _read(cluster, lambda log: log == f"ships.{imo}.environment", Environment)
@@ -123,9 +124,11 @@ async def _read(cluster: Cluster, wanted: Callable[[str], bool], kind: type[T]) 
             if record.value is None or not is_data(record):
                 continue
             try:
-                entries.append(decode(record.value))
+                entry = decode(record.value)
             except UNREADABLE:
                 continue
+            if not isinstance(entry, Alert) or is_own_alert(entry, log.topic):
+                entries.append(entry)
     return [entry for name in sorted(by_log) for entry in by_log[name]]
 
 
@@ -134,7 +137,7 @@ _PAUSE: Final = 0.3
 
 
 def newest_states(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return the newest state of each alert, by its id."""
+    """Return the newest state of each alert, by its id. Of alerts of several sites with one id, the last one counts."""
     return {alert.alert_id: alert for alert in alerts}
 
 
@@ -149,7 +152,7 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool
         RefusedError: the alert is over, was raised at another site, or is of a kind that only its cause can end; or it
             is acknowledged already.
     """
-    newest = newest_states(alerts)
+    newest = newest_states(alerts) | newest_states(alert for alert in alerts if alert.raised_at == site)
     if (named := newest.get(wanted)) is None:
         number = wanted.rpartition(".")[2]
         found = [a for a in newest.values() if a.equipment_reference == number and a.state != "CLEARED" and number]

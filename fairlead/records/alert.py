@@ -83,6 +83,19 @@ class Alert(Dated, frozen=True, kw_only=True):
     acknowledgement: str = ""
 
 
+def alert_key(alert: Alert) -> tuple[str, str]:
+    """Return what tells an alert from all others: the site that raised it, and its id there."""
+    return alert.raised_at, alert.alert_id
+
+
+def is_own_alert(alert: Alert, log: str) -> bool:
+    """Return whether an alert stands in the log of the site that it names.
+
+    A site writes only alerts of its own. Another's name in its log is a forgery, which readers leave out.
+    """
+    return log == f"alerts.{alert.raised_at}"
+
+
 class AlertOrder(Dated, frozen=True, kw_only=True):
     """An operator's order to a site's bridge to end an alert that no reading ends or that was a mistake, or to
     acknowledge an alert.

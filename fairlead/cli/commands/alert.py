@@ -29,7 +29,7 @@ from fairlead.cli.commands.custody.app import ask_first
 from fairlead.cli.console import Consent, console, emit, lines, output, utc_text
 from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder
+from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder, alert_key
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.users import ADMIN
 
@@ -58,16 +58,16 @@ def list_(
     """
     context = open_topology(topology)
     site, alerts = asyncio.run(_at(context, at, read_alerts))
-    newest: dict[str, Alert] = {}
-    opened: dict[str, Alert] = {}
+    newest: dict[tuple[str, str], Alert] = {}
+    opened: dict[tuple[str, str], Alert] = {}
     for alert in alerts:
-        opened.setdefault(alert.alert_id, alert)
-        newest[alert.alert_id] = alert
+        opened.setdefault(alert_key(alert), alert)
+        newest[alert_key(alert)] = alert
     shown = [alert for alert in newest.values() if every or alert.state != "CLEARED"]
     body = {
         "at": site,
         "alerts": [
-            {**msgspec.to_builtins(alert), "openedDateTime": utc_text(opened[alert.alert_id].event_date_time)}
+            {**msgspec.to_builtins(alert), "openedDateTime": utc_text(opened[alert_key(alert)].event_date_time)}
             for alert in shown
         ],
     }
@@ -230,15 +230,15 @@ def _order(
     emit(body, as_json=as_json, render=lambda: _show_answer(found, order, str(body["outcome"]), consent))
 
 
-def _show_list(site: str, alerts: Iterable[Alert], opened: dict[str, Alert]) -> None:
+def _show_list(site: str, alerts: Iterable[Alert], opened: dict[tuple[str, str], Alert]) -> None:
     table = Table("severity", "kind", "container", "since (UTC)", "state", "raised at", "what", box=None)
-    rows = sorted(alerts, key=lambda alert: opened[alert.alert_id].event_date_time, reverse=True)
+    rows = sorted(alerts, key=lambda alert: opened[alert_key(alert)].event_date_time, reverse=True)
     for alert in rows:
         table.add_row(
             f"[{_COLOURS[alert.severity]}]{alert.severity}[/]",
             escape(alert.kind),
             alert.equipment_reference or "(all)",
-            f"{opened[alert.alert_id].event_date_time:%Y-%m-%d %H:%M}",
+            f"{opened[alert_key(alert)].event_date_time:%Y-%m-%d %H:%M}",
             alert.state + (escape(f", acknowledged by {alert.acknowledged_by}") if alert.acknowledged_by else ""),
             escape(alert.raised_at),
             escape("; ".join(each.detail or each.name for each in alert.evidence)),

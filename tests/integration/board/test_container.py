@@ -244,7 +244,7 @@ def test_its_open_alerts_are_there_before_the_tables_have_them(
     monkeypatch.setattr(board.live, "open_alerts", lambda: found)
     monkeypatch.setattr(board.live, "opened", lambda _: at(4, 13))
     page = client.get(f"/containers/{WARM}").text
-    assert re.findall(r'<tr id="alert-([^"]+)"', page) == [found[0].alert_id]
+    assert re.findall(r'<tr id="alert-([^"]+)"', page) == [f"{found[0].raised_at}-{found[0].alert_id}"]
     assert SCRIPT not in page
     assert SCRIPT in plain(page)
 

@@ -1,8 +1,9 @@
-"""Who hears of what: pages of staff, and portals of customers."""
+"""What logs tell the board, and who hears of it: pages of staff, and portals of customers."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator
 
@@ -11,8 +12,14 @@ import pytest
 import board.pages.live
 from board.live import Changed, LiveLogs, News, Subscription
 from board.service import Board
+from fairlead.kafka.convention import marker_record, term_batch
+from fairlead.kafka.protocol.record import NewRecord
+from fairlead.records import encode
 from fairlead.waiting import in_background
+from tests.support.notices import T0, alert
 from tests.support.waits import PATIENCE
+from tests.unit.fairlead.kafka.fake_broker import FakeCluster
+from tests.unit.fairlead.kafka.fake_broker import running as broker
 from topologies.loader.load import load
 
 
@@ -48,6 +55,42 @@ async def test_a_portal_hears_of_its_own_table_alone_and_once_for_each_version(l
         live.tell_customers({"ducks": 8}, all_of_them=True)
         assert (await heard(ducks), await heard(geese)) == ([Changed("feed")], [Changed("feed")])
     assert live.customers == frozenset()
+
+
+# --- what logs say
+
+
+@pytest.fixture
+async def fake() -> AsyncIterator[FakeCluster]:
+    async with broker() as cluster:
+        yield cluster
+
+
+def put(fake: FakeCluster, log: str, *values: bytes) -> None:
+    entries = [NewRecord(value=value, key=b"key", timestamp_ms=5) for value in values]
+    marker = marker_record(b"m" + log.encode(), timestamp_ms=5)
+    assert fake.log(log).append(term_batch([marker, *entries], term=1, offset=0, marker=0))[0] == 0
+
+
+@contextlib.asynccontextmanager
+async def following(fake: FakeCluster) -> AsyncIterator[LiveLogs]:
+    """Yield the live logs once they have read all that is in the broker."""
+    live = LiveLogs(load("minimal"), fake.endpoint)
+    async with live.running(), asyncio.timeout(PATIENCE):
+        await live.read()
+        yield live
+
+
+async def test_a_site_changes_alerts_of_its_own_alone(fake: FakeCluster) -> None:
+    """Neither a record in another site's name nor one with another's id changes what the other has raised."""
+    raised, ashore = alert("a"), alert("c", raised_at="shore")
+    own = alert("a", "CLEARED", raised_at="duck-star")
+    put(fake, "alerts.tokyo", encode(raised))
+    put(fake, "alerts.shore", encode(ashore))
+    put(fake, "alerts.duck-star", encode(alert("a", "CLEARED")), encode(alert("b")), encode(own))
+    async with following(fake) as live:
+        assert {each.alert_id: each for each in live.open_alerts()} == {"a": raised, "c": ashore}
+        assert (live.alert("a", ""), live.alert("a", "duck-star"), live.opened(raised)) == (raised, own, T0)
 
 
 # --- tables that change

@@ -116,7 +116,7 @@ async def test_the_end_of_an_alert_reaches_the_page_of_a_port_whose_tables_no_lo
     assert await anext(events) == ": welcome\n\n"
     service.live.tell(alert("duck-star"))
     service.live.tell(alert("duck-star", state="CLEARED", revision=1))
-    removed = {"target": "alerts", "id": "alert-x", "html": None}
+    removed = {"target": "alerts", "id": "alert-duck-star-x", "html": None}
     assert await anext(events) == f"event: fragment\ndata: {json.dumps(removed)}\n\n"
 
 

@@ -55,9 +55,19 @@ def test_what_the_receiver_never_had_is_not_over_for_it() -> None:
     assert told(book(severity="CRITICAL"), alert("a"), alert("a", "CLEARED")) == [None, None]
 
 
-def test_the_copy_of_an_alert_from_a_second_site_is_no_news() -> None:
-    twice = (alert("a"), alert("a", raised_at="sydney"), alert("a", "CLEARED"), alert("a", "UPDATED", raised_at="x"))
-    assert told(book(), *twice) == ["opened", None, "cleared", None]
+def test_an_alert_that_is_read_twice_is_no_news() -> None:
+    twice = (alert("a"), alert("a"), alert("a", "CLEARED"), alert("a"), alert("a", "CLEARED"))
+    assert told(book(), *twice) == ["opened", None, "cleared", None, None]
+
+
+def test_what_another_site_says_under_the_same_id_changes_nothing() -> None:
+    """A stolen ship neither ends the alert of another site nor keeps it from being told."""
+    before, after = alert("a", "CLEARED", raised_at="star"), alert("a", "CLEARED", "CRITICAL", raised_at="star")
+    assert told(book(), before, alert("a"), after, alert("a", "CLEARED")) == [None, "opened", None, "cleared"]
+    route = book()
+    here, there = (route.message("opened", alert("a", raised_at=site)) for site in ("tokyo", "star"))
+    assert here.id != there.id and here.events[0]["eventID"] != there.events[0]["eventID"]
+    assert held(book(quiet=NIGHT), alert("a"), alert("a", raised_at="star"), after) == [("opened", "a")]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,10 @@ from unittest.mock import MagicMock
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from edge.alerts.engine import AlertEngine
-from edge.alerts.operator import make_report, order_for, read_alerts
+from edge.alerts.operator import chosen, make_report, order_for, read_alerts
 from edge.alerts.service import AlertService
 from edge.holdings import Holdings
 from edge.logwriter import records
@@ -100,6 +101,19 @@ async def test_a_loss_is_reported_whatever_another_site_said_of_the_box(
     put(fake, "alerts.tokyo", *(encode(alert) for alert in ashore))
     report = await make_report(cluster, topology(), BOX, "PRELIMINARY")
     assert (report.ship.name, [each.equipment_reference for each in report.containers]) == ("star", [BOX])
+
+
+async def test_what_another_site_writes_does_not_end_an_alert(fake: FakeCluster, cluster: Cluster) -> None:
+    """A record in another site's name counts nowhere, and one with another's id not for the other's alert."""
+    opened = alerts()[0]
+    ended = replace(opened, state="CLEARED", revision=1)
+    put(fake, "alerts.star", encode(opened))
+    put(fake, "alerts.zulu", encode(ended), encode(own := replace(ended, raised_at="zulu")))
+    found = await read_alerts(cluster)
+    assert found == [opened, own]
+    assert chosen(found, opened.alert_id, "star") == opened
+    report = await make_report(cluster, topology(), BOX, "PRELIMINARY")
+    assert report.ship.name == "star"
 
 
 async def test_without_an_alert_there_is_no_report(fake: FakeCluster, cluster: Cluster) -> None:

@@ -104,6 +104,7 @@ def known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Known:
 
     monkeypatch.setattr(command, "Cluster", Clusters)
     monkeypatch.setattr(command, "running_kafka", lambda _: str)
+    monkeypatch.setattr(command, "read_alerts", read_alerts)
     monkeypatch.setattr(operator, "read_alerts", read_alerts)
     monkeypatch.setattr(operator, "_read", read_nothing)
     return known
@@ -114,6 +115,15 @@ def test_a_site_that_knows_of_no_loss_is_believed(known: Known, capsys: pytest.C
     assert run(["alert", "report", BOX]) == ExitCode.CONFIG
     assert "was cleared: the container is not lost" in capsys.readouterr().err
     assert known.asked == ["tokyo"]
+
+
+def test_a_list_has_an_alert_until_the_site_that_raised_it_ends_it(
+    known: Known, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [opened] = known.alerts["sydney"]
+    known.alerts["sydney"].append(msgspec.structs.replace(opened, state="CLEARED", raised_at="zulu"))
+    assert run(["alert", "list", "--site", "sydney", "--json"]) == ExitCode.OK
+    assert [each["raisedAt"] for each in json.loads(capsys.readouterr().out)["alerts"]] == [opened.raised_at]
 
 
 def test_an_alert_that_the_site_does_not_know_is_named(known: Known, capsys: pytest.CaptureFixture[str]) -> None:
