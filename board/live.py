@@ -264,7 +264,7 @@ class LiveLogs:
                     self.tell(Changed("alerts"))
                     async with in_background(follower.follow()) as following:
                         await self._watch(cluster, following)
-            except FairleadError as error:
+            except Exception as error:  # whatever it is: pages would go on showing what was read, as if it were new
                 self._silent(error)
             await asyncio.sleep(_PAUSE)
 
@@ -281,10 +281,11 @@ class LiveLogs:
             await asyncio.wait({following}, timeout=_PAUSE)
         await following
 
-    def _silent(self, error: FairleadError) -> None:
-        if error.what != self.trouble:
-            log.warning("the board reads no logs: %s", error)
-        self.trouble = error.what
+    def _silent(self, error: Exception) -> None:
+        what = error.what if isinstance(error, FairleadError) else f"reading the logs failed: {type(error).__name__}"
+        if what != self.trouble:
+            log.warning("the board reads no logs: %s", error, exc_info=not isinstance(error, FairleadError))
+        self.trouble = what
 
     def _take(self, known: _Known, topic: str, record: Record, at_start: bool) -> None:
         if record.value is None or not is_data(record):

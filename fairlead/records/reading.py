@@ -39,6 +39,12 @@ def moment_of(milliseconds: int) -> dt.datetime:
     return _EPOCH + milliseconds * _MILLISECOND
 
 
+def check_year(name: str, moment: dt.datetime) -> None:
+    """Raise ValueError for a time in the first or the last year: in another time zone there may be no such time."""
+    if not 1 < moment.year < dt.MAXYEAR:
+        raise ValueError(f"{name} is in the year {moment.year}")
+
+
 class Base(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Base of all payloads: frozen, camelCase in JSON, unknown fields ignored (others may add some)."""
 
@@ -52,8 +58,7 @@ class Dated(Base, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             if name.endswith("_date_time") and (moment := getattr(self, name)) is not None:
-                if not 1 < moment.year < dt.MAXYEAR:
-                    raise ValueError(f"{name} is in the year {moment.year}")
+                check_year(name, moment)
 
 
 class Device(Base, frozen=True, kw_only=True):

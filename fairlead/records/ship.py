@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.records.reading import Base, Dated, Device, GeoLocation, Time
+from fairlead.records.reading import Base, Dated, Device, GeoLocation, Time, check_year
 
 AT_ANCHOR: Final = 1  # AIS navigation status
 MOORED: Final = 5
@@ -26,11 +26,19 @@ PORT_NMI: Final = 10.0
 port stretch over several miles around the coordinates of its UN/LOCODE."""
 
 
-class Position(Base, frozen=True, kw_only=True):
-    """The ship's position. Speed in knots over ground, course and heading in degrees; AIS navigation status 0-15."""
+class OfShip(Base, frozen=True, kw_only=True):
+    """What a device of a ship says. Its time can be converted and printed everywhere, as those of ``Dated``."""
 
     vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
     device: Device
+
+    def __post_init__(self) -> None:
+        check_year("device_date_time", self.device.device_date_time)
+
+
+class Position(OfShip, frozen=True, kw_only=True):
+    """The ship's position. Speed in knots over ground, course and heading in degrees; AIS navigation status 0-15."""
+
     geo_location: GeoLocation | None = None
     speed_over_ground: float | None = None
     course_over_ground: float | None = None
@@ -38,11 +46,9 @@ class Position(Base, frozen=True, kw_only=True):
     navigation_status: int = 15
 
 
-class Environment(Base, frozen=True, kw_only=True):
+class Environment(OfShip, frozen=True, kw_only=True):
     """Weather, sea and power around the ship: m/s, m, degrees Celsius, hPa, kW."""
 
-    vessel_imo_number: str = msgspec.field(name="vesselIMONumber")
-    device: Device
     wind_speed: float | None = None
     significant_wave_height: float | None = None
     air_temperature: float | None = None

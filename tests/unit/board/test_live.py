@@ -9,15 +9,19 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+import board.live
 import board.pages.live
+from board.itinerary import Itineraries
 from board.live import Changed, LiveLogs, News, Subscription
 from board.service import Board
 from fairlead.kafka.convention import marker_record, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
+from fairlead.records.ship import Position
 from fairlead.waiting import in_background
 from tests.support.notices import T0, alert
 from tests.support.waits import PATIENCE
+from tests.unit.board.test_itinerary import STAR, position
 from tests.unit.fairlead.kafka.fake_broker import FakeCluster
 from tests.unit.fairlead.kafka.fake_broker import running as broker
 from topologies.loader.load import load
@@ -91,6 +95,35 @@ async def test_a_site_changes_alerts_of_its_own_alone(fake: FakeCluster) -> None
     async with following(fake) as live:
         assert {each.alert_id: each for each in live.open_alerts()} == {"a": raised, "c": ashore}
         assert (live.alert("a", ""), live.alert("a", "duck-star"), live.opened(raised)) == (raised, own, T0)
+
+
+async def test_a_position_whose_time_nobody_can_convert_is_passed_over(fake: FakeCluster) -> None:
+    good = position(0)
+    last_year = encode(good).replace(b"2026-09-01T00:00:00Z", b"9999-12-31T23:59:59-01:00")
+    put(fake, f"ships.{STAR}.location", last_year, encode(good))
+    async with following(fake) as live:
+        assert live.positions() == {STAR: good}
+
+
+async def test_a_mistake_in_reading_the_logs_is_told_and_reading_begins_again(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages would show old alerts as if they were read now."""
+    monkeypatch.setattr(board.live, "_PAUSE", 0.01)
+    put(fake, f"ships.{STAR}.location", encode(position(0)))
+    live, locate, troubles = LiveLogs(load("minimal"), fake.endpoint), Itineraries.locate, list[str]()
+
+    def mistaken(itineraries: Itineraries, located: Position) -> None:
+        troubles.append(live.trouble)
+        if len(troubles) < 3:
+            raise OverflowError("date value out of range")
+        locate(itineraries, located)
+
+    monkeypatch.setattr(Itineraries, "locate", mistaken)
+    async with live.running(), asyncio.timeout(PATIENCE):
+        await live.read()
+        assert (troubles[-1], live.trouble) == ("reading the logs failed: OverflowError", "")
+        assert live.positions() == {STAR: position(0)}
 
 
 # --- tables that change
