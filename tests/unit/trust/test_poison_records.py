@@ -302,7 +302,7 @@ def test_a_number_that_no_column_holds_is_a_problem_of_its_row() -> None:
     alert = RECORDS[0][1]
     assert isinstance(alert, Alert)
     large = msgspec.structs.replace(alert, revision=2**40)
-    rows = rows_of(BY_NAME["alerts"], raw(("alerts.star", large), ("alerts.star", alert)))
+    rows = rows_of(BY_NAME["alerts"], raw(("alerts.tokyo", large), ("alerts.tokyo", alert)))
     assert rows["alert_id"].to_pylist() == [None, alert.alert_id]
     (problem, none) = rows["problem"].to_pylist()
     assert problem.startswith("revision") and none is None

@@ -41,6 +41,15 @@ def test_what_cannot_be_read_is_kept_with_its_problem() -> None:
     assert rows[0]["payload"] == b"{"
 
 
+def test_an_alert_in_the_name_of_another_site_is_kept_with_its_problem() -> None:
+    alert = RECORDS[0][1]
+    found = rows_of(BY_NAME["alerts"], raw(("alerts.star", alert), ("alerts.tokyo", alert))).to_pylist()
+    assert [row["alert_id"] for row in found] == [None, "a1"]
+    assert [row["problem"] for row in found] == ["raisedAt names tokyo, whose log this is not", None]
+    forged = {name for name, value in found[0].items() if value is not None}
+    assert forged == {"log", "log_offset", "term", "record_date_time", "problem", "payload"}
+
+
 def test_a_damaged_digest_is_kept_with_its_problem_and_the_others_go_on() -> None:
     good = dict(RECORDS)["ships.9074729.digest"]
     assert isinstance(good, bytes)
