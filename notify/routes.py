@@ -105,10 +105,27 @@ class RouteBook:
             and (not route.ports or alert.raised_at in route.ports)
             and (not route.kinds or alert.kind in route.kinds)
             and (not route.streams or bool(box and self._topology.container_stream(box) in route.streams))
-            and (
-                not route.customers
-                or any(entitled(self._topology, each, alert, self._bookings) for each in route.customers)
-            )
+            and self._is_for_customers(alert)
+        )
+
+    def _is_for_customers(self, alert: Alert) -> bool:
+        """Return whether a customer of the route may see this state; True for a route without customers."""
+        customers = self._route.customers
+        return not customers or any(entitled(self._topology, each, alert, self._bookings) for each in customers)
+
+    def _to_tell(self, change: Change, alert: Alert) -> Alert:
+        """Return what the route may tell of a state: of an end that no customer of it may see, only that it is over."""
+        if change != "cleared" or self._is_for_customers(alert):
+            return alert
+        return msgspec.structs.replace(
+            alert,
+            vessel_imo_number=None,
+            geo_location=None,
+            evidence=(),
+            causes=(),
+            acknowledged_by="",
+            acknowledged_date_time=None,
+            acknowledgement="",
         )
 
     def may_wait(self, alert: Alert) -> bool:
@@ -126,7 +143,7 @@ class RouteBook:
         opens = before is not None and before[0] == "opened"
         if change == "cleared" and opens:
             return
-        self.held[alert_key(alert)] = ("opened" if opens else change, alert)
+        self.held[alert_key(alert)] = ("opened" if opens else change, self._to_tell(change, alert))
 
     def release(self, alert: Alert) -> None:
         """Take an alert out of what is held back, because the receiver hears of it now."""
@@ -135,6 +152,7 @@ class RouteBook:
     def message(self, change: Change, alert: Alert) -> Message:
         """Return the notification of one change. What was held back of the alert is said with it."""
         self.release(alert)
+        alert = self._to_tell(change, alert)
         number = _identity(self._name, *alert_key(alert), alert.state, alert.revision)
         return Message(
             number,

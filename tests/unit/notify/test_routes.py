@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edge.alerts.rules.bookings import Bookings
-from fairlead.records.alert import SEVERITIES, Alert, Evidence
+from fairlead.records.alert import SEVERITIES, Alert, Cause, Evidence
+from fairlead.records.reading import GeoLocation
 from notify.routes import RouteBook, entitled, example
 from tests.support.examples import examples
 from tests.support.notices import BOX, OTHER, T0, YELLOW, alert, booking, fleet
@@ -102,6 +103,35 @@ def test_a_customer_gets_what_its_feed_has() -> None:
     assert who(equipment_reference=YELLOW) == {"lessor"}
     known.apply(booking("ducks", status="CANCELLED"))
     assert who() == set()
+
+
+@pytest.mark.parametrize("quiet", [{}, {"quiet": NIGHT}])
+def test_an_end_after_the_booking_says_no_more_than_that_it_is_over(quiet: dict[str, Any]) -> None:
+    """The route had the alert, so it hears of its end; but not where the box is then, or who saw to it and how."""
+    known = Bookings(kept=None)
+    known.apply(booking("ducks", valid_to=T0 + dt.timedelta(hours=1)))
+    then: dict[str, Any] = {
+        "severity": "CRITICAL",
+        "geo_location": GeoLocation(latitude=1.0, longitude=2.0),
+        "vessel_imo_number": "9074729",
+        "causes": (Cause(log="containers.x", offset=1, device_id="d", boot_id=1, sequence=1),),
+        "acknowledged_by": "jo",
+        "acknowledged_date_time": T0,
+        "acknowledgement": "new plug",
+    }
+    for hours, whole in ((0.5, True), (1, False)):
+        ended = alert("a", "CLEARED", event_date_time=T0 + dt.timedelta(hours=hours), **then)
+        route = book(known, customers=["ducks"], changes=["cleared"], **quiet)
+        assert told(route, alert("a"), ended) == [None, "cleared"]
+        route.hold("cleared", ended)
+        for made in (route.digest([("alerts.tokyo", 0, 9)]), route.message("cleared", ended)):
+            assert made is not None
+            [event] = made.events
+            assert event["change"] == "cleared" and event["alert"]["alertID"] == "a"
+            hidden = {"geoLocation", "vesselIMONumber", "evidence", "causes", "acknowledgedBy", "acknowledgement"}
+            assert (hidden | {"acknowledgedDateTime"} <= event["alert"].keys()) is whole
+            assert (not hidden & event["alert"].keys()) is not whole
+            assert ("jo" in made.text, "-11.2 C" in made.text) == (whole, whole)
 
 
 @pytest.mark.parametrize(
