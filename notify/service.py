@@ -169,7 +169,7 @@ class RouteRunner:
     async def run(self, stop: asyncio.Event) -> None:
         """Follow the alerts until ``stop`` is set. What is being sent then is waited for and committed.
 
-        After any error of Kafka or of a setting it begins again at what was committed.
+        After any error it begins again at what was committed.
         """
         self._stop = stop
         delay, longest = self._delays
@@ -179,6 +179,9 @@ class RouteRunner:
                 await self._follow()
             except FairleadError as error:
                 self._set_trouble(error.what)
+            except Exception as error:  # a mistake of ours in this route must not end the others
+                log.exception("%s has an error", self.name)
+                self._set_trouble(f"an error of the route itself: {type(error).__name__}")
             delay = self._delays[0] if time.monotonic() - began > longest else delay
             await wait_set(self._stop, delay)
             delay = min(delay * 2, longest)

@@ -512,6 +512,10 @@ def _check_webhook(value: str) -> str:
     url = parse_web_address(value)
     if url.username is not None or url.password is not None or url.fragment:
         raise ValueError("expected an address without a user, a password or #: the signature proves the sender")
+    if not value.isascii() or not value.isprintable() or " " in value:
+        raise ValueError(
+            "expected an address in ASCII without spaces; other characters percent-encoded, as browsers copy it"
+        )
     return value
 
 
