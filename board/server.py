@@ -46,6 +46,11 @@ class Listen:
     def tls(self) -> bool:
         return self.certificate is not None
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only browsers of this machine reach it: no network and no proxy."""
+        return self.host in LOOPBACK and not self.names
+
     def check(self) -> None:
         """Check that passwords never cross a network in clear text.
 

@@ -17,6 +17,8 @@ from fairlead.kafka.credentials import PasswordVersion
 
 IDLE: Final = 3600.0  # seconds
 LONGEST: Final = 12 * 3600.0
+LINK_LASTS: Final = 600.0
+"""Seconds for which a link that nobody has used signs in."""
 CHANGED_FOR: Final = 30.0
 """Seconds for which brokers must report another password before sessions end. A broker that has just started, or lags
 behind its controller, reports what was before."""
@@ -50,7 +52,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._open: dict[str, Session] = {}
-        self._once: dict[str, str] = {}
+        self._once: dict[str, tuple[str, float]] = {}
 
     def open(self, name: str, password: PasswordVersion | None = None) -> tuple[str, Session]:
         """Begin a session; return the token for its cookie."""
@@ -114,14 +116,15 @@ class Sessions:
         return len(ended)
 
     def link_for(self, name: str) -> str:
-        """Return a token that signs ``name`` in once (``redeem``)."""
+        """Return a token that signs ``name`` in once, within ``LINK_LASTS`` (``redeem``)."""
         token = secrets.token_urlsafe(32)
-        self._once[digest_of(token)] = name
+        self._once[digest_of(token)] = name, self._clock()
         return token
 
     def redeem(self, token: str) -> str | None:
         """Return the name that a token of ``link_for`` signs in, at its first use; None for every other token."""
-        return self._once.pop(digest_of(token), None)
+        name, made = self._once.pop(digest_of(token), (None, 0.0))
+        return name if self._clock() - made <= LINK_LASTS else None
 
     def _has_ended(self, session: Session) -> bool:
         now = self._clock()

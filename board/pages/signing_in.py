@@ -150,7 +150,7 @@ _NAME: Final = (
     Field("password", "Its password.", {"type": "string", "format": "password"}, required=True),
 )
 _LINK: Final = Field("token", "What the command has printed.")
-_USED: Final = "The link was used already."
+_USED: Final = "The link was used already, or is older than ten minutes."
 _REFUSED: Final = {
     303: "Done: to the page `next`.",
     404: "People sign in at the provider only.",

@@ -27,7 +27,6 @@ from fairlead.local.workers import Workers
 from fairlead.scrape import ADDRESS, serve
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import check_sites
-from topologies.values import LOOPBACK
 
 if TYPE_CHECKING:  # imports the web server and the tables' readers
     from board.server import Listen
@@ -64,8 +63,8 @@ def board(
     """Serve pages for a browser: the fleet, ports, containers, and each customer's own containers.
 
     Runs until Ctrl-C. People sign in with the name and password of their Kafka user. The printed link signs in whoever
-    starts the board, once; a board that others reach prints it on a terminal only. Without --certificate it listens on
-    this machine only.
+    starts the board, once, within ten minutes; a board that others reach, also by a proxy (--name), prints it on a
+    terminal only. Without --certificate it listens on this machine only.
 
     Example: fairlead board --site los-angeles
     """
@@ -106,9 +105,13 @@ async def _serve(context: Context, site: str, listen: Listen, metrics_host: str,
         # for garbage as well: that took a quarter of the report's time.
         gc.freeze()
         console.print(f"The board of {site} is at {address}", soft_wrap=True, highlight=False)
-        if listen.host in LOOPBACK or console.is_terminal:  # else a log of a service would have the link
+        if listen.is_private or console.is_terminal:  # else a log of a service would have the link
             link = f"{address}/local/{service.sessions.link_for(LOCAL.name)}"
-            console.print(f"Sign in as the operator of this machine, once: {link}", soft_wrap=True, highlight=False)
+            console.print(
+                f"Sign in as the operator of this machine, once, within ten minutes: {link}",
+                soft_wrap=True,
+                highlight=False,
+            )
         await ended.wait()
 
 

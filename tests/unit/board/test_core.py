@@ -212,12 +212,29 @@ def test_a_session_without_a_password_version_takes_the_first_one() -> None:
     assert sessions.names_and_sites() == set()
 
 
-def test_a_link_signs_in_once() -> None:
-    sessions = Sessions()
-    token = sessions.link_for("somebody")
+def test_a_link_signs_in_once_within_ten_minutes() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    token, late = sessions.link_for("somebody"), sessions.link_for("somebody")
+    clock.now += 600
     assert sessions.redeem("guessed") is None
     assert sessions.redeem(token) == "somebody"
     assert sessions.redeem(token) is None
+    clock.now += 1
+    assert sessions.redeem(late) is None
+
+
+@pytest.mark.parametrize(
+    ("listen", "private"),
+    [
+        (Listen(), True),
+        (Listen(host="::1"), True),
+        (Listen(names=("board.example.com",)), False),  # behind a proxy
+        (Listen(host="0.0.0.0", certificate=Path("cert.pem"), key=Path("key.pem")), False),  # noqa: S104
+    ],
+)
+def test_a_log_has_the_link_only_where_no_others_reach_the_board(listen: Listen, private: bool) -> None:
+    assert listen.is_private is private
 
 
 # --- guessing
