@@ -10,5 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from fairlead.errors import UnavailableError
+
 PORT: Final = 8470
 """Where the board listens, unless another port is chosen."""
+
+
+class ForEveryoneError(UnavailableError):
+    """What was asked for is not there now, in words for whoever asks. Other errors are told to the staff alone."""

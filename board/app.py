@@ -36,6 +36,7 @@ import board.pages.portal
 import board.pages.signing_in
 import board.pages.voyage
 import board.sharing.routes
+from board import ForEveryoneError
 from board.metrics import CountedRequests
 from board.openapi import JSON, Answer, Field, Operation, document
 from board.security import SecureHeaders, is_same_origin, is_token
@@ -202,9 +203,19 @@ OPERATIONS: Final = (
 """All that the board answers, in the order in which routes are tried."""
 
 
+_NOT_FOUND: Final = "There is no such page, or it is not for you."
+_FAILED: Final = "The board has an error; its log has the details."
+_UNTOLD: Final = {
+    404: _NOT_FOUND,
+    409: "That cannot be done now.",
+    500: _FAILED,
+    503: "The board cannot answer this now.",
+}
+
+
 async def _on_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - as registered
-    texts = {404: "There is no such page, or it is not for you.", 405: "That page cannot do this."}
+    texts = {404: _NOT_FOUND, 405: "That page cannot do this."}
     text = texts.get(error.status_code, error.detail)
     return _message(request, error.status_code, text, "", dict(error.headers or {}))
 
@@ -217,12 +228,16 @@ async def _on_error(request: Request, error: Exception) -> Response:
             status = code
     if error.retriable:
         status = 503
-    return _message(request, status, _sentence(error.what), _sentence(error.hint))
+    viewer = request.app.state.board.viewer(request)
+    if isinstance(error, ForEveryoneError) or (viewer is not None and viewer.reads):
+        return _message(request, status, _sentence(error.what), _sentence(error.hint))
+    log.warning("%s: %s", request.url.path, error)  # it may name brokers, files and others' records
+    return _message(request, status, _UNTOLD[status], "Try again in a minute." if status == 503 else "")
 
 
 async def _on_failure(request: Request, error: Exception) -> Response:
     log.error("%s failed", request.url.path, exc_info=error)
-    return _message(request, 500, "The board has an error; its log has the details.", "")
+    return _message(request, 500, _FAILED, "")
 
 
 def _message(request: Request, status: int, text: str, hint: str, headers: dict[str, str] | None = None) -> Response:

@@ -23,6 +23,7 @@ from joserfc.errors import JoseError
 from pydantic import SecretStr
 from starlette.requests import Request
 
+from board import ForEveryoneError
 from board.security import digest_of
 from fairlead.errors import FairleadError, UnavailableError
 from topologies.model import Oidc
@@ -204,7 +205,7 @@ class OidcSignIn:
         if unusable:
             raise self._unavailable(f"cannot be used: its discovery document has no valid {', '.join(unusable)}")
         if found["issuer"] != settings.issuer:
-            raise UnavailableError(
+            raise ForEveryoneError(
                 f"the sign-in provider calls itself {found['issuer']}, and the topology calls it {settings.issuer}",
                 hint="write board: {oidc: {issuer: ...}} exactly as the provider's discovery document does",
             )
@@ -218,7 +219,7 @@ class OidcSignIn:
         return self._unavailable(f"does not answer ({type(error).__name__})")
 
     def _unavailable(self, why: str) -> UnavailableError:
-        return UnavailableError(
+        return ForEveryoneError(
             f"the sign-in provider {self.provider()} {why}",
             hint="try again, or sign in with the password of your Kafka user" if self.passwords else "try again",
         )

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from board import ForEveryoneError
 from fairlead.errors import UnavailableError
 from shore.delta.table_errors import open_table
 from shore.feeds.readers import customers_tables
@@ -355,7 +356,7 @@ def _in_customers_words() -> Iterator[None]:
         yield
     except (UnavailableError, DeltaError, OSError, pa.ArrowException) as error:
         log.warning("a customer's table cannot be read: %s", error)
-        raise UnavailableError(
+        raise ForEveryoneError(
             "your records cannot be read now", hint="try again in a minute; if it stays so, tell your carrier"
         ) from None
 

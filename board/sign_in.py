@@ -176,6 +176,13 @@ class Throttle:
         while len(self._failures) > _REMEMBERED:
             self._failures.popitem(last=False)
 
+    def unchecked(self, name: str, address: str) -> None:
+        """Take back the last failure: no broker could say whether the password was wrong."""
+        for key in (("name", name), ("address", address)):
+            known = self._failures.get(key)
+            if known is not None:
+                known.count -= 1
+
     def succeeded(self, name: str, address: str) -> None:
         """Forget the failures of a name, and the last one of the address. Its others stay: it may guess other names."""
         self._failures.pop(("name", name), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Final
 
@@ -14,11 +15,15 @@ from board.openapi import Field
 from board.security import COOKIE, local_path, origin_of, over_tls
 from board.service import Board, Page, address_of
 from board.viewer import LOCAL, Access, viewer_of
+from fairlead.errors import FairleadError
 from fairlead.kafka.credentials import PasswordVersion
+
+log = logging.getLogger(__name__)
 
 _RETURN: Final = "/sign-in/oidc/return"
 _ATTEMPT: Final = "fairlead_oidc"
 _NOT_BY_PROVIDER: Final = "has not signed you in, or you may see nothing here."
+_UNCHECKED: Final = "Passwords cannot be checked now. Try again in a minute."
 _WRONG: Final = "Name or password is wrong, or this name may see nothing here."
 
 
@@ -40,7 +45,12 @@ async def sign_in(board: Board, request: Request) -> Response:
         trouble = f"Too many failed attempts. Try again in {math.ceil(wait)} seconds."
         return _again(board, request, target, name, trouble, 429, {"Retry-After": str(math.ceil(wait))})
     board.throttle.failed(name, address)  # before the check, so that attempts at the same moment are counted
-    signed_in = await board.sign_in.check(name, password)
+    try:
+        signed_in = await board.sign_in.check(name, password)
+    except FairleadError as error:
+        board.throttle.unchecked(name, address)
+        log.warning("a sign-in could not be checked: %s", error)
+        return _again(board, request, target, name, _UNCHECKED, 503)
     if signed_in is None:
         board.audit.note("sign-in-refused", name[:64], address)
         return _again(board, request, target, name, _WRONG, 403)
@@ -155,7 +165,7 @@ _REFUSED: Final = {
     303: "Done: to the page `next`.",
     404: "People sign in at the provider only.",
     429: "Too many failed attempts.",
-    503: "No broker answers.",
+    503: "No broker can say whether the password is right.",
 }
 
 _NO_PROVIDER: Final = "The topology names no provider."

@@ -8,8 +8,10 @@ import pytest
 from board.app import create_app
 from board.service import Board
 from board.viewer import LOCAL
+from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
 
 NAME = "board.example.com"
+OWN = {"origin": "http://localhost"}
 
 
 def client(service: Board, address: str) -> httpx.AsyncClient:
@@ -44,3 +46,36 @@ async def test_strangers_hear_nothing_of_the_sites_kafka(service: Board, path: s
         assert "10.0.0.5" not in answer.text
         await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
         assert "10.0.0.5" in (await browser.get("/no-such-page")).text
+
+
+async def test_who_signs_in_while_kafka_is_away_has_typed_no_wrong_password(
+    service: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(*_: object) -> None:
+        raise UnavailableError("10.0.0.5:9093 does not answer", hint="look at 10.0.0.5")
+
+    monkeypatch.setattr(service.sign_in, "check", away)
+    async with client(service, "http://localhost") as browser:
+        for _ in range(8):
+            answer = await browser.post("/sign-in", data={"name": "ducks", "password": "x"}, headers=OWN)
+            assert answer.status_code == 503 and "10.0.0.5" not in answer.text
+            assert "cannot be checked now" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(UnavailableError, 503), (ConfigurationError, 404), (RefusedError, 409), (FairleadError, 500)]
+)
+async def test_only_who_reads_the_fleet_hears_where_something_is_wrong(
+    service: Board, monkeypatch: pytest.MonkeyPatch, error: type[FairleadError], status: int
+) -> None:
+    async def away(*_: object) -> None:
+        raise error("10.0.0.5:9093 does not answer", hint="look at 10.0.0.6")
+
+    monkeypatch.setattr(service.oidc, "provider", lambda: "provider")
+    monkeypatch.setattr(service.oidc, "begin", away)
+    async with client(service, "http://localhost") as browser:
+        answer = await browser.get("/sign-in/oidc")
+        assert answer.status_code == status and "10.0.0." not in answer.text
+        await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
+        answer = await browser.get("/sign-in/oidc")
+        assert answer.status_code == status and "10.0.0.5" in answer.text and "10.0.0.6" in answer.text

@@ -274,6 +274,18 @@ def test_a_success_forgets_the_failures_of_the_name_and_not_those_of_the_address
     assert throttle.wait("other", "10.0.0.1") > 0
 
 
+def test_an_attempt_that_could_not_be_checked_is_no_failure_and_no_success() -> None:
+    throttle = Throttle(Clock())
+    for _ in range(4):
+        throttle.failed("ducks", "10.0.0.1")
+    for _ in range(9):
+        throttle.failed("ducks", "10.0.0.1")
+        throttle.unchecked("ducks", "10.0.0.1")
+    assert throttle.wait("ducks", "10.0.0.1") == 0
+    throttle.failed("ducks", "10.0.0.1")
+    assert throttle.wait("ducks", "10.9.9.9") > 0 and throttle.wait("other", "10.0.0.1") > 0
+
+
 # --- requests
 
 
