@@ -72,7 +72,7 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
     """Serve inside the context; give the address for a browser.
 
     Raises:
-        ConfigurationError: see ``Listen.check``.
+        ConfigurationError: see ``Listen.check``; or the files for TLS cannot be used.
         UnavailableError: the address or port cannot be used.
     """
     listen.check()
@@ -88,6 +88,7 @@ async def serving(board: Board, listen: Listen) -> AsyncIterator[str]:
         ssl_certfile=str(listen.certificate) if listen.certificate else None,
         ssl_keyfile=str(listen.key) if listen.key else None,
     )
+    _load(config, listen)
     with _bound(listen) as listener:
         server = _Server(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -129,6 +130,22 @@ async def _started(server: _Server, task: asyncio.Task[None]) -> None:
     if not server.started:
         await task
         raise UnavailableError("the board could not start", hint="its log has the reason")
+
+
+def _load(config: uvicorn.Config, listen: Listen) -> None:
+    files = [file for file in (listen.certificate, listen.key) if file is not None]
+    try:
+        for file in files:
+            file.open("rb").close()  # an error of the TLS library does not say which one it means
+        config.load()
+    except OSError as error:
+        if not files:
+            raise
+        named = error.filename or " with ".join(map(str, files))
+        raise ConfigurationError(
+            f"{named} cannot be used for TLS: {error.strerror or error}",
+            hint="--certificate and --key are PEM files that belong together",
+        ) from error
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from starlette.requests import Request
 
 from board.audit import AuditLog
 from board.security import host_of, is_same_origin, is_token, local_path, masked, origin_of
-from board.server import Listen
+from board.server import Listen, serving
+from board.service import Board
 from board.sessions import CHANGED_FOR, IDLE, LONGEST, Sessions
 from board.sign_in import Throttle
 from board.viewer import LOCAL, Access, Viewer, viewer_of
@@ -376,6 +377,16 @@ def test_passwords_never_cross_a_network_in_clear_text(listen: Listen) -> None:
 def test_on_this_machine_or_with_tls_it_listens() -> None:
     Listen().check()
     Listen(host="0.0.0.0", certificate=Path("cert.pem"), key=Path("key.pem")).check()  # noqa: S104
+
+
+@pytest.mark.parametrize("wrong", ["missing", "no certificate"])
+async def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path, service: Board, wrong: str) -> None:
+    file = tmp_path / "board.pem"
+    if wrong == "no certificate":
+        file.write_text("hello", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=str(file)):
+        async with serving(service, Listen(port=0, certificate=file, key=file)):
+            pass
 
 
 def test_the_audit_log_has_a_line_for_each_event_and_is_for_its_owner_alone(tmp_path: Path) -> None:
