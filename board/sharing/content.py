@@ -223,8 +223,7 @@ class Content:
 
 def content(slices: Slices, reader: FeedReader, table: SharedTable) -> Content:
     """Return what a customer's table has, from inputs that ``opened`` has opened; the same rows in the same order for
-    the same inputs."""
-    slices.run("set threads = 1")  # sums of the same numbers are the same to the last bit
+    the same inputs, where ``slices`` has one thread: sums of the same numbers are then the same to the last bit."""
     slices.add("feeds", pc.field("customer") == reader.customer)
     slices.run(_HELD)
     taken = str(slices.row(_RETRACTIONS)["n"])

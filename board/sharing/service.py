@@ -174,7 +174,7 @@ class SharingService:
                 file = versions.file(digest)
                 if not file.is_file():
                     old, new = (versions.dataset(each, table.schema) for each in (before, after))
-                    with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
+                    with self._makers, open_slices(self._paths, memory=MEMORY, threads=1) as slices:
                         versions.add_changes(digest, changes(slices, table, old, new), changes_schema(table))
                 rows = pq.read_metadata(file).num_rows
                 if rows:
@@ -189,7 +189,7 @@ class SharingService:
         looked = self._looked.get(key)
         if before is not None and looked is not None and dt.timedelta(0) <= now - looked < self._fresh:
             return before
-        with self._makers, open_slices(self._paths, memory=MEMORY) as slices:
+        with self._makers, open_slices(self._paths, memory=MEMORY, threads=1) as slices:
             inputs = {name: str(version) for name, version in opened(slices, place.table).items()}
             inputs |= {"kind": place.reader.kind, "columns": place.columns}
             if before is None or before.inputs != inputs:

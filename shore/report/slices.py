@@ -172,26 +172,29 @@ def _readable() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def open_slices(paths: TablePaths, *, memory: str = MEMORY) -> Iterator[Slices]:
+def open_slices(paths: TablePaths, *, memory: str = MEMORY, threads: int | None = None) -> Iterator[Slices]:
     """Open a connection without tables. Times are in UTC, and what does not fit into the memory is sorted on disk.
 
     SQL that Spark and DuckDB share finds Spark's name ``unix_micros``.
 
     Args:
-        memory: What all connections with the same value use at most.
+        memory: What all connections with the same two values use at most.
+        threads: How many they have; by default as many as the machine.
     """
-    with _database(memory).cursor() as connection:
+    with _database(memory, threads).cursor() as connection:
         connection.execute("set timezone = 'UTC'")
         yield Slices(paths, connection)
 
 
 @cache
-def _database(memory: str) -> duckdb.DuckDBPyConnection:
+def _database(memory: str, threads: int | None) -> duckdb.DuckDBPyConnection:
     """Open a database of this process: that takes longer than most queries. Each cursor has its own tables."""
     scratch = tempfile.mkdtemp(prefix="fairlead-report-")
     atexit.register(shutil.rmtree, scratch, ignore_errors=True)
     found = duckdb.connect(":memory:")
     found.execute(f"set memory_limit = '{memory}'")
+    if threads is not None:
+        found.execute(f"set threads = {threads}")
     found.execute("set temp_directory = $folder", {"folder": scratch})
     found.execute(MICROS_IN_DUCKDB)
     return found

@@ -12,10 +12,11 @@ import pytest
 
 from board.sharing.content import SHARED
 from board.sharing.protocol import ApiError, Moment
-from board.sharing.service import Place, SharingService
+from board.sharing.service import MEMORY, Place, SharingService
 from board.sharing.tokens import Recipient
 from board.sharing.versions import History, Version
 from shore.feeds.readers import readers_here
+from shore.report.slices import open_slices
 from tests.support.sharing import World, values
 from tests.unit.shore.fleet import BOX, OTHER, alert, at, change, reading
 
@@ -66,6 +67,16 @@ def test_readings_and_alerts_are_what_the_feed_has(world: World) -> None:
     for customer, offsets in (("ducks", {0}), ("toyshop", {0}), ("beans", {1, 2}), ("lessor", {0, 1, 2})):
         expected = {("alerts.star", offset) for offset in offsets}
         assert origins(world, customer, "alerts") == expected == held(world, customer, "alerts.")
+
+
+def test_a_share_takes_no_threads_from_portals(world: World) -> None:
+    """Its sums are made by one thread, so that they are the same each time; the portals' queries have all."""
+    with open_slices(world.paths, memory=MEMORY) as portal:
+        before = portal.row("select current_setting('threads') as n")
+        history(world, "ducks", "readings")
+        assert portal.row("select current_setting('threads') as n") == before
+    with open_slices(world.paths, memory=MEMORY, threads=1) as share:
+        assert share.row("select current_setting('threads') as n") == {"n": 1}
 
 
 def test_no_file_has_a_row_of_anybody_else(world: World) -> None:
