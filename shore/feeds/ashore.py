@@ -159,6 +159,56 @@ def alerts_for_log(alerts_ashore: DataFrame, alerts: DataFrame, feeds: DataFrame
     return alerts_ashore.sparkSession.sql(_OF_LOG, alerts_ashore=alerts_ashore, alerts=alerts, feeds=feeds)
 
 
+_ODD_IN_LOG: Final = f"""
+with given as (
+    select log, log_offset, split_part(log, '/', 1) as part, split_part(log, '/', 3) as alert_id, digest
+    from {{feeds}} where customer = '{SHORE_LOG.customer}'
+),
+logs as (
+    select alert_id, max(case when part = 'alerts' then log_offset end) as last, bool_or(part = 'told') as ended
+    from given group by alert_id
+),
+states as (
+    select a.*, s.condition is not null as by_site, max(a.revision) over (partition by a.alert_id) as newest
+    from {{alerts_ashore}} a
+    left join (select distinct equipment_reference as box, alert_id as condition from {{alerts}}) s
+        on s.box = a.equipment_reference and s.condition = a.condition_id
+),
+contents as (
+    select alert_id, revision, newest, by_site, concat('alerts/', equipment_reference, '/', alert_id) as log,
+        {_CONTENT} as content
+    from states
+)
+select 'extra' as what, g.log, g.log_offset
+from given g join contents c on c.alert_id = g.alert_id and c.revision = least(g.log_offset, c.newest)
+where g.part = 'alerts' and (g.log_offset > c.newest or g.digest <> md5(cast(c.content as binary)))
+union all
+select 'extra', g.log, g.log_offset
+from given g join contents c on c.alert_id = g.alert_id
+where g.part = 'told' and c.revision = 0 and not c.by_site
+union all
+select 'missing', c.log, cast(c.revision as bigint)
+from contents c
+join logs l on l.alert_id = c.alert_id
+left anti join given g on g.alert_id = c.alert_id and g.log_offset = c.revision and g.part = 'alerts'
+where c.revision < l.last and not l.ended and not c.by_site
+"""  # noqa: S608
+
+
+def odd_in_log(alerts_ashore: DataFrame, alerts: DataFrame, feeds: DataFrame) -> DataFrame:
+    """Return what is wrong in the log of shore's alerts and cannot be put right, as the log is only added to: records
+    that the tables give otherwise (``extra``), and states that stand in front of a later one and are not there
+    (``missing``). What the tables have no more, by their retention, is right.
+
+    Args:
+        alerts_ashore, alerts, feeds: All rows.
+
+    Returns:
+        ``what``, ``log``, ``log_offset``.
+    """
+    return alerts_ashore.sparkSession.sql(_ODD_IN_LOG, alerts_ashore=alerts_ashore, alerts=alerts, feeds=feeds)
+
+
 def states_of_log(alerts_ashore: DataFrame) -> DataFrame:
     """Return every state that the log of shore's alerts may have, as rows of ``MADE``."""
     return alerts_ashore.selectExpr(

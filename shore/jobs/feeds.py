@@ -137,14 +137,14 @@ def ledgers(lake: Lake) -> Ledgers | None:
 
 
 class Inputs(Mapping[str, DataFrame]):
-    """The newest version of each table, opened when it is first asked for."""
+    """The tables, each opened when it is first asked for, in its version among ``versions``, else in its newest."""
 
-    def __init__(self, lake: Lake) -> None:
-        self._lake, self._opened = lake, dict[str, DataFrame]()
+    def __init__(self, lake: Lake, versions: Mapping[str, int] = {}) -> None:
+        self._lake, self._versions, self._opened = lake, versions, dict[str, DataFrame]()
 
     def __getitem__(self, table: str) -> DataFrame:
         if table not in self._opened:
-            self._opened[table] = self._lake.read(table)
+            self._opened[table] = self._lake.read(table, self._versions.get(table))
         return self._opened[table]
 
     def readings_since(self) -> dt.datetime | None:
@@ -158,6 +158,17 @@ class Inputs(Mapping[str, DataFrame]):
 
     def __len__(self) -> int:
         return len(self._opened)
+
+
+def everything_due(inputs: Inputs, readers: Sequence[FeedReader], believed_by: Ledgers | None) -> DataFrame:
+    """Compare the whole feeds of these customers; return rows of ``DUE``: what to append, and what to retract.
+
+    Args:
+        believed_by: The result of ``ledgers``.
+    """
+    bookings = inputs["bookings"]
+    held = periods(bookings, customer_rows(bookings.sparkSession, readers))
+    return due(inputs, readers, held, Look(whole=None, ledgers=believed_by), inputs.readings_since())
 
 
 @dataclass(slots=True)
@@ -176,10 +187,7 @@ class Feeds:
 
     def deliver_everything(self, lake: Lake, readers: Sequence[FeedReader]) -> int:
         """Compare the whole feeds of these customers. Append missing records, and retractions of surplus ones."""
-        inputs = Inputs(lake)
-        held = periods(inputs["bookings"], customer_rows(lake.spark, readers))
-        look = Look(whole=None, ledgers=self.believed_by)
-        return self.sink.append(due(inputs, readers, held, look, inputs.readings_since()))
+        return self.sink.append(everything_due(Inputs(lake), readers, self.believed_by))
 
     def deliver(self, lake: Lake, batch: DataFrame) -> int:
         """Append to each feed what a batch of ``changes`` makes due. Return the number of records."""

@@ -2,7 +2,7 @@
 
 Three things are proven. The table has exactly the records that stand in the feeds. No record was delivered to a
 customer twice, or taken back without having been delivered. Without what was taken back, a feed has exactly the records
-that its customer is entitled to now.
+that its customer is entitled to now: ``shore.feeds`` finds nothing due, as when it fills the feed of a new customer.
 """
 
 from __future__ import annotations
@@ -21,15 +21,19 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import OffsetRange
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.record import Record
-from shore.delta.datasets import open_dataset
+from shore.delta.lake import Lake
 from shore.delta.table_errors import rebuild_hint
+from shore.feeds.ashore import odd_in_log
+from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import SHORE_LOG, FeedReader
 from shore.feeds.records import customer_of, delivered, feed_topic, kept
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
+from shore.jobs.feeds import INPUTS, Inputs, everything_due, ledgers
 from shore.paths import CUSTOMERS, TablePaths
 from shore.sink.exactly_once import app_of
 from shore.tables import TABLES
 from shore.tables.feeds import CUSTOMER_FEED, FEEDS
+from shore.tables.reference import OWNERS, SITES
 from shore.verify.compare import Difference, TableCheck
 from shore.verify.digests import (
     Digest,
@@ -44,12 +48,13 @@ from shore.verify.digests import (
     reader,
     rows_digests,
 )
-from shore.verify.entitlement.ashore import LOG_OF_SHORE
-from shore.verify.entitlement.look import all_touched, entitled
 from shore.verify.logs import CLIENT_ID, Limits, extents_of
 from topologies.model import SHORE_ALERTS
 
 _SHOWN: Final = 10
+_ATTEMPTS: Final = 3
+_COMPARED: Final = (*INPUTS, FEEDS.name, SITES.name, OWNERS.name)
+"""The tables that say what customers are entitled to and what they have."""
 _FEEDS: Final = Shape(
     "feeds",
     FEEDS.plain_schema.names,
@@ -73,18 +78,21 @@ order by all limit {_SHOWN}
 def check_feeds(
     readers: Sequence[FeedReader],
     endpoint: KafkaEndpoint,
-    paths: TablePaths,
+    lake: Lake,
     wrong_inputs: Callable[[], Sequence[str]] = tuple,
+    *,
+    small: Lake | None = None,
 ) -> TableCheck:
     """Check table ``feeds``, for customers whose feed begins at this site.
 
     Args:
+        small: The result of ``Lake.of_small_tables``, for tables that are small.
         wrong_inputs: Returns the tables that entitlement follows from and that differ from the logs. Called only where
             feeds differ from what customers are entitled to; if it names a table, these differences are not reported.
     """
     customers = [reader.customer for reader in readers]
     try:
-        feeds = DeltaTable(paths.table("feeds"))
+        feeds = DeltaTable(lake.paths.table("feeds"))
     except TableNotFoundError:
         return TableCheck(table="feeds", kind="logs", same=None, notes=("job feeds has not run yet",))
     rows = feeds.to_pyarrow_dataset()
@@ -98,7 +106,7 @@ def check_feeds(
     missing: list[Difference] = []
     notes = ["what customers are entitled to is not compared while the table differs from the feeds"]
     if not found.differing:  # else the table does not show what customers were given
-        missing, notes = _missing(paths, readers)
+        missing, notes = _missing(lake, readers, small)
     if missing and (wrong := wrong_inputs()):
         notes.append(
             f"{len(missing):,} records or more are not what customers are entitled to by tables that differ from the "
@@ -238,32 +246,41 @@ def _twice(opened: duckdb.DuckDBPyConnection, rows: pads.Dataset) -> list[Differ
     return [_told("doubled", row) for row in found]
 
 
-def _missing(paths: TablePaths, readers: Sequence[FeedReader]) -> tuple[list[Difference], list[str]]:
+def _missing(lake: Lake, readers: Sequence[FeedReader], small: Lake | None) -> tuple[list[Difference], list[str]]:
     """Records that customers are entitled to and lack (``missing``), or have and are not entitled to (``extra``). Not
     compared while the job still has rows to read; the second value says so."""
-    checkpoint = read_checkpoint(paths, "feeds")
-    if checkpoint is None:
-        return [], ["what customers are entitled to was not compared: job feeds has not run yet"]
-    backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
-    if checkpoint.under_way or backlog.rows:
-        return [], [f"what customers are entitled to was not compared: {backlog.rows:,} rows are still to be read"]
-    found: list[Difference] = []
-    if customers := [reader for reader in readers if reader != SHORE_LOG]:
-        left = entitled(paths, customers, all_touched(paths), limit=_SHOWN)
-        found = [
-            _told("missing" if row["retracts"] is None else "extra", [row["customer"], row["log"], row["log_offset"]])
-            for row in left.to_pylist()
-        ]
-    return (found + _of_shore(paths) if SHORE_LOG in readers else found), []
+    versions, why = _settled(lake.paths)
+    if why:
+        return [], [f"what customers are entitled to was not compared: {why}"]
+    lake = small if small is not None and lake.are_small(versions) else lake
+    inputs = Inputs(lake, versions)
+    due = everything_due(inputs, readers, ledgers(lake)).orderBy("step", *order_of_feeds())
+    rows = due.select("customer", "log", "log_offset", "retracts").limit(_SHOWN).collect()
+    found = [_told("missing" if retracts is None else "extra", row) for *row, retracts in rows]
+    if SHORE_LOG in readers:
+        odd = odd_in_log(*(inputs[name] for name in ("alerts_ashore", "alerts", "feeds")))
+        rows = odd.orderBy("what", "log", "log_offset").limit(_SHOWN).collect()
+        found += [_told(what, [SHORE_LOG.customer, log, offset]) for what, log, offset in rows]
+    return found, []
 
 
-def _of_shore(paths: TablePaths) -> list[Difference]:
-    """What the log of shore's alerts lacks, and what it has that ``alerts_ashore`` has otherwise."""
-    with connection() as opened:
-        for name in ("alerts_ashore", "alerts", "feeds"):
-            opened.register(name, open_dataset(paths, name))
-        rows = opened.execute(LOG_OF_SHORE.format(limit=_SHOWN)).fetchall()
-    return [_told(what, [SHORE_LOG.customer, log, offset]) for what, log, offset in rows]
+def _settled(paths: TablePaths) -> tuple[dict[str, int], str]:
+    """Return versions of the tables of one moment at which the job had read all of them, or why there are none."""
+    for _ in range(_ATTEMPTS):
+        versions = _versions(paths)
+        checkpoint = read_checkpoint(paths, "feeds")
+        if checkpoint is None:
+            return {}, "job feeds has not run yet"
+        backlog = backlog_of(checkpoint, paths, table_ids(paths, TABLES))
+        if checkpoint.under_way or backlog.rows:
+            return {}, f"{backlog.rows:,} rows are still to be read"
+        if _versions(paths) == versions:
+            return versions, ""
+    return {}, "the tables change all the time; try again, or stop shore first"
+
+
+def _versions(paths: TablePaths) -> dict[str, int]:
+    return {name: DeltaTable(paths.table(name)).version() for name in _COMPARED}
 
 
 def _told(what: Any, row: Sequence[Any]) -> Difference:

@@ -113,7 +113,7 @@ class _Verifier:
         if readers and (wanted is None or "feeds" in wanted):
             self._tell("comparing feeds with the customers' feeds")
             wrong = partial(self._wrong, FEEDS_FOLLOW_FROM)
-            feeds = partial(check_feeds, readers, self._endpoint, self._paths, wrong)
+            feeds = partial(check_feeds, readers, self._endpoint, self._lake, wrong, small=self._small)
             yield _read(self._paths, "feeds", "logs", ("feeds",), tuple(TABLES), feeds)
         for name in customers_tables(self._topology):
             if wanted is None or not wanted.isdisjoint(("feeds", name)):

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from delta.tables import DeltaTable as SparkTable
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -29,7 +30,7 @@ from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.feeds.look import CHANGE
 from shore.feeds.readers import SHORE_LOG
-from shore.jobs.checkpoint import write_checkpoint
+from shore.jobs.checkpoint import read_checkpoint, write_checkpoint
 from shore.jobs.feeds import Feeds
 from shore.paths import TablePaths
 from shore.sink.exactly_once import FeedSink
@@ -243,6 +244,59 @@ def test_shore_goes_on_with_its_log_at_another_site(
     moved.deliver()
     moved.deliver()
     assert states(there, 0) == [("OPENED", 0), ("CLEARED", 1), ("OPENED", 0)]
+
+
+def test_verify_names_what_the_log_lacks_and_what_it_has_otherwise(
+    world: World, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delivery = Delivery(world, tmp_path, spark)
+    topology = world.topology(alerts=True).model_copy(update={"customers": {}})
+    table = SparkTable.forPath(spark, delivery.lake.paths.table("alerts_ashore"))
+    site = {"log": "alerts.alpha", "log_offset": 1, "alert_id": state(delivery.box, 4, 0)["condition_id"]}
+    site |= {"equipment_reference": delivery.box, "raised_at": "alpha", "event_date_time": T0, "payload": b"{}"}
+
+    def store(*rows: dict[str, Any], deliver: bool) -> None:
+        fill(tmp_path, {"alerts_ashore": list(rows)})
+        if deliver:
+            delivery.deliver()
+
+    def found() -> set[str]:
+        (check,) = verify(spark, topology, world.endpoint, tmp_path, ["feeds"]).tables
+        told = [f"{each.what} {each.key['customer']} {each.key['log']}@{each.key['log_offset']}"
+                for each in check.differences]  # fmt: skip
+        assert (check.same, check.differing, check.notes) == (not told, len(told), ())
+        assert len(told) == len(set(told))
+        return {each.replace(f"/{delivery.box}/TEMPERATURE.{delivery.box}", "/") for each in told}
+
+    store(*(state(delivery.box, nth, revision) for nth in (0, 1) for revision in (0, 1)), deliver=True)
+    assert found() == set(), "alerts that were over before they could be told"
+    later = state(delivery.box, 2, 1) | {"state": "OPENED"}
+    store(*(state(delivery.box, nth, 0) for nth in (3, 4, 5)), later, deliver=True)
+    store(state(delivery.box, 3, 1), deliver=True)
+    fill(tmp_path, {"alerts": [site]})
+    assert found() == {"missing shore told/@4@0"}
+    delivery.deliver()
+    assert found() == set()
+    store(state(delivery.box, 2, 0), state(delivery.box, 5, 1), deliver=False)
+    assert found() == {"missing shore alerts/@2@0", "missing shore alerts/@5@1"}
+    table.delete("(alert_id like '%@2' and revision = 0) or (alert_id like '%@5' and revision = 1)")
+    assert found() == set()
+    table.update("alert_id like '%@3' and revision = 0", {"detail": "'otherwise'"})
+    assert found() == {"extra shore alerts/@3@0"}
+    table.delete("alert_id like '%@3' and revision = 1")
+    SparkTable.forPath(spark, delivery.lake.paths.table("alerts")).delete()
+    assert found() == {"extra shore alerts/@3@0", "extra shore alerts/@3@1", "extra shore told/@4@0"}
+    table.delete("alert_id like '%@3' or alert_id like '%@4'")
+    assert found() == set(), "what the tables have no more stays"
+
+    def meanwhile(*asked: Any) -> Any:
+        fill(tmp_path, {"alerts_ashore": [state(delivery.box, 6, 0)]})
+        return read_checkpoint(*asked)
+
+    monkeypatch.setattr("shore.verify.feeds.read_checkpoint", meanwhile)
+    (check,) = verify(spark, topology, world.endpoint, tmp_path, ["feeds"]).tables
+    assert check.same is True
+    assert "the tables change all the time" in check.notes[0]
 
 
 READERS = (SHORE_LOG,)

@@ -13,6 +13,7 @@ from fairlead.kafka.convention import is_data
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import headers
+from shore.delta.lake import Lake
 from shore.errors import JobFailedError
 from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import readers_here
@@ -233,7 +234,7 @@ def test_hours_stay_when_retention_has_deleted_their_readings(shore_of: Shore, w
     world.append({world.bookings: [ended]})
     run_jobs(shore_of, topology=topology)
     assert feed(world, world.recipient) == given
-    checked = check_feeds(readers_here(topology), world.endpoint, paths)
+    checked = check_feeds(readers_here(topology), world.endpoint, Lake(shore_of.spark, paths))
     assert (checked.same, checked.notes) == (True, ())
     cancelled = booking(f"B1-{world.tag}", world.customer, world.box(0), at(60), None, status="CANCELLED")
     world.append({world.bookings: [cancelled]})
@@ -256,5 +257,5 @@ def test_custody_follows_the_owner_codes_of_the_topology(shore_of: Shore, world:
         given.add((world.log(world.box(0)), minute + 1))
         run_jobs(shore_of, topology=now)
         assert set(origins(followed(feed(world)))) == (given | granted if now is topology else given)
-        checked = check_feeds(readers_here(now), world.endpoint, paths)
+        checked = check_feeds(readers_here(now), world.endpoint, Lake(shore_of.spark, paths))
         assert (checked.same, checked.notes) == (True, ())
