@@ -28,7 +28,7 @@ from board.sharing.service import SharingService
 from board.sharing.tokens import Issued, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
-from shore.verify.entitlement.look import all_touched, entitled
+from tests.support.oracle.entitlement.look import all_touched, entitled
 from tests.support.tables import Rows, fill
 from tests.support.waits import until
 from tests.unit.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology

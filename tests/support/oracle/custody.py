@@ -11,7 +11,7 @@ from shore.delta.datasets import is_in, open_dataset
 from shore.paths import TablePaths
 from shore.tables.custody import CUSTODY, rows_of_entries
 from shore.tables.operations import CUSTODY_ENTRIES
-from shore.verify.entitlement.look import logs_of, rules_of
+from tests.support.oracle.entitlement.look import logs_of, rules_of
 
 
 def of_boxes(paths: TablePaths, boxes: Collection[str]) -> pa.Table:

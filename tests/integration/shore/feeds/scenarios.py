@@ -2,7 +2,7 @@
 
 Many scenarios play at once: each has containers, ships and customers of its own, and all share one set of tables, so
 that a delivery to all of them is one action of Spark. Every delivery must also equal what the SQL of
-``shore.verify.entitlement`` makes due.
+``tests.support.oracle.entitlement`` makes due.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from shore.feeds.readers import FeedReader
 from shore.feeds.records import delivered, new_record
 from shore.tables import TABLES
 from shore.tables.bookings import STATES
-from shore.verify.entitlement.due import TOUCHED
-from shore.verify.entitlement.due import look as duck_look
+from tests.support.oracle.entitlement.due import TOUCHED
+from tests.support.oracle.entitlement.due import look as duck_look
 from topologies.model import Grain
 
 T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)

@@ -16,7 +16,7 @@ from shore.paths import TablePaths
 from shore.tables.custody import believed_of
 from shore.tables.operations import CUSTODY_ENTRIES
 from shore.tables.reference import OWNERS, SITES
-from shore.verify.entitlement.due import BOX, TOUCHED, look, touched_boxes
+from tests.support.oracle.entitlement.due import BOX, TOUCHED, look, touched_boxes
 from topologies.ledger_trust import Rules, history_rules
 
 
@@ -36,7 +36,7 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader], touched: pa.Tab
         limit: At most so many rows: first what to take back, then what to deliver, each by customer, log and offset.
 
     Returns:
-        Rows of schema ``shore.verify.entitlement.due.DUE``.
+        Rows of schema ``tests.support.oracle.entitlement.due.DUE``.
     """
     if any(reader.grain == "coarse" for reader in readers):
         touched = _with_cargo(paths, touched)

@@ -24,7 +24,7 @@ from shore.tables.bookings import STATES
 from shore.tables.feeds import NEWEST
 from shore.tables.model import TIME
 from shore.tables.valid_bookings import covers
-from shore.verify.entitlement import ashore, coarse, movements
+from tests.support.oracle.entitlement import ashore, coarse, movements
 
 BOX: Final = "equipment_reference"
 
