@@ -5,7 +5,7 @@ The modules hold definitions, and the SQL or the parser that fills a table from 
 through ``TABLES``.
 
 Every Python process that Spark starts imports a part of this package. ``TABLES`` is therefore lazy: the tables' own
-modules (with DuckDB, and the model of topologies) are half of what such a process would import.
+modules (with the model of topologies) are half of what such a process would import.
 """
 
 from __future__ import annotations

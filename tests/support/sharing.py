@@ -28,7 +28,7 @@ from board.sharing.service import SharingService
 from board.sharing.tokens import Issued, Tokens
 from shore.feeds.readers import readers_here
 from shore.paths import TablePaths
-from tests.support.oracle.entitlement.look import all_touched, entitled
+from tests.support.oracle.entitlement.look import entitled
 from tests.support.tables import Rows, fill
 from tests.support.waits import until
 from tests.unit.shore.fleet import BOX, OTHER, STAR, alert, at, change, docked, event, reading, topology
@@ -114,9 +114,7 @@ def fill_feeds(folder: Path, topology: Topology, said: Said, first: int) -> int:
     rows that were."""
     paths = TablePaths.of(folder)
     rows = []
-    for offset, row in enumerate(
-        entitled(paths, readers_here(topology), all_touched(paths), limit=10_000).to_pylist(), first
-    ):
+    for offset, row in enumerate(entitled(paths, readers_here(topology)).to_pylist(), first):
         origin, payload = (row["customer"], row["log"], row["log_offset"]), row["payload"] or b""
         retracts = row["retracts"] is not None
         if retracts:

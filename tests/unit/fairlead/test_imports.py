@@ -51,6 +51,11 @@ def loaded(program: str) -> set[str]:
         ),
         pytest.param("import fairlead.cli.commands.shore.app", ("pyspark", "searoute", "kafka"), id="shore status"),
         pytest.param(
+            "import shore.tables.catalogue, shore.feeds.entitlement, shore.feeds.ashore",
+            ("duckdb", "deltalake"),
+            id="what tables and feeds must have",
+        ),
+        pytest.param(
             "import fairlead.cli.commands.sites.local, fairlead.cli.commands.sites.status",
             (*TABLES, "cryptography"),
             id="status",

@@ -1,8 +1,8 @@
 """Small histories of bookings, readings and events, and the feeds that customers get from them, without brokers.
 
 Many scenarios play at once: each has containers, ships and customers of its own, and all share one set of tables, so
-that a delivery to all of them is one action of Spark. Every delivery must also equal what the SQL of
-``tests.support.oracle.entitlement`` makes due.
+that a delivery to all of them is one action of Spark. Every delivery must also equal what
+``tests.support.oracle.entitlement`` finds due.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shore.feeds.records import delivered, new_record
 from shore.tables import TABLES
 from shore.tables.bookings import STATES
 from tests.support.oracle.entitlement.due import TOUCHED
-from tests.support.oracle.entitlement.due import look as duck_look
+from tests.support.oracle.entitlement.due import due as due_by_duck
 from topologies.model import Grain
 
 T0: Final = dt.datetime(2026, 3, 1, tzinfo=dt.UTC)
@@ -289,10 +289,8 @@ def by_duck(
             if row["kind"] == "events" and row["equipment_reference"]:
                 boxes |= {box for world in wanted for box in loaded(world, row["equipment_reference"])}
             touched += [{"equipment_reference": box, **touch} for box in boxes]
-    with duck_look(readers, pa.Table.from_pylist(touched, schema=TOUCHED)) as look:
-        look.boxes(pads.dataset(tables["booking_changes"]))
-        relations = {name: pads.dataset(rows) for name, rows in tables.items() if name != "booking_changes"}
-        found = look.rows(relations, readings_since, limit=1_000_000).to_pylist()
+    relations = {name: pads.dataset(rows) for name, rows in tables.items()}
+    found = due_by_duck(readers, pa.Table.from_pylist(touched, schema=TOUCHED), relations, readings_since).to_pylist()
     for row in found:
         made, back = "/" in row["log"], row["retracts"] is not None
         row["step"] = 2 * made + (not back)

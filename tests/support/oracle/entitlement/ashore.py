@@ -1,7 +1,6 @@
 """Alerts that only shore has found, and digests of ships at sea, as ``shore.feeds.ashore`` and ``at_sea`` define them.
 
-``LOG_OF_SHORE`` is about the log of shore's alerts. The rest is SQL for the connection of ``due``; all touched
-containers are compared.
+SQL for the connection of ``due``; all touched containers are compared.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from typing import Final
 import duckdb
 
 from fairlead.records.alert import RAISED_BY_SHORE
-from shore.feeds.readers import SHORE_LOG
 from shore.tables.valid_bookings import covers
 
 _SCOPE: Final = """
@@ -127,51 +125,6 @@ where d.log like 'digests/%' and d.device_date_time < ? and not exists (
 """
 """Removes digests from before a time, unless they stand in a feed: a reading that retention has deleted may have
 reached them."""
-
-LOG_OF_SHORE: Final = f"""
-with given as (
-    select log, log_offset, split_part(log, '/', 1) as part, split_part(log, '/', 3) as alert_id, digest
-    from feeds where customer = '{SHORE_LOG.customer}'
-),
-states as (
-    select alert_id, revision, 'alerts/' || equipment_reference || '/' || alert_id as log, {_CONTENT} as content,
-        last_value(state) over alert as newest, last_value(revision) over alert as newest_revision,
-        exists (
-            select 1 from alerts s where s.equipment_reference = a.equipment_reference and s.alert_id = a.condition_id
-        ) as by_site,
-        exists (select 1 from given g where g.alert_id = a.alert_id and g.part = 'told') as ended,
-        exists (select 1 from given g where g.alert_id = a.alert_id and g.part = 'alerts') as begun,
-        exists (
-            select 1 from given g
-            where g.alert_id = a.alert_id and g.part = 'alerts' and g.log_offset = a.revision
-        ) as is_given
-    from alerts_ashore a
-    window alert as (
-        partition by alert_id order by revision rows between unbounded preceding and unbounded following
-    )
-)
-select 'missing' as what, log, revision::bigint as log_offset
-from states
-where not is_given and not ended and not by_site and (begun or newest <> 'CLEARED')
-union all
-select distinct 'missing', 'told' || substr(log, 7), 0
-from states
-where by_site and begun and not ended and not exists (
-    select 1 from alerts_ashore a join given g on g.alert_id = a.alert_id and g.log_offset = a.revision
-    where a.alert_id = states.alert_id and a.state = 'CLEARED'
-)
-union all
-select 'extra', g.log, g.log_offset
-from given g join states s on s.alert_id = g.alert_id and s.revision = least(g.log_offset, s.newest_revision)
-where g.part = 'alerts' and (g.log_offset > s.newest_revision or g.digest <> md5(s.content))
-union all
-select 'extra', g.log, g.log_offset
-from given g join states s on s.alert_id = g.alert_id
-where g.part = 'told' and s.revision = 0 and not s.by_site
-order by all limit {{limit}}
-"""  # noqa: S608
-"""What the log of shore's alerts lacks, and what differs from ``alerts_ashore``, by relations ``alerts_ashore``,
-``alerts`` and ``feeds``. What the tables have no more, by their retention, stays in the log."""
 
 
 def derive(connection: duckdb.DuckDBPyConnection) -> None:

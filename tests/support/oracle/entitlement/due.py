@@ -9,8 +9,7 @@ digest of it; another digest is another revision.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import duckdb
@@ -50,13 +49,6 @@ DUE: Final = pa.schema(
         pa.field("revision", pa.int32()),  # of a record made for the feed: counts from 0; null: a copied record
     ]
 )
-
-_OTHER_STREAMS: Final = frozenset({"alerts", "custody", "events"})
-
-BOXES: Final = """
-select distinct equipment_reference from states semi join touched using (equipment_reference)
-union select equipment_reference from boxes where grain = 'alerts'
-"""
 
 
 def _reached(row: str) -> str:
@@ -147,7 +139,6 @@ where not h.taken_back
         ))
     )
 order by h.customer, h.log, h.log_offset
-limit {{limit}}
 """  # noqa: S608
 
 _TOO_LITTLE: Final = f"""
@@ -170,7 +161,6 @@ where (x.grain = 'detailed' or r.kind = 'alerts')
         where h.customer = x.customer and h.log = r.log and h.log_offset = r.log_offset and not h.taken_back
     )
 order by x.customer, r.log, r.log_offset
-limit {{limit}}
 """  # noqa: S608
 
 _MADE_TOO_MUCH: Final = f"""
@@ -184,7 +174,6 @@ where not h.taken_back and not exists (
     select 1 from staying s where s.customer = h.customer and s.log = h.log and s.log_offset = h.log_offset
 )
 order by h.customer, h.log, h.log_offset
-limit {{limit}}
 """  # noqa: S608
 
 _MADE_TOO_LITTLE: Final = """
@@ -198,94 +187,43 @@ where (h.customer is null or h.taken_back or h.digest is distinct from md5(d.con
     select 1 from staying s where s.customer = d.customer and s.log = d.log and s.log_offset = d.log_offset
 )
 order by d.customer, d.device_date_time, d.log, d.log_offset
-limit {limit}
 """
 
 
-class Due:
-    """One comparison of feeds with what is due. Relations are registered as they become needed: the bookings decide
-    which boxes are compared. ``everything``: whether the feeds of movements are compared as a whole."""
+def due(
+    readers: Collection[FeedReader],
+    touched: pa.Table,
+    relations: Mapping[str, Any],
+    readings_since: dt.datetime | None,
+) -> pa.Table:
+    """Compare what is due to these customers, among what was touched, with their feeds.
 
-    def __init__(
-        self, connection: duckdb.DuckDBPyConnection, readers: Collection[FeedReader], touched: pa.Table
-    ) -> None:
-        self._connection = connection
-        self._all = touched["log"].null_count > 0
-        self.everything = pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is True
-        self._touched = touched
-        connection.register("touched", touched)
-        connection.register("customers", reader_rows(readers))
+    Args:
+        touched: Rows of ``TOUCHED``.
+        relations: ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``booking_changes``, ``events``,
+            ``digests`` and ``feeds``, with all rows; for feeds of movements ``sites`` and ``owners``.
+        readings_since: Retention may have deleted earlier readings; None: it has deleted none.
 
-    def boxes(self, booking_changes: Any) -> set[str]:
-        """Return the touched containers that have a booking, or an owner who gets alerts.
-
-        ``booking_changes`` has all changes of the bookings of touched containers.
-        """
-        self._connection.register("booking_changes", booking_changes)
-        for statement in _PREPARED:
-            self._connection.execute(statement)
-        return {row[0] for row in self._connection.execute(BOXES).fetchall()}
-
-    @property
-    def first_reading(self) -> int | None:
-        """The offset before which no reading, of any log, is needed; None where older ones may be: bookings changed, or
-        hours are to be made."""
-        hours = self._connection.execute("select 1 from boxes where grain = 'coarse' limit 1").fetchall()
-        if self._all or hours:
-            return None
-        return _first_reading(self._touched)
-
-    def rows(self, relations: Mapping[str, Any], readings_since: dt.datetime | None, *, limit: int) -> pa.Table:
-        """Return at most ``limit`` rows of ``DUE``: copied records to take back, then copied records to deliver, then
-        the same for records made for feeds.
-
-        Args:
-            relations: ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``events`` and ``feeds``, with
-                all rows of ``boxes``; all rows of ``digests``; for feeds of movements all rows of ``events`` and of
-                these feeds, and ``sites`` and ``owners``.
-            readings_since: Retention may have deleted earlier readings; None: it has deleted none.
-        """
-        for name, relation in relations.items():
-            self._connection.register(name, relation)
-        for statement in (_THERE, _SCOPE, _DERIVED):
-            self._connection.execute(statement)
-        coarse.derive(self._connection)
-        movements.derive(self._connection, everything=self.everything)
-        ashore.derive(self._connection)
-        self._connection.execute(_MADE_THERE)
-        self._connection.execute(coarse.STAYING.format(hour=last_hour_without_readings(readings_since)))
-        if readings_since is not None:
-            self._connection.execute(ashore.WITHOUT_REACHED, [readings_since])
-        found: list[pa.Table] = []
-        for statement in (_TOO_MUCH, _TOO_LITTLE, _MADE_TOO_MUCH, _MADE_TOO_LITTLE):
-            left = limit - sum(each.num_rows for each in found)
-            if left > 0 and (self._all or statement is not _TOO_MUCH):
-                found.append(self._select(statement, left))
-        return pa.concat_tables(found)
-
-    def _select(self, statement: str, limit: int) -> pa.Table:
-        found: pa.Table = self._connection.sql(statement.format(limit=int(limit))).to_arrow_table()
-        return found.cast(DUE)
-
-
-@contextmanager
-def look(readers: Collection[FeedReader], touched: pa.Table) -> Iterator[Due]:
-    """Open a comparison of what is due to these customers, among what was touched (rows of ``TOUCHED``)."""
+    Returns:
+        Rows of ``DUE``: copied records to take back, then copied records to deliver, then the same for records made for
+        feeds.
+    """
+    whole = touched["log"].null_count > 0
+    everything = pc.any(pc.and_(pc.is_null(touched["log"]), pc.is_null(touched[BOX]))).as_py() is True
     with duckdb.connect(":memory:") as connection:
         connection.execute("set timezone = 'UTC'")
-        yield Due(connection, readers, touched)
-
-
-def _first_reading(touched: pa.Table) -> int:
-    """The lowest offset among the touched logs of containers; 0 where there are none."""
-    first = [
-        row["first_offset"]
-        for row in touched.select(["log", "first_offset"]).to_pylist()
-        if row["log"].partition(".")[0] not in _OTHER_STREAMS
-    ]
-    return min(first, default=0)
-
-
-def touched_boxes(touched: pa.Table) -> set[str]:
-    """Return the containers that rows of ``TOUCHED`` name."""
-    return set(pc.unique(touched[BOX]).to_pylist()) - {None}
+        given = {"touched": touched, "customers": reader_rows(readers), **relations}
+        for name, relation in given.items():
+            connection.register(name, relation)
+        for statement in (*_PREPARED, _THERE, _SCOPE, _DERIVED):
+            connection.execute(statement)
+        coarse.derive(connection)
+        movements.derive(connection, everything=everything)
+        ashore.derive(connection)
+        connection.execute(_MADE_THERE)
+        connection.execute(coarse.STAYING.format(hour=last_hour_without_readings(readings_since)))
+        if readings_since is not None:
+            connection.execute(ashore.WITHOUT_REACHED, [readings_since])
+        made = (_MADE_TOO_MUCH, _MADE_TOO_LITTLE)
+        statements = (_TOO_MUCH, _TOO_LITTLE, *made) if whole else (_TOO_LITTLE, *made)
+        return pa.concat_tables([connection.sql(each).to_arrow_table().cast(DUE) for each in statements])
