@@ -17,8 +17,9 @@ by equal ones; Delta refuses to mark it as a move. No job follows these tables.
 A file is kept for ``KEEP`` after it was replaced. For that long, readers of an older version can go on, and older
 versions can be read. Vacuum skips a table while a job has still to read rows from before that time.
 
-**Retention** deletes the rows of a table whose times (``TIMES``) are all before a day. ``kept_since`` says which rows
-may be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.kept``).
+**Retention** deletes the rows of a table whose times (``TIMES``) are all before a day; of ``alerts_ashore`` the states
+of alerts that were over before it, so that an alert has all of its states or none. ``kept_since`` says which rows may
+be gone. A comparison of a table with its inputs leaves these rows out on both sides (``shore.kept``).
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ from shore.errors import COMMIT_CONFLICTS
 from shore.paths import TablePaths
 from shore.storage import Storage
 from shore.tables import TABLES, Table
+from shore.tables.alerts_ashore import ALERTS_ASHORE
 
 if TYPE_CHECKING:  # plans need no Spark
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 CLUSTERED: Final = {"readings": "equipment_reference"}
 """The Z-order column of tables that were created before liquid clustering."""
@@ -451,7 +453,7 @@ def kept_since(paths: TablePaths, table: str) -> dt.datetime | None:
 
 
 def wholly_before(table: str, limit: dt.datetime) -> Column:
-    """Return the condition that retention deletes a row by: all of its times (``TIMES``) are before the limit."""
+    """Return the condition of every row that retention deletes: all of its times (``TIMES``) are before the limit."""
     from pyspark.sql import functions as F
 
     times = [F.col(column) for column in TIMES[table]]
@@ -517,17 +519,32 @@ def expire(spark: SparkSession, paths: TablePaths, step: ExpiryStep) -> int:
     if not step.files:
         return 0
     location = paths.table(step.table)
-    old = wholly_before(step.table, step.before)
     version = DeltaTable(location).version()
+    of_alerts = step.table == ALERTS_ASHORE.name
+    operation, deleted = ("MERGE", "numTargetRowsDeleted") if of_alerts else ("DELETE", "numDeletedRows")
 
     def delete() -> None:
         _note_kept_since(paths, step)
-        Delta.forPath(spark, location).delete(old)
+        table = Delta.forPath(spark, location)
+        if of_alerts:  # Delta's DELETE takes no query
+            over = _over_before(table.toDF(), step.before)
+            table.alias("t").merge(over.alias("s"), "t.alert_id = s.alert_id").whenMatchedDelete().execute()
+        else:
+            table.delete(wholly_before(step.table, step.before))
 
     _commit(step.table, location, delete, f"old rows of table {step.table} could not be deleted")
     commits = Delta.forPath(spark, location).history().where(F.col("version") > version)
-    deleted = commits.where(F.col("operation") == "DELETE").collect()
-    return sum(int(each["operationMetrics"].get("numDeletedRows", 0)) for each in deleted)
+    done = commits.where(F.col("operation") == operation).collect()
+    return sum(int(each["operationMetrics"].get(deleted, 0)) for each in done)
+
+
+def _over_before(alerts_ashore: DataFrame, limit: dt.datetime) -> DataFrame:
+    """Return the ids of the alerts that have ended, and all of whose states are before the limit."""
+    from pyspark.sql import functions as F
+
+    newest, state = F.max("event_date_time").alias("newest"), F.max_by("state", "revision").alias("state")
+    alerts = alerts_ashore.groupBy("alert_id").agg(newest, state)
+    return alerts.where((F.col("newest") < F.lit(limit)) & (F.col("state") == "CLEARED")).select("alert_id")
 
 
 def _note_kept_since(paths: TablePaths, step: ExpiryStep) -> None:

@@ -1,17 +1,19 @@
 """Job ``alerts_now``: computes table ``alerts_now`` from the tables of alerts, custody, bookings and sites.
 
 A batch names the containers that have changed. The job computes all alerts of these containers again and replaces their
-rows in one commit. A change of ``sites`` recomputes all alerts. The tables are the only state.
+rows in one commit. A change of ``sites`` recomputes all alerts. The tables are the only state. The row of an alert
+whose states retention has deleted stays as it is.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from shore.delta.commit import replace_rows
-from shore.delta.lake import Lake
+from shore.delta.commit import replace_rows, stored_rows
+from shore.delta.lake import Lake, computed
 from shore.jobs.model import JobContext, follow
 from shore.jobs.scope import BOX, Boxes
+from shore.maintenance import kept_since
 from shore.tables.alerts_now import ALERTS_NOW, alerts_now
 
 if TYPE_CHECKING:
@@ -52,8 +54,17 @@ def touched_by(batch: DataFrame) -> Boxes:
 
 def update(lake: Lake, boxes: Boxes) -> int:
     """Recompute all alerts of these containers. Return how many rows were written or deleted."""
+    from pyspark.sql import functions as F
+
     if not boxes:
         return 0
     rows = {name: boxes.gather(lake.read(name)) for name in ("alerts", "alerts_ashore", "custody", "bookings")}
     fresh = alerts_now(**rows, sites=lake.read("sites"))
-    return replace_rows(lake, ALERTS_NOW, fresh, within=boxes.gather, bounds=boxes.bounds)
+    limit = kept_since(lake.paths, "alerts_ashore")  # after the table was opened
+    if limit is None:
+        return replace_rows(lake, ALERTS_NOW, fresh, within=boxes.gather, bounds=boxes.bounds)
+    fresh, stored = computed(fresh), computed(stored_rows(lake, ALERTS_NOW, boxes.gather, boxes.bounds))
+    old = stored.where((F.col("source") == "shore") & (F.col("opened_date_time") < F.lit(limit)))
+    former = old.join(fresh, list(ALERTS_NOW.key), "left_anti")
+    stored = stored.join(former, list(ALERTS_NOW.key), "left_anti")
+    return replace_rows(lake, ALERTS_NOW, fresh, stored=stored, bounds=boxes.bounds)

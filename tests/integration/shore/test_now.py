@@ -287,6 +287,43 @@ def test_holder_and_booking_of_an_alert_are_those_of_its_time(tables: Tables) ->
     assert tables.differing(ORACLES).keys() <= {"containers_now"}
 
 
+def test_retention_keeps_open_alerts_whole_and_leaves_the_rows_of_those_that_are_over(tables: Tables) -> None:
+    def ashore(name: str, *states: tuple[float, str]) -> list[dict[str, Any]]:
+        return [
+            {"alert_id": name, "revision": n, "kind": "TEMPERATURE", "severity": "ALARM", "state": state}
+            | {"equipment_reference": BOX, "log": LOG, "first_offset": 1, "log_offset": n, "event_date_time": at(hours)}
+            | {"condition_id": name}
+            for n, (hours, state) in enumerate(states)
+        ]
+
+    def alerts(*columns: str) -> list[Any]:
+        return list(tables.rows("alerts_now", "alert_id", *columns))
+
+    limit, session = at(48), maintenance_session(tables.spark)
+    tables.start("alerts_now", "containers_now")
+    tables.add(
+        readings=[reading(1, 0)],
+        alerts_ashore=[
+            *ashore("over", (1, "OPENED"), (2, "CLEARED")),
+            *ashore("open", (1, "OPENED"), (2, "UPDATED")),
+            *ashore("long", (1, "OPENED"), (50, "CLEARED")),
+        ],
+    )
+    before = alerts("state", "opened_date_time", "minutes_open", "revisions")
+    assert expire(session, tables.paths, ExpiryStep("alerts_ashore", limit, 1)) == 2
+    tables.add(booking_changes=[change(1, 0)])
+    assert alerts("state", "opened_date_time", "minutes_open", "revisions") == before
+    assert alerts("customer") == [("long", "ducks"), ("open", "ducks"), ("over", None)], "what is left is made again"
+    assert (now(tables)["open_alerts"], now(tables)["worst_severity"]) == (1, "ALARM")
+    tables.add(alerts_ashore=ashore("open", (1, "OPENED"), (2, "UPDATED"), (60, "CLEARED"))[2:])
+    assert alerts("state", "minutes_open") == [
+        ("long", "CLEARED", 49 * 60.0), ("open", "CLEARED", 59 * 60.0), ("over", "CLEARED", 60.0),
+    ]  # fmt: skip
+    assert now(tables)["open_alerts"] == 0
+    assert expire(session, tables.paths, ExpiryStep("alerts_ashore", at(55), 1)) == 2
+    assert sorted(set(tables.rows("alerts_ashore", "alert_id"))) == ["open"]
+
+
 # -- quality
 
 
