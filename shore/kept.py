@@ -22,7 +22,7 @@ Kept = Mapping[str, dt.datetime]
 
 
 def kept_of(paths: TablePaths, tables: Iterable[str]) -> dict[str, dt.datetime]:
-    """Return ``Kept`` of these tables. What it says holds for versions of the tables that were read before.
+    """Return ``Kept`` of these tables. What it says holds for versions that were fixed before (``Lake.fixed``).
 
     Raises:
         UnavailableError: the storage does not answer.

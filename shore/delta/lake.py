@@ -81,6 +81,7 @@ class Lake:
 
     spark: SparkSession
     paths: TablePaths
+    _fixed: Mapping[str, DataFrame] = field(default_factory=dict, repr=False, compare=False)
     _small: SmallTables = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -110,8 +111,20 @@ class Lake:
         """Let Spark generate code in this session, of a batch or the caller's own, from now on."""
         _configure(self.spark, _GENERATED)
 
+    def fixed(self, tables: Iterable[str]) -> Lake:
+        """Return the same tables. Of these, ``read`` returns the version that is the newest now.
+
+        Else Spark reads a table that is not small in the version that is the newest when it computes rows.
+        """
+        from deltalake import DeltaTable as Reader  # as in ``is_empty``
+
+        versions = {name: Reader(self.paths.table(name)).version() for name in tables}
+        return replace(self, _fixed=self.inputs(versions, versions))
+
     def read(self, table: str, version: int | None = None) -> DataFrame:
         """Return a table's rows in its newest version, or in ``version``."""
+        if version is None and table in self._fixed:
+            return self._fixed[table]
         if (small := self._small.read(table, version)) is not None:
             return small
         reader = self.spark.read.format("delta")

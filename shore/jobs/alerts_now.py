@@ -58,9 +58,10 @@ def update(lake: Lake, boxes: Boxes) -> int:
 
     if not boxes:
         return 0
+    lake = lake.fixed(("alerts_ashore",))
     rows = {name: boxes.gather(lake.read(name)) for name in ("alerts", "alerts_ashore", "custody", "bookings")}
     fresh = alerts_now(**rows, sites=lake.read("sites"))
-    limit = kept_since(lake.paths, "alerts_ashore")  # after the table was opened
+    limit = kept_since(lake.paths, "alerts_ashore")
     if limit is None:
         return replace_rows(lake, ALERTS_NOW, fresh, within=boxes.gather, bounds=boxes.bounds)
     fresh, stored = computed(fresh), computed(stored_rows(lake, ALERTS_NOW, boxes.gather, boxes.bounds))

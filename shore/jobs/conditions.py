@@ -146,8 +146,9 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     touched = Touched.of(touched_hours(batch))
     if not touched.extents:
         return
+    lake = lake.fixed(("readings", *_KEEPS))
+    kept = kept_of(lake.paths, ("readings", *_KEEPS))
     readings = lake.read("readings").select(*USED)
-    kept = kept_of(lake.paths, ("readings", *_KEEPS))  # after the table was opened
     near = bound(touched.extents, lambda extent: (between("device_date_time", extent, HOUR / 2, HOUR),))
     fresh = computed(hours_of(touched.hours, readings.where(near.of()), activation_energy))
     lacking = _lacking(lake, touched, fresh, kept)
@@ -260,17 +261,18 @@ def renew_mkt(lake: Lake, activation_energy: float) -> bool:
     Windows of whose readings retention may have deleted some stay as they are (``shore.kept``).
     """
     derived = BY_NAME[MKT.name]
-    inputs, stored = lake.inputs(derived.inputs), lake.read(MKT.name)
-    kept = kept_of(lake.paths, (MKT.name, *derived.inputs))  # after they were opened
+    tables = (MKT.name, *derived.inputs)
+    lake = lake.fixed(tables)
+    kept = kept_of(lake.paths, tables)
 
     def whole(rows: DataFrame) -> DataFrame:
         return comparable(derived, rows, kept)
 
     energy = F.col("activation_energy")
-    other = whole(stored).where((energy < activation_energy) | (energy > activation_energy))
+    other = whole(lake.read(MKT.name)).where((energy < activation_energy) | (energy > activation_energy))
     if other.isEmpty():
         return False
-    fresh = derived.compute(inputs, Settings(activation_energy))
+    fresh = derived.compute(lake.inputs(derived.inputs), Settings(activation_energy))
     replace_rows(lake, MKT, whole(fresh), within=whole)
     return True
 

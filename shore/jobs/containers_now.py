@@ -131,6 +131,7 @@ def _update_treatments(lake: Lake, bookings: DataFrame) -> int:
     boxes = Boxes.of(asked[BOX].to_pylist())
     if not boxes:
         return 0
+    lake = lake.fixed(("readings",))
     readings = boxes.rows_of(lake.read("readings").select(*USED_BY_COLD_TREATMENTS))
     fresh = cold_treatments(readings, boxes.rows_of(bookings))
     limit = kept_since(lake.paths, "readings")

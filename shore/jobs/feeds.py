@@ -137,14 +137,16 @@ def ledgers(lake: Lake) -> Ledgers | None:
 
 
 class Inputs(Mapping[str, DataFrame]):
-    """The tables, each opened when it is first asked for, in its version among ``versions``, else in its newest."""
+    """The tables, each in its version among ``versions``, else in the newest when it is first asked for."""
 
     def __init__(self, lake: Lake, versions: Mapping[str, int] = {}) -> None:
         self._lake, self._versions, self._opened = lake, versions, dict[str, DataFrame]()
 
     def __getitem__(self, table: str) -> DataFrame:
         if table not in self._opened:
-            self._opened[table] = self._lake.read(table, self._versions.get(table))
+            version = self._versions.get(table)
+            lake = self._lake.fixed([table]) if version is None else self._lake
+            self._opened[table] = lake.read(table, version)
         return self._opened[table]
 
     def readings_since(self) -> dt.datetime | None:

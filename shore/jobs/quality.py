@@ -101,7 +101,8 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
         return 0
     if lake.bytes_of("readings") > _LARGE:
         lake.generate_code()
-    readings, rejected = lake.read("readings"), lake.read("readings_rejected")
+    lake = lake.fixed(INPUTS)
+    readings, rejected = (lake.read(name) for name in INPUTS)
     days = sum((span.until - span.since) // _DAY * len(span.boxes.names or ()) for span in touched)
 
     def union(parts: Iterable[DataFrame]) -> DataFrame:
@@ -120,7 +121,7 @@ def update(lake: Lake, touched: Sequence[Span]) -> int:
 
     bounds = _bounds(touched)
     fresh = quality(union(map(read, touched)), union(map(refused, touched)))
-    since = whole_since(BY_NAME[QUALITY.name], kept_of(lake.paths, INPUTS))  # after the tables were opened
+    since = whole_since(BY_NAME[QUALITY.name], kept_of(lake.paths, INPUTS))
     if since is None or touched[0].since >= since:
         return replace_rows(lake, QUALITY, fresh, within=within, bounds=bounds)
     fresh, known = computed(fresh), computed(stored_rows(lake, QUALITY, within, bounds))

@@ -189,6 +189,7 @@ def update(lake: Lake, batch: DataFrame) -> None:
 
 def update_everything(lake: Lake) -> None:
     """Recompute all rows of all tables."""
+    lake = lake.fixed(("positions",))
     replace_rows(lake, DOCK_MOVEMENTS, dock_movements(**lake.inputs(("events", "sites", "owners"))))
     positions, sites = lake.read("positions"), lake.read("sites")
     made = computed(itineraries(lake.read("dock_movements"), positions, sites))
@@ -335,7 +336,7 @@ def _replace_within(
     bounds: Sequence[Bound] = (),
 ) -> None:
     """Replace a table's rows in a scope (``replace_rows``), but for those of which positions are gone."""
-    limit = kept_of(lake.paths, ("positions",)).get("positions")  # the positions were opened before
+    limit = kept_of(lake.paths, ("positions",)).get("positions")  # the caller has fixed or computed them
     if limit is None:
         replace_rows(lake, table, fresh, within=within, bounds=bounds)
         return

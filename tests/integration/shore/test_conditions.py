@@ -5,17 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+from shore import kept
+from shore.delta import lake as of_tables
+from shore.delta.lake import Lake
+from shore.jobs import conditions as job
 from shore.jobs.conditions import renew_mkt
+from shore.kept import Kept
 from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.paths import TablePaths
 from shore.tables import TABLES
+from shore.tables.hours import ACTIVATION_ENERGY
 from tests.integration.shore.hourly import KEPT, Shore, computed, in_spark, rows_of
 from tests.support.deltars import create
 from tests.unit.shore import hours
@@ -210,6 +216,28 @@ def test_a_late_reading_leaves_what_was_made_of_deleted_readings(spark: SparkSes
     assert [row["readings"] for row in one] == [3, 3, 3, 1]
     (session,) = (row for row in shore.rows("excursions") if row["equipment_reference"] == "B")
     assert session["readings"] == 10
+
+
+@pytest.mark.long
+def test_readings_that_retention_deletes_during_a_batch_count_in_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def kept_of(paths: TablePaths, tables: Iterable[str]) -> Kept:
+        known = kept.kept_of(paths, tables)
+        assert expire(maintenance_session(spark), paths, ExpiryStep("readings", T0 + 26 * HOUR, 1)) > 0
+        return known
+
+    monkeypatch.setattr(of_tables, "SMALL_BYTES", -1)  # Spark reads the tables
+    monkeypatch.setattr(job, "kept_of", kept_of)
+    shore = Shore(spark, str(tmp_path))
+    early, late = [reading("A", m, 9.0) for m in range(0, 600, 25)], [reading("A", 607, 9.0)]
+    shore.lake.append("readings", in_spark(spark, [*early, *late]))
+    job.update(in_spark(spark, [*early, *late]), Lake(spark, shore.lake.paths), ACTIVATION_ENERGY)
+    for name in ("conditions", "mkt"):
+        hourly = [row for row in shore.rows(name) if row["window_hours"] == 1]
+        assert sum(row["readings" if name == "conditions" else "air_readings"] for row in hourly) == 25
+    assert sum(row["readings"] for row in shore.rows("excursions")) == 25
+    assert len(shore.rows("outlook")) == 1
 
 
 def key(row: Row) -> tuple[object, ...]:

@@ -87,3 +87,12 @@ def test_tables_are_small_together(lake: Lake, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(of_tables, "SMALL_BYTES", one + other - 1)
     assert not lake.are_small({"sites": 1, "owners": 1})
     assert lake.are_small({"sites": 1, "owners": 0}), "that version has no files"
+
+
+def test_fixed_tables_stay_as_they_are(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_tables, "SMALL_BYTES", -1)
+    fixed = lake.fixed(["sites"])
+    read = fixed.read("sites").where("true"), lake.read("sites").where("true")
+    fill(tmp_path, {"sites": [{"site": "alpha"}], "owners": [{"owner_code": "BIGU"}]})
+    assert [each.count() for each in read] == [2, 3], "Delta reads the version that is the newest by then"
+    assert (fixed.read("sites").count(), fixed.read("owners").count(), lake.read("sites").count()) == (2, 3, 3)
