@@ -158,7 +158,7 @@ def update(batch: DataFrame, lake: Lake, activation_energy: float) -> None:
     updates = [lambda: update_outlook(batch, lake, kept)]
     if touched.extents:
         updates[:0] = [
-            lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy), kept),
+            lambda: update_mkt(lake, touched, mkt.hour_rows(fresh, activation_energy), activation_energy, kept),
             lambda: update_excursions(lake, touched, fresh, kept),
             lambda: update_conditions(lake, touched, conditions.hour_rows(fresh), kept),
         ]
@@ -195,8 +195,12 @@ def update_conditions(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept
     _replace_windows(lake, CONDITIONS, touched, stored, units.unionByName(conditions.day_rows(units)), kept, after=DAY)
 
 
-def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> None:
-    """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them."""
+def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, activation_energy: float, kept: Kept) -> None:
+    """Replace the touched hours of table ``mkt``, and the 24-hour and 30-day windows that contain them.
+
+    Windows that begin where readings are gone stay for boxes that have hours or days of another activation energy
+    there: one window cannot be made of two energies (``renew_mkt``).
+    """
     near = bound(touched.extents, lambda extent: (between("window_end", extent, 22 * HOUR, DAY),))
     months = bound(touched.extents, lambda extent: (between("window_end", extent, 29 * DAY, 30 * DAY),))
     # Of 30 days only one row in 25 is needed: the literals keep the others out of the join.
@@ -206,6 +210,10 @@ def update_mkt(lake: Lake, touched: Touched, fresh: DataFrame, kept: Kept) -> No
     days = computed(within(mkt.day_rows(units), touched.spans, _DAYS))
     whole_days = outside(stored.where("whole_day"), touched.spans, _DAYS).unionByName(days.where("whole_day"))
     made = units.unionByName(days).unionByName(mkt.month_rows(whole_days))
+    if (since := whole_since(BY_NAME[MKT.name], kept)) is not None:
+        others = stored.where(f"activation_energy <> cast({activation_energy!r} as double)")
+        gone = f"r.window_hours > 1 and r.window_start < {_since(since)}"
+        made, stored = outside(made, others, gone), outside(stored, others, gone)
     _replace_windows(lake, MKT, touched, stored, made, kept, after=30 * DAY)
 
 

@@ -195,6 +195,14 @@ def test_windows_whose_readings_are_past_their_retention_keep_their_activation_e
         assert row["window_start"] > limit or row == before[key(row)]
     assert not renew_mkt(shore.lake, 200.0)
 
+    late = in_spark(spark, [reading("A", 30 * 60 + 7, 20.0)])
+    shore.lake.append("readings", late)
+    job.update(late, shore.lake, 200.0)
+    assert [row for row in shore.rows("mkt") if row["window_start"] <= limit] == [
+        row for row in after if row["window_start"] <= limit
+    ], "no window has two energies"
+    assert sum(row not in after for row in shore.rows("mkt")) == 1, "the hour itself"
+
 
 @pytest.mark.long
 def test_a_late_reading_leaves_what_was_made_of_deleted_readings(spark: SparkSession, tmp_path: Path) -> None:
