@@ -322,10 +322,13 @@ def _replace(lake: Lake, table: Table, fresh: DataFrame, bounds: Mapping[str, Ti
     inside = F.col(_SHIP) == F.col("scope_ship")
     inside &= F.col("scope_since").isNull() | (begin >= F.col("scope_since"))
     inside &= F.col("scope_until").isNull() | (begin < F.col("scope_until"))
-    literals: list[Bound] = [_times(begins, [b.since for b in bounds.values()], [b.until for b in bounds.values()])]
+    since = [each.since for each in bounds.values()]
+    literals: list[Bound] = [_times(begins, since, [each.until for each in bounds.values()])]
     if len(bounds) <= _NAMED:
         literals.append(OneOf(_SHIP, bounds.keys()))
-    _replace_within(lake, table, fresh, lambda rows: rows.join(scope, inside, "left_semi"), literals)
+    known = [each for each in since if each is not None]
+    first = min(known, default=None) if len(known) == len(since) else None
+    _replace_within(lake, table, fresh, lambda rows: rows.join(scope, inside, "left_semi"), literals, first)
 
 
 def _replace_within(
@@ -334,10 +337,15 @@ def _replace_within(
     fresh: DataFrame,
     within: Callable[[DataFrame], DataFrame] = lambda rows: rows,
     bounds: Sequence[Bound] = (),
+    first: int | None = None,
 ) -> None:
-    """Replace a table's rows in a scope (``replace_rows``), but for those of which positions are gone."""
+    """Replace a table's rows in a scope (``replace_rows``), but for those of which positions are gone.
+
+    Args:
+        first: No row of the scope begins before, in microseconds since 1970; None: rows may begin at any time.
+    """
     limit = kept_of(lake.paths, ("positions",)).get("positions")  # the caller has fixed or computed them
-    if limit is None:
+    if limit is None or (first is not None and first >= micros_of(limit)):
         replace_rows(lake, table, fresh, within=within, bounds=bounds)
         return
     stored = computed(stored_rows(lake, table, within, bounds))

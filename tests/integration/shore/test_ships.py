@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from shore.jobs import reference, ships
 from shore.jobs.model import JobContext
 from shore.maintenance import ExpiryStep, expire, maintenance_session
 from shore.sailing import TimeBounds
-from shore.tables.model import micros_of
+from shore.tables.model import Table, micros_of
 from shore.verify.catalogue import REFERENCE
 from tests.integration.shore.fleet_lake import FleetLake, create_lake, same_shape
 from tests.integration.shore.readings import undo_commit
@@ -264,6 +265,30 @@ def test_what_was_made_of_deleted_positions_stays_when_the_topology_changes(flee
     legs = [row for row in fleet.rows("voyages") if row not in before["voyages"]]
     assert [(leg["from_un_location_code"], leg["departure_date_time"]) for leg in legs] == [("SGSIN", at(70))]
     assert fleet.stored("voyages").num_rows == 4
+
+
+@pytest.mark.long
+def test_a_batch_that_is_all_after_retentions_limit_looks_for_no_former_rows(
+    fleet: FleetLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+
+    def with_former(table: Table, stored: DataFrame, fresh: DataFrame, limit: dt.datetime) -> DataFrame:
+        looked.append(table.name)
+        return found(table, stored, fresh, limit)
+
+    found = ships.with_former
+    monkeypatch.setattr(ships, "with_former", with_former)
+    calls = [(0, "ARRI", "tokyo"), (10, "DEPA", "tokyo"), (100, "ARRI", "singapore"), (120, "DEPA", "singapore")]
+    calls += [(200, "ARRI", "tokyo"), (220, "DEPA", "tokyo"), (300, "ARRI", "singapore")]
+    fleet.add(
+        events=[docked(n, hour, code, site) for n, (hour, code, site) in enumerate(calls)],
+        positions=[position(1, 2, TOKYO, 0.0), position(2, 250, SEA)],
+    )
+    assert expire(maintenance_session(fleet.spark), fleet.paths, ExpiryStep("positions", at(48), 1)) == 1
+    fleet.add(positions=[position(3, 305, SINGAPORE, 0.0)])
+    assert looked == []
+    assert fleet.rows("port_calls", "in_port") == [False, False, False, True]
 
 
 def with_roads(within_km: float) -> Topology:
