@@ -5,7 +5,8 @@ One record per container (``digests/<container>@0``): the newest digest that the
 later one is there, the record is retracted.
 
 Retention may have deleted the reading that had reached an old digest. So a digest from before the oldest reading that
-is surely there only stays where it stands in a feed, and is never delivered anew.
+is surely there only stays where it stands in a feed, and is never delivered anew. A digest that retention has deleted
+itself stays where it stands until a reading reaches it.
 """
 
 from __future__ import annotations
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
 
 SEEN: Final = "least(device_date_time, coalesce(received_date_time, device_date_time))"
 """The time of a reading as digests have it: a clock that is ahead counts as the moment of receipt."""
+
+_REACHED: Final = f"""
+    select r.equipment_reference, date_trunc('MILLISECOND', max({SEEN})) as at
+    from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
+    where r.device_date_time >= s.since
+    group by r.equipment_reference
+"""  # noqa: S608  # our own names
 
 _DIGESTS: Final = f"""
 with said as (
@@ -39,12 +47,7 @@ newest as (
     ) as place
     from seen
 ),
-reached as (
-    select r.equipment_reference, max({SEEN}) as at
-    from {{readings}} r join {{since}} s on s.equipment_reference = r.equipment_reference
-    where r.device_date_time >= s.since
-    group by r.equipment_reference
-)
+reached as ({_REACHED})
 select
     n.customer,
     concat('digests/', n.equipment_reference) as log,
@@ -68,7 +71,7 @@ select
     )) as content
 from newest n
 left join reached r on r.equipment_reference = n.equipment_reference
-where n.place = 1 and (r.at is null or date_trunc('MILLISECOND', r.at) < n.reading_date_time)
+where n.place = 1 and (r.at is null or r.at < n.reading_date_time)
 """  # noqa: S608  # our own names
 
 _NOT_REACHED: Final = """
@@ -77,6 +80,18 @@ left join (select customer, log from {given} where log like 'digests/%' and not 
     on g.customer = m.customer and g.log = m.log
 where m.log not like 'digests/%' or m.device_date_time >= timestamp_seconds({limit}) or g.customer is not null
 """
+
+_WITHOUT_DELETED: Final = f"""
+select g.* from {{given}} g
+left join {{made}} m on m.customer = g.customer and m.log = g.log
+left join {{periods}} p
+    on p.customer = g.customer and p.equipment_reference = g.equipment_reference and p.grain = 'detailed'
+left join ({_REACHED}) r on r.equipment_reference = g.equipment_reference
+where not (
+    g.log like 'digests/%' and m.customer is null and g.device_date_time < timestamp_seconds({{limit}})
+    and coalesce({covered("g.device_date_time")}, false) and (r.at is null or r.at < g.device_date_time)
+)
+"""  # noqa: S608
 
 
 def digests_at_sea(digests: DataFrame, readings: DataFrame, periods: DataFrame, since: DataFrame) -> DataFrame:
@@ -104,3 +119,25 @@ def without_reached_before(made: DataFrame, given: DataFrame, readings_since: dt
         return made
     limit = int(readings_since.timestamp())  # the start of a day
     return made.sparkSession.sql(_NOT_REACHED, made=made, given=given, limit=limit)
+
+
+def without_deleted_digests(
+    given: DataFrame,
+    made: DataFrame,
+    readings: DataFrame,
+    periods: DataFrame,
+    since: DataFrame,
+    digests_since: dt.datetime,
+) -> DataFrame:
+    """Return what feeds have (rows of ``newest_rows``) without digests that retention may have deleted, that no reading
+    has reached, and that their customers may see. These stay in the feeds as they are.
+
+    Args:
+        made: What feeds must have (rows of ``shore.feeds.coarse.MADE``): a newer digest takes the place of an old one.
+        readings, periods, since: As in ``digests_at_sea``.
+        digests_since: Retention may have deleted digests of earlier times.
+    """
+    limit = int(digests_since.timestamp())  # the start of a day
+    return given.sparkSession.sql(
+        _WITHOUT_DELETED, given=given, made=made, readings=readings, periods=periods, since=since, limit=limit
+    )

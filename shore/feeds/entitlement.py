@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
-from shore.feeds.at_sea import digests_at_sea, without_reached_before
+from shore.feeds.at_sea import digests_at_sea, without_deleted_digests, without_reached_before
 from shore.feeds.coarse import hours, milestones, with_stays
 from shore.feeds.look import BOX, EVERYTHING, MOST_LITERALS, Look, among, of_boxes, time_ranges, without_boxes
 from shore.feeds.movements import NAME, movements
@@ -136,6 +136,7 @@ def due(
     periods: DataFrame,
     look: Look = EVERYTHING,
     readings_since: dt.datetime | None = None,
+    digests_since: dt.datetime | None = None,
 ) -> DataFrame:
     """Compute what to append to feeds so that they have exactly what their customers are entitled to.
 
@@ -145,6 +146,7 @@ def due(
         readers: The customers with feeds, and ``SHORE_LOG`` where shore writes its alerts.
         periods: Of these customers (``shore.feeds.periods``).
         readings_since: Retention may have deleted earlier rows of ``readings``; None: it has deleted none.
+        digests_since: The same of ``digests``.
 
     Returns:
         Rows of ``DUE``, unordered. Append them to a feed in the order of ``order_of_feeds``.
@@ -154,7 +156,7 @@ def due(
     if own := [reader for reader in readers if reader != SHORE_LOG]:
         customers = customer_rows(spark, own)
         parts += _copied(inputs, customers, periods, look)
-        parts += _made(inputs, customers, own, periods, look, readings_since)
+        parts += _made(inputs, customers, own, periods, look, readings_since, digests_since)
     if SHORE_LOG in readers:
         parts += _of_shore(inputs, look)
     if not parts:
@@ -241,6 +243,7 @@ def _made(
     periods: DataFrame,
     look: Look,
     readings_since: dt.datetime | None,
+    digests_since: dt.datetime | None,
 ) -> Iterable[DataFrame]:
     """Records made for feeds: first those to retract, then those to deliver."""
     grains = {reader.grain for reader in readers}
@@ -281,8 +284,11 @@ def _made(
         )
         derived.append(alerts_found_ashore(ashore, told, periods, customers))
     digested = look.boxes | look.digested.keys()
+    near_digests: tuple[DataFrame, DataFrame, DataFrame] | None = None
     if "detailed" in grains and (look.digested or look.everything):
-        derived.append(_digests(inputs, periods, None if look.everything else look.digested))
+        near_digests = _of_digests(inputs, periods, None if look.everything else look.digested)
+        said, seen, since = near_digests
+        derived.append(digests_at_sea(said, seen, periods, since))
     feeds = inputs["feeds"].where(F.col("log").contains("/"))
     if look.everything:
         rows = feeds
@@ -311,6 +317,9 @@ def _made(
     given = with_stays(given, periods, readings_since)
     made = reduce(DataFrame.unionByName, derived) if derived else spark.createDataFrame([], _MADE)
     made = without_reached_before(made, given, readings_since)
+    if near_digests is not None and digests_since is not None:
+        _, seen, since = near_digests
+        given = without_deleted_digests(given, made, seen, periods, since, digests_since)
     given, made = given.localCheckpoint(), made.localCheckpoint()  # both are read twice, and their plans are large
     if look.everything or look.boxes or digested or derived:
         yield spark.sql(
@@ -363,17 +372,20 @@ _MADE: Final = (
 )
 
 
-def _digests(inputs: Mapping[str, DataFrame], periods: DataFrame, since: Mapping[str, dt.datetime] | None) -> DataFrame:
-    """The digests that are due, of containers and times ``since``; None: of all."""
+def _of_digests(
+    inputs: Mapping[str, DataFrame], periods: DataFrame, since: Mapping[str, dt.datetime] | None
+) -> tuple[DataFrame, DataFrame, DataFrame]:
+    """The digests, the readings, and the relation ``since`` that decide about digests (``digests_at_sea``) of
+    containers and times ``since``; None: of all."""
     spark = periods.sparkSession
     if since is None:
         rows = periods.where("grain = 'detailed'").select(BOX, F.lit(_BEGIN).alias("since")).distinct()
-        return digests_at_sea(inputs["digests"], inputs["readings"], periods, rows)
+        return inputs["digests"], inputs["readings"], rows
     first = F.lit(min(since.values()))
     near = of_boxes(inputs["readings"], frozenset(since)).where(F.col("device_date_time") >= first)
     rows = spark.createDataFrame(pa.table({BOX: list(since), "since": pa.array(list(since.values()), TIME)}))
     said = inputs["digests"].where(F.col("as_of_date_time") >= first)
-    return digests_at_sea(said, near, periods, F.broadcast(rows))
+    return said, near, F.broadcast(rows)
 
 
 def _in_scope(

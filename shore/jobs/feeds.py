@@ -149,11 +149,15 @@ class Inputs(Mapping[str, DataFrame]):
             self._opened[table] = lake.read(table, version)
         return self._opened[table]
 
-    def readings_since(self) -> dt.datetime | None:
-        """Return the time before which table ``readings``, as it was opened, may lack rows by its retention; None where
-        it lacks none. Retention notes the time before it deletes rows, so the table is opened first."""
-        self["readings"]
-        return kept_since(self._lake.paths, "readings")
+    def since(self) -> tuple[dt.datetime | None, dt.datetime | None]:
+        """Return the times before which tables ``readings`` and ``digests``, as they were opened, may lack rows by
+        their retention; None where one lacks none. Retention notes the time before it deletes rows, so the tables are
+        opened first."""
+        return self._since("readings"), self._since("digests")
+
+    def _since(self, table: str) -> dt.datetime | None:
+        self[table]
+        return kept_since(self._lake.paths, table)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._opened)
@@ -170,7 +174,7 @@ def everything_due(inputs: Inputs, readers: Sequence[FeedReader], believed_by: L
     """
     bookings = inputs["bookings"]
     held = periods(bookings, customer_rows(bookings.sparkSession, readers))
-    return due(inputs, readers, held, Look(whole=None, ledgers=believed_by), inputs.readings_since())
+    return due(inputs, readers, held, Look(whole=None, ledgers=believed_by), *inputs.since())
 
 
 @dataclass(slots=True)
@@ -209,8 +213,8 @@ class Feeds:
         look = look_of(batch, keys, inputs, held, grains, self.believed_by, at_sea)
         count = 0
         if look.named or look.events is not None:
-            since = inputs.readings_since() if look.boxes or look.since or look.digested else None
-            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, since))
+            since = inputs.since() if look.boxes or look.since or look.digested else (None, None)
+            count = self.sink.append(due(inputs, self.readers, of_boxes(held, look.named), look, *since))
         if self._at_sea is not None:
             self._at_sea.note(keys)
         return count

@@ -1,0 +1,88 @@
+"""What a batch makes due where the rules for ledger entries, or the retention of digests, decide."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from shore.feeds.entitlement import customer_rows, due, order_of_feeds
+from shore.feeds.kinds import Ledgers
+from shore.feeds.look import CHANGE, AtSea, keys_of, look_of
+from shore.feeds.periods import periods
+from shore.feeds.readers import FeedReader
+from shore.tables import TABLES
+from shore.tables.bookings import STATES
+from tests.integration.shore.feeds.scenarios import INPUTS, hours
+
+pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
+
+BOX: Final = "BIGU0000016"
+LOG: Final = f"containers.{BOX}"
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+BOOKED: Final = {"log": "bookings.hq", "log_offset": 1, "booking_reference": "B1", "customer": "ducks"} | {
+    "equipment_reference": BOX, "status": "CONFIRMED", "valid_from": hours(0), "valid_to": hours(100),
+}  # fmt: skip
+
+
+def lacking(
+    spark: SparkSession,
+    rows: Rows,
+    changes: Sequence[Mapping[str, Any]],
+    ledgers: Ledgers | None = None,
+    digests_since: dt.datetime | None = None,
+) -> list[tuple[str, int, bool]]:
+    """Return what a batch of changes makes due to customer ducks: log, offset, and whether it is taken back."""
+    inputs = {
+        name: spark.createDataFrame(
+            pa.Table.from_pylist(list(rows.get(name, ())), schema=TABLES[name].plain_schema).combine_chunks()
+        )
+        for name in (*INPUTS, "feeds")
+    }
+    inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
+    readers = [FeedReader("ducks")]
+    held = periods(inputs["bookings"], customer_rows(spark, readers))
+    schema = to_arrow_schema(CHANGE, timezone="UTC")
+    batch = spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
+    at_sea = AtSea.of(inputs["feeds"]).times
+    look = look_of(batch, keys_of(batch), inputs, held, {"detailed"}, ledgers, at_sea)
+    found = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds()).collect()
+    return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
+
+
+def given(log: str, offset: int, hour: float, feed_offset: int) -> dict[str, Any]:
+    row = {"customer": "ducks", "feed_offset": feed_offset, "log": log, "log_offset": offset, "retracts": False}
+    made = {"revision": 0, "digest": "d"} if "/" in log else {}
+    return row | {"equipment_reference": BOX, "device_date_time": hours(hour)} | made
+
+
+def test_a_digest_stays_that_retention_has_deleted_and_no_reading_has_reached(spark: SparkSession) -> None:
+    def reading(hour: float) -> dict[str, Any]:
+        times = {"device_date_time": hours(hour), "received_date_time": hours(hour + 1)}
+        return {"log": LOG, "log_offset": 1, "equipment_reference": BOX, "payload": b"", "late": False} | times
+
+    def batch(kind: str, hour: float | None = None) -> list[dict[str, Any]]:
+        return [{"kind": kind, "equipment_reference": BOX, "device_date_time": None if hour is None else hours(hour)}]
+
+    standing = ("digests/" + BOX, 0, True)
+    rows: dict[str, Any] = {"booking_changes": [BOOKED], "feeds": [given("digests/" + BOX, 0, 10, 0)]}
+    assert lacking(spark, rows, batch("bookings"), None, hours(10)) == [standing], "its row would be there"
+    assert lacking(spark, rows, batch("bookings"), None, hours(11)) == []
+    rows["readings"] = [reading(9)]
+    rows["feeds"].append(given(LOG, 1, 9, 1))
+    assert lacking(spark, rows, batch("bookings"), None, hours(11)) == []
+    said = {"equipment_reference": BOX, "reading_date_time": hours(12)}
+    digest = {"log": "ships.1.digest", "log_offset": 9, "vessel_imo_number": "1", "as_of_date_time": hours(13)}
+    newer = rows | {"digests": [digest | {"boxes": [said]}]}
+    assert lacking(spark, newer, batch("digests", 12), None, hours(11)) == [("digests/" + BOX, 0, False)]
+    ended = rows | {"booking_changes": [BOOKED | {"valid_to": hours(10)}]}
+    assert lacking(spark, ended, batch("bookings"), None, hours(11)) == [standing], "the customer may not see it"
+    rows["readings"] = [reading(10)]
+    rows["feeds"][1] = given(LOG, 1, 10, 1)
+    came = [reading(10) | {"kind": "readings"}]
+    assert lacking(spark, rows, came, None, hours(11)) == [standing], "a reading has reached it"
