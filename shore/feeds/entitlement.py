@@ -5,8 +5,9 @@ the customer has the record. A record that is made for a feed (``shore.feeds.coa
 ``at_sea``) has a name with a slash in place of a log. Table ``feeds`` has a digest of it; another digest is another
 revision.
 
-``due`` compares the part of the feeds that a ``Look`` names: all records of containers whose bookings changed, and
-other new records. Literals in its conditions let Delta skip files of large tables.
+``due`` compares the part of the feeds that a ``Look`` names: all records of containers whose bookings changed, all
+grants of containers with a new one, and other new records. Literals in its conditions let Delta skip files of large
+tables.
 """
 
 from __future__ import annotations
@@ -59,20 +60,30 @@ def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFra
 
 def records(readings: DataFrame, alerts: DataFrame, custody_entries: DataFrame) -> DataFrame:
     """Return the records of these tables that may stand in feeds."""
-    return readings.sparkSession.sql(
+    found: DataFrame = readings.sparkSession.sql(
         """
         select 'readings' as kind, log, log_offset, equipment_reference, device_date_time, received_date_time, late,
             payload
         from {readings}
         union all
         select 'alerts', log, log_offset, equipment_reference, event_date_time, null, false, payload from {alerts}
-        union all
-        select 'custody', log, log_offset, split_part(entry_log, '.', 2), event_date_time, null, false, payload
-        from {entries} where entry_type = 'grant'
         """,
         readings=readings,
         alerts=alerts,
-        entries=custody_entries,
+    )
+    return found.unionByName(_grants(custody_entries))
+
+
+def _grants(custody_entries: DataFrame) -> DataFrame:
+    return custody_entries.where("entry_type = 'grant'").selectExpr(
+        "'custody' as kind",
+        "log",
+        "log_offset",
+        "split_part(entry_log, '.', 2) as equipment_reference",
+        "event_date_time as device_date_time",
+        "cast(null as timestamp) as received_date_time",
+        "false as late",
+        "payload",
     )
 
 
@@ -188,11 +199,12 @@ def _copied(
     whole = look.everything or bool(look.boxes)
     found: list[DataFrame] = []
     if whole:
-        entries = of_boxes(inputs["custody_entries"], look.whole, F.split_part("entry_log", F.lit("."), F.lit(2)))
         readings, alerts = (of_boxes(inputs[name], look.whole) for name in ("readings", "alerts"))
-        found.append(records(readings, alerts, believed(entries, look.ledgers)))
+        found.append(records(readings, alerts, _believed_entries(inputs, look, look.whole)))
     if look.news is not None and not look.everything:
-        found.append(without_boxes(_believed_news(inputs, look, look.news), look.boxes))
+        found.append(without_boxes(look.news.where("kind <> 'custody'"), look.boxes))
+    if look.granted:
+        found.append(_grants(_believed_entries(inputs, look, look.granted)))
     if not found:
         return
     rows = inputs["feeds"].where(~F.col("log").contains("/"))
@@ -201,6 +213,9 @@ def _copied(
     of_records = reduce(DataFrame.unionByName, found)
     if whole:
         yield _retracted(of_boxes(standing, look.whole), found[0], customers, periods)
+    if look.granted:
+        grants = of_boxes(standing.where("log like 'custody.%'"), look.granted)
+        yield _retracted(grants, found[-1], customers, periods)
     yield (
         entitled_records(of_records, customers, periods)
         .join(standing, on=["customer", "log", "log_offset"], how="left_anti")
@@ -414,14 +429,10 @@ def _in_scope(
     return reduce(DataFrame.unionByName, found)
 
 
-def _believed_news(inputs: Mapping[str, DataFrame], look: Look, news: DataFrame) -> DataFrame:
-    """New records without grants that are not believed."""
-    if look.ledgers is None or not look.granted:
-        return news
-    entries = of_boxes(inputs["custody_entries"], look.granted, F.split_part("entry_log", F.lit("."), F.lit(2)))
-    kept = believed(entries, look.ledgers).select("log", "log_offset")
-    grants = news.where("kind = 'custody'").join(kept, on=["log", "log_offset"], how="left_semi")
-    return news.where("kind <> 'custody'").unionByName(grants)
+def _believed_entries(inputs: Mapping[str, DataFrame], look: Look, boxes: frozenset[str] | None) -> DataFrame:
+    """The believed entries about these containers; None: about all."""
+    entries = of_boxes(inputs["custody_entries"], boxes, F.split_part("entry_log", F.lit("."), F.lit(2)))
+    return believed(entries, look.ledgers)
 
 
 def _in_look(look: Look) -> Column:
@@ -429,6 +440,8 @@ def _in_look(look: Look) -> Column:
     parts = []
     if look.boxes:
         parts.append(among(look.boxes))
+    if look.granted:
+        parts.append(F.col("log").startswith("custody.") & among(look.granted))
     if look.seen:
         at = F.col("device_date_time")
         times = (at.between(F.lit(each.first), F.lit(each.last)) for each in time_ranges(look.seen.values()))

@@ -65,7 +65,7 @@ class Look:
         whole: Containers all of whose records are compared; None: everything, movements too.
         news: Other records (``RECORD``) that may be due.
         seen: The containers of ``news``, and their device times there.
-        granted: Containers with custody grants in ``news``.
+        granted: Containers all of whose custody grants are compared: a new one may decide which others are believed.
         since: Containers whose hours are made again, and from when on.
         moved: Containers whose milestones are made again.
         events: Column ``event_id``: the movements that are made again.
@@ -92,7 +92,8 @@ class Look:
     @property
     def named(self) -> frozenset[str]:
         """All containers that are compared in any way."""
-        return self.boxes | self.seen.keys() | self.since.keys() | self.moved | self.alarmed | self.digested.keys()
+        found = self.boxes | self.seen.keys() | self.granted | self.since.keys()
+        return found | self.moved | self.alarmed | self.digested.keys()
 
     @property
     def boxes(self) -> frozenset[str]:
@@ -195,7 +196,7 @@ def look_of(
         whole=whole,
         news=batch.where(F.col("kind").isin(*_COPIED)).select(*RECORD.names) if copied else None,
         seen=_times(copied),
-        granted=frozenset(key.box for key in of_kind["custody"] if key.box not in whole),
+        granted=frozenset(key.box for key in copied if key.kind == "custody" and "detailed" in grains),
         since=since,
         moved=moved,
         events=events,

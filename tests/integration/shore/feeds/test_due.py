@@ -11,6 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from fairlead.records import encode
+from fairlead.records.custody import CustodyEntry
 from shore.feeds.entitlement import customer_rows, due, order_of_feeds
 from shore.feeds.kinds import Ledgers
 from shore.feeds.look import CHANGE, AtSea, keys_of, look_of
@@ -19,12 +21,14 @@ from shore.feeds.readers import FeedReader
 from shore.tables import TABLES
 from shore.tables.bookings import STATES
 from tests.integration.shore.feeds.scenarios import INPUTS, hours
+from tests.support.honest_ledgers import grant
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
 BOX: Final = "BIGU0000016"
 LOG: Final = f"containers.{BOX}"
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]
+RULES: Final = ({"tokyo": "port", "singapore": "port", "star": "ship"}, {"BIGU": "containers"})
 BOOKED: Final = {"log": "bookings.hq", "log_offset": 1, "booking_reference": "B1", "customer": "ducks"} | {
     "equipment_reference": BOX, "status": "CONFIRMED", "valid_from": hours(0), "valid_to": hours(100),
 }  # fmt: skip
@@ -59,6 +63,29 @@ def given(log: str, offset: int, hour: float, feed_offset: int) -> dict[str, Any
     row = {"customer": "ducks", "feed_offset": feed_offset, "log": log, "log_offset": offset, "retracts": False}
     made = {"revision": 0, "digest": "d"} if "/" in log else {}
     return row | {"equipment_reference": BOX, "device_date_time": hours(hour)} | made
+
+
+def test_an_entry_that_comes_late_decides_about_grants_that_were_there(spark: SparkSession) -> None:
+    def entry(site: str, offset: int, term: int, to: str) -> dict[str, Any]:
+        told: CustodyEntry = grant(site, LOG, term, to, event_date_time=hours(term))
+        row = {"log": f"custody.{site}", "log_offset": offset, "payload": encode(told), "entry_type": "grant"}
+        return row | {"entry_log": LOG, "event_date_time": told.event_date_time}
+
+    def batch(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        change = {"kind": "custody", "equipment_reference": BOX, "device_date_time": row["event_date_time"]}
+        return [change | {"late": False} | {name: row[name] for name in ("log", "log_offset", "payload")}]
+
+    opened, waits = entry("tokyo", 1, 1, "tokyo"), entry("star", 1, 3, "singapore")
+    doubted, loaded = entry("singapore", 1, 3, "star"), entry("tokyo", 2, 2, "star")
+    rows = {"booking_changes": [BOOKED], "custody_entries": [opened, waits, doubted]}
+    assert lacking(spark, rows, batch(doubted), RULES) == [
+        ("custody.singapore", 1, False), ("custody.tokyo", 1, False),
+    ]  # fmt: skip
+    rows["custody_entries"].append(loaded)
+    rows["feeds"] = [given("custody.singapore", 1, 3, 0), given("custody.tokyo", 1, 1, 1)]
+    assert lacking(spark, rows, batch(loaded), RULES) == [
+        ("custody.singapore", 1, True), ("custody.star", 1, False), ("custody.tokyo", 2, False),
+    ]  # fmt: skip
 
 
 def test_a_digest_stays_that_retention_has_deleted_and_no_reading_has_reached(spark: SparkSession) -> None:
