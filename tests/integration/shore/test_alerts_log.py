@@ -187,7 +187,7 @@ async def seen_at(topology: Topology, site: str, kafka: Callable[..., KafkaEndpo
                     nonlocal found
                     found = await read_alerts(target, "shore")
                     newest = newest_states(wanted)
-                    return found == wanted and all(live.alert(name) == each for name, each in newest.items())
+                    return found == wanted and all(live.alert(name, "shore") == each for name, each in newest.items())
 
                 await eventually(there, "shore's alerts at the other site")
     finally:
