@@ -24,6 +24,7 @@ from replication.states import LogState
 from replication.target.appender import TargetAppender
 from replication.target.gaps import positions
 from replication.target.mirror import Feed
+from topologies.model import ENDS
 
 
 class LinkContext(Protocol):
@@ -217,7 +218,8 @@ class OffsetReset:
         elif is_positioned:
             self._fetcher.seek(state, start)
             state.fill_from = max(replica.end, 0)
-        elif self._link.rules.may_skip(str(state.tp), replica.end, start):
+        elif state.tp.topic.startswith(f"{ENDS}.") or self._link.rules.may_skip(str(state.tp), replica.end, start):
+            # Sites keep what they confirm for a day only, and say all of it again every few hours.
             self._go_on(state, start)
             state.position = replica.end  # the offsets in between become a gap
             replica.add_agreeing(self._fetcher, replica.end)

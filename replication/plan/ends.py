@@ -25,7 +25,7 @@ from fairlead.kafka.admin import create_logs
 from fairlead.kafka.client.appender import Appender
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.reader import extents, sweep
-from fairlead.kafka.convention import PRODUCER_ID, is_data, marker_record
+from fairlead.kafka.convention import PRODUCER_ID, is_data, is_filler, marker_record
 from fairlead.kafka.protocol.errors import Conflict
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
@@ -85,7 +85,7 @@ class SiteEnds:
             self._listed_ms[site] = timestamp_ms
 
     def forget(self, site: str) -> None:
-        """Forget a site's confirmations, because its log began again."""
+        """Forget a site's confirmations, because its log began again, or entries are missing."""
         self._ends.pop(site, None)
         self._listed_ms.pop(site, None)
 
@@ -143,6 +143,8 @@ class EndsReader:
             site = tp.topic.removeprefix(f"{ENDS}.")
             for record in records:
                 self._positions[tp] = record.offset + 1
+                if is_filler(record):
+                    self.ends.forget(site)  # what is missing may have taken a confirmation back
                 if record.value is None or not is_data(record):
                     continue
                 try:

@@ -222,6 +222,32 @@ async def test_a_log_that_begins_with_a_batch_that_cannot_be_read_is_told() -> N
     assert [(tp, state) for tp, state, _ in link.troubles] == [(LOG, LogState.QUARANTINED)]
 
 
+async def test_old_confirmations_that_the_source_has_deleted_are_not_missed() -> None:
+    """A ship comes back from a voyage that was longer than its port keeps what it confirms."""
+    log, last, newer = TopicPartition("ends.tokyo"), stored(1, b"a"), stored(5, b"b")
+
+    class Later(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            return dict.fromkeys([log], *(await super().poll()).values())
+
+        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(logs, 5)
+
+    source = Later(
+        FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING),
+        FetchedPartition(0, 6, 6, 5, (), memoryview(bytearray(newer))),
+        end=6,
+    )
+    sink, link = Sink(), FakeLink()
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica, header = MirrorPartition(log, Priority.CONTROL), parse_header(last)
+    replica.set_end(2, LastBatch(header.producer_id, 1, 0, 1, header.crc), 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert [(step.base, step.stop) for step in sink.steps] == [(2, 5), (5, 6)]
+    assert link.troubles == []
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_before_it_is_stored(
     is_stored: bool,

@@ -16,7 +16,7 @@ from fairlead.custody.view import SEIZING_TERMS, Seizure
 from fairlead.errors import FairleadError
 from fairlead.kafka.client import append_sender
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, term_batch
+from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, filler_batch, term_batch
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.kafka.protocol.types import ProducerState, TopicPartition
 from fairlead.records import decoder, encode
@@ -179,3 +179,21 @@ async def test_ends_are_confirmed_again_after_their_log_was_deleted(
         assert await sweep() == LogEnd(2, 1)
         assert fake.logs["ends.beta"].end == 2  # the marker and one entry
         await writer.close()
+
+
+async def test_what_was_confirmed_before_a_gap_counts_only_if_it_is_confirmed_again() -> None:
+    """The entries that are missing may have taken a confirmation back."""
+    async with running() as fake, await Cluster.open(fake.endpoint(), client_id="test", request_timeout=2.0) as cluster:
+        log, reader = fake.log("ends.beta"), EndsReader(["beta"])
+
+        def append(ends: dict[str, LogEnd]) -> None:
+            new = NewRecord(encode(EndsEntry(site="beta", ends=ends)), timestamp_ms=1)
+            log.append(term_batch([new], term=1, offset=log.end, marker=0))
+
+        append({"s.a": LogEnd(9, 1), "s.b": LogEnd(9, 1)})
+        await reader.read(cluster, [*fake.logs])
+        assert set(reader.ends.of("beta")) == {"s.a", "s.b"}
+        log.append(filler_batch(3, term=1, offset=log.end, marker=0, timestamp_ms=1))
+        append({"s.a": LogEnd(12, 1)})
+        await reader.read(cluster, [*fake.logs])
+        assert reader.ends.of("beta") == {"s.a": LogEnd(12, 1)}
