@@ -16,6 +16,7 @@ import msgspec
 
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_offset
 from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, verify_crc, zero_base_offset
+from fairlead.kafka.protocol.errors import CorruptBatch
 from replication.batch.header_rewrite import is_usual, rewrite_header
 from replication.batch.prepared import GAP_KEY, SEQUENCES, Gap, Prepared, PreparedBatch, RejectedBatch
 from replication.batch.rebuild import rebuilt
@@ -40,12 +41,17 @@ def prepare_batches(
         gap_key: Key of the fillers when the first batch lies above ``position``.
         inside: The target's last batch has the same records as the source's (``batch_diff.conflict``). Then a position
             inside one of Fairlead's own batches is no divergence: the batch was split here.
+
+    Raises:
+        CorruptBatch: a batch has no readable header, or an impossible one.
     """
     waiting = sorted(aborted, key=lambda each: each[1])
     dead: set[int] = set()
     for batch in split(records):
         start, stop, header = batch.start, batch.stop, batch.header
         base, after = header.base_offset, header.next_offset
+        if after <= base:
+            raise CorruptBatch(f"the batch at offset {base} claims to end before it begins")
         while waiting and waiting[0][1] < after:
             dead.add(waiting.pop(0)[0])
         control = header.is_control

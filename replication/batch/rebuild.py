@@ -6,6 +6,7 @@ are not UTF-8, repeated ones, and the unused attribute byte.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -23,11 +24,12 @@ from fairlead.kafka.convention import (
 from fairlead.kafka.protocol.batch import HEADER_BYTES, LOG_APPEND_TIME, BatchHeader, Buffer, parse_header, verify_crc
 from fairlead.kafka.protocol.codecs import Codec, compress, decompress
 from fairlead.kafka.protocol.coding import decode_signed, encode_signed
-from fairlead.kafka.protocol.errors import CorruptBatch
+from fairlead.kafka.protocol.errors import CorruptBatch, UnreadableRecords
 from fairlead.kafka.protocol.record import build_batch
 from replication.batch.header_rewrite import rewrite_header
 from replication.batch.prepared import GAP_KEY, POSITION_KEY, SEQUENCES, Gap, PreparedBatch, RejectedBatch
 
+MOST_OFFSETS: Final = 1_000_000  # of a batch that is written again: each takes memory, and a header may claim any
 FEW_FILLERS: Final = 100  # an uncompressed batch that needs more of them than this is compressed
 _GAP: Final = filler_body(GAP_KEY)
 _NO_ATTRIBUTES: Final = b"\0"
@@ -113,18 +115,20 @@ def rebuilt(
         header: The header of ``batch``, with its base offset at the source.
         producer_id, term, marker: Those of the rebuilt batch.
     """
+    if after - first > MOST_OFFSETS:
+        return RejectedBatch(header.base_offset, f"the batch claims {after - first} offsets, above {MOST_OFFSETS}")
     try:
         kept = [record for record in raw_records(batch) if first <= record.offset < after]
         codec = header.codec
+        missing = after - first - len(kept)
+        if missing:
+            # The cleaner keeps a batch's time when it removes its newest record, so the fillers may have it, too.
+            kept = _filled(kept, first, after, max(header.max_timestamp, 1))
+            if missing > FEW_FILLERS and codec is Codec.NONE:
+                codec = Codec.ZSTD
+        return _build(kept, codec, producer_id=producer_id, term=term, marker=marker)
     except FairleadError as error:
         return RejectedBatch(header.base_offset, f"the batch cannot be written again: {error.what}")
-    missing = after - first - len(kept)
-    if missing:
-        # The cleaner keeps a batch's time when it removes its newest record, so the fillers may have it, too.
-        kept = _filled(kept, first, after, max(header.max_timestamp, 1))
-        if missing > FEW_FILLERS and codec is Codec.NONE:
-            codec = Codec.ZSTD
-    return _build(kept, codec, producer_id=producer_id, term=term, marker=marker)
 
 
 def split_prepared(
@@ -165,7 +169,12 @@ def split_batch(prepared: PreparedBatch, max_bytes: int) -> list[PreparedBatch] 
     waiting = list(_runs(records, (max_bytes - HEADER_BYTES) / ratio))[::-1]
     while waiting:
         run = waiting.pop()
-        made = _build(run, header.codec, producer_id=prepared.producer_id, term=prepared.term, marker=prepared.marker)
+        try:
+            made = _build(
+                run, header.codec, producer_id=prepared.producer_id, term=prepared.term, marker=prepared.marker
+            )
+        except FairleadError as error:
+            return RejectedBatch(run[0].offset, f"the batch cannot be split: {error.what}")
         if len(made.data) <= max_bytes:
             out.append(made)
         elif len(run) == 1:
@@ -200,7 +209,11 @@ def _filled(kept: Sequence[RawRecord], first: int, after: int, timestamp_ms: int
 
 
 def _build(records: Sequence[RawRecord], codec: Codec, *, producer_id: int, term: int, marker: int) -> PreparedBatch:
-    """Return one batch of consecutive records."""
+    """Return one batch of consecutive records.
+
+    Raises:
+        UnreadableRecords: a record's time does not fit into 64 bits.
+    """
     base, base_time = records[0].offset, records[0].timestamp_ms
     parts: list[bytes] = []
     for delta, record in enumerate(records):
@@ -212,16 +225,19 @@ def _build(records: Sequence[RawRecord], codec: Codec, *, producer_id: int, term
             record.body,
         )
     newest = max(record.timestamp_ms for record in records)
-    data = build_batch(
-        compress(codec, b"".join(parts)),
-        count=len(records),
-        base_timestamp=base_time,
-        max_timestamp=newest,
-        producer_id=producer_id,
-        epoch=term,
-        sequence=(base - marker) % SEQUENCES,
-        codec=codec,
-    )
+    try:
+        data = build_batch(
+            compress(codec, b"".join(parts)),
+            count=len(records),
+            base_timestamp=base_time,
+            max_timestamp=newest,
+            producer_id=producer_id,
+            epoch=term,
+            sequence=(base - marker) % SEQUENCES,
+            codec=codec,
+        )
+    except struct.error as error:
+        raise UnreadableRecords(f"the times of the records from offset {base} on are out of range") from error
     view = memoryview(bytearray(data))
     crc = parse_header(view).crc
     return PreparedBatch(base, base + len(records), view, crc, producer_id, term, marker, newest)

@@ -15,11 +15,12 @@ from fairlead.kafka.convention import FOREIGN_PRODUCER_ID, PRODUCER_ID, is_fille
 from fairlead.kafka.protocol.batch import CONTROL, LOG_APPEND_TIME, TRANSACTIONAL, parse_header, verify_crc
 from fairlead.kafka.protocol.codecs import Codec, compress
 from fairlead.kafka.protocol.coding import encode_signed
+from fairlead.kafka.protocol.errors import CorruptBatch
 from fairlead.kafka.protocol.record import NewRecord, Record, decode_batch, encode_batch
 from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepare import prepare_batches
 from replication.batch.prepared import POSITION_KEY, Gap, Prepared, PreparedBatch, RejectedBatch
-from replication.batch.rebuild import MAX_FILLER, fillers
+from replication.batch.rebuild import MAX_FILLER, fillers, split_batch
 from tests.support.batches import seal
 
 
@@ -230,3 +231,39 @@ def test_a_damaged_batch_that_must_be_written_again_is_damaged_at_this_source(pr
     (found,) = prepare_batches(view(stored), 3)
     assert isinstance(found, RejectedBatch)
     assert found.damaged
+
+
+def test_a_batch_that_claims_very_many_offsets_is_not_written_again() -> None:
+    """Each offset would be a record in memory: 69 bytes of a forged batch claim two thousand million."""
+    forged = batch(3, 1)
+    struct.pack_into(">i", forged, 23, 2**31 - 1)
+    seal(forged)
+    (found,) = prepare_batches(view(forged), 3)
+    assert isinstance(found, RejectedBatch)
+    assert found.gap is not None
+    assert (found.base, found.gap.base, found.gap.stop) == (3, 3, 3 + 2**31)
+
+
+def test_a_batch_that_ends_before_it_begins_cannot_be_read() -> None:
+    forged = batch(5, 1)
+    struct.pack_into(">i", forged, 23, -3)
+    seal(forged)
+    with pytest.raises(CorruptBatch):
+        list(prepare_batches(view(forged), 0))
+
+
+def test_a_batch_whose_times_are_beyond_all_time_is_rejected_not_raised() -> None:
+    """Written again, or split, it has the times of its records, which are the sum of two numbers."""
+    new = [NewRecord(b"v", timestamp_ms=each) for each in (1, 2**62)]
+    stored = bytearray(encode_batch(new, producer_id=7, epoch=0, sequence=0))
+    struct.pack_into(">q", stored, 27, 2**62 + 1)
+    struct.pack_into(">i", stored, 23, 2)
+    seal(stored)
+    (found,) = prepare_batches(view(stored), 0)
+    assert isinstance(found, RejectedBatch)
+    assert found.gap is not None and not found.damaged
+    struct.pack_into(">i", stored, 23, 1)
+    seal(stored)
+    (whole,) = prepare_batches(view(stored), 0)
+    assert isinstance(whole, PreparedBatch)
+    assert isinstance(split_batch(whole, len(stored) - 1), RejectedBatch)
