@@ -103,7 +103,11 @@ class Catalog:
         log = parse_log(topic)
         if log is None or self.facts(topic) is None or not link.takes(log):
             return False
-        return link.from_ not in self._ships or self._topology.gives(link.from_, log)
+        return not self.is_from_ship(link) or self._topology.gives(link.from_, log)
+
+    def is_from_ship(self, link: Link) -> bool:
+        """Return whether the source of a link is a ship."""
+        return link.from_ in self._ships
 
     def are_announced(self, link: Link) -> bool:
         """Return whether a link carries only logs that no ordinary client creates: a ledger names a container's new log
@@ -165,7 +169,7 @@ class Catalog:
         it may extend up to and including the marker of that handover. It may extend no other container's log.
         """
         facts = self.facts(topic)
-        if facts is None or not facts.moves or link.from_ not in self._ships:
+        if facts is None or not facts.moves or not self.is_from_ship(link):
             return EVERYTHING
         grant = custody.grant(topic)
         if grant is None:

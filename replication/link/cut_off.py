@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,8 @@ from fairlead.kafka.protocol.types import FetchedPartition
 from replication.catalog import EVERYTHING, Catalog, SourceReach
 from replication.overrides import Overrides
 from topologies.model import Link, Priority
+
+LONGEST_GAP: Final = 100_000_000  # offsets: fillers take a byte for each, and no log of a ship gets so long in years
 
 
 class SourceRules:
@@ -61,6 +64,13 @@ class SourceRules:
     def may_skip(self, log: str, start: int, stop: int) -> bool:
         """Return whether an operator skips the offsets from ``start`` to before ``stop`` of a log."""
         return self._overrides.may_skip(log, start, stop)
+
+    def may_leave_out(self, log: str, start: int, stop: int) -> bool:
+        """Return whether a log may have no records from ``start`` to before ``stop``. A ship may forge an offset, and
+        the fillers up to it would take this site's disk."""
+        return (
+            stop - start <= LONGEST_GAP or not self._catalog.is_from_ship(self._link) or self.may_skip(log, start, stop)
+        )
 
 
 def _readable(part: FetchedPartition) -> Iterator[BatchView]:

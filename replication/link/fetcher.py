@@ -385,6 +385,9 @@ class Fetcher:
                     if gap is None or not self._rules.may_skip(log, gap.base, gap.stop):
                         return made, step
                     made.append(msgspec.structs.replace(gap, timestamp_ms=now_ms()))
+                elif isinstance(step, Gap) and not self._rules.may_leave_out(log, step.base, step.stop):
+                    cause = f"the source claims to have no records from {step.base} to {step.stop - 1}"
+                    return made, RejectedBatch(step.base, cause, damaged=True)
                 else:
                     made.append(step)
         except CorruptBatch:

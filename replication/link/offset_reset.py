@@ -110,6 +110,9 @@ class OffsetReset:
             limit = state.replica.limit
             if limit is not None and position >= limit > 0:
                 position, fill = limit - 1, None  # this site took custody: it needs the marker of its term
+            if not self._link.rules.may_leave_out(str(tp), 0, position):
+                self._stop_behind(state, position)
+                continue
             self._fetcher.seek(state, position)
             if fill is not None:
                 self._appender.submit_steps(state.replica, [fill], self._fetcher)
@@ -215,6 +218,8 @@ class OffsetReset:
             self._go_on(state, replica.end)
         elif not is_first:
             self._fetcher.defer(state, start)
+        elif not self._link.rules.may_leave_out(str(state.tp), max(replica.end, 0), start):
+            self._stop_behind(state, start)
         elif is_positioned:
             self._fetcher.seek(state, start)
             state.fill_from = max(replica.end, 0)
@@ -224,5 +229,8 @@ class OffsetReset:
             state.position = replica.end  # the offsets in between become a gap
             replica.add_agreeing(self._fetcher, replica.end)
         else:
-            cause = f"{self._link.name}: the source begins at {start}, this site ends at {replica.end}"
-            self._link.stop_log(state.tp, LogState.BEHIND_RETENTION, cause)
+            self._stop_behind(state, start)
+
+    def _stop_behind(self, state: PartitionFetchState, start: int) -> None:
+        cause = f"{self._link.name}: the source begins at {start}, this site ends at {state.replica.end}"
+        self._link.stop_log(state.tp, LogState.BEHIND_RETENTION, cause)

@@ -12,7 +12,7 @@ from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
 from replication.batch.prepared import Gap, PreparedBatch
 from replication.catalog import EVERYTHING, SourceReach
 from replication.link.byte_budget import LinkBudget
-from replication.link.cut_off import SourceRules
+from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import Fetcher
 from replication.link.status import Counters
 from replication.states import LogState
@@ -114,6 +114,7 @@ class FakeLink:
         is_origin: bool = False,
         reach: SourceReach = EVERYTHING,
         seizures: Sequence[Seizure] = (),
+        longest_gap: int = LONGEST_GAP,
     ) -> None:
         self.name = name
         self.start = start
@@ -127,6 +128,7 @@ class FakeLink:
         self._is_origin = is_origin
         self._reach = reach
         self._seizures = seizures
+        self._longest_gap = longest_gap
 
     def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.troubles.append((tp, state, cause))
@@ -152,6 +154,9 @@ class FakeLink:
 
     def seizures(self, _topic: str) -> Sequence[Seizure]:
         return self._seizures
+
+    def may_leave_out(self, _log: str, start: int, stop: int) -> bool:
+        return stop - start <= self._longest_gap
 
     def may_skip(self, _log: str, _start: int, _stop: int) -> bool:
         return False

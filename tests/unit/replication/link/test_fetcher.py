@@ -248,6 +248,42 @@ async def test_old_confirmations_that_the_source_has_deleted_are_not_missed() ->
     assert link.troubles == []
 
 
+@pytest.mark.parametrize("begins", [0, 1 << 50])
+@pytest.mark.parametrize("start", ["earliest", "end"])
+async def test_an_offset_that_no_log_of_a_ship_reaches_makes_no_fillers(begins: int, start: str) -> None:
+    """Fillers up to a forged offset would fill this site's disk."""
+    log = TopicPartition("events.duck-star")
+
+    class Far(Source):
+        async def poll(self, **_: Any) -> dict[TopicPartition, FetchedPartition]:
+            return dict.fromkeys([log], *(await super().poll()).values())
+
+        async def start_offsets(self, logs: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+            return dict.fromkeys(logs, begins)
+
+        async def fetch(self, positions: Collection[TopicPartition], **_: Any) -> dict[TopicPartition, Any]:
+            return {log: FetchedPartition(0, self.end, self.end, begins, (), memoryview(bytearray(forged)))}
+
+    class Empty(Sink):
+        async def has_only_fillers(self, replica: MirrorPartition) -> bool:
+            return True
+
+    forged = stored(1 << 50, b"a")
+    answer = FetchedPartition(0, 2**50 + 1, 2**50 + 1, begins, (), memoryview(bytearray(forged)))
+    if begins:
+        answer = FetchedPartition(OFFSET_OUT_OF_RANGE, -1, -1, -1, (), NOTHING)
+    source, sink, link = Far(answer, end=2**50 + 1), Empty(), FakeLink(start=start)
+    fetcher = Fetcher(link, Priority.CONTROL, source, sink)  # type: ignore[arg-type]
+    replica = MirrorPartition(log, Priority.CONTROL)
+    replica.set_end(0, None, 0)
+    fetcher.follow(replica)
+    await run_to_the_end(fetcher, source)
+    assert sink.steps == []
+    is_start = start == "end" or begins
+    state = LogState.BEHIND_RETENTION if is_start else LogState.QUARANTINED
+    assert link.troubles[0][1] is state
+
+
 @pytest.mark.parametrize("is_stored", [True, False])
 async def test_a_batch_that_cannot_be_written_again_stops_its_log_once_what_is_before_it_is_stored(
     is_stored: bool,

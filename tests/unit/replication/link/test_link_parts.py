@@ -23,7 +23,7 @@ from replication.catalog import Catalog, SourceReach
 from replication.changes import PlanChanges
 from replication.link import fetcher as under_test
 from replication.link.byte_budget import QUIET, REFRESH, refresh_pause
-from replication.link.cut_off import SourceRules
+from replication.link.cut_off import LONGEST_GAP, SourceRules
 from replication.link.fetcher import FETCHER_LOGS, THIN_FETCHERS, Fetcher, FetcherManager, PollWakeup
 from replication.link.source_link import LinkGate, SourceLink
 from replication.link.status import LinkStatus
@@ -33,7 +33,7 @@ from replication.target.mirror import MirrorPartition
 from tests.support.ledgers import entry
 from tests.unit.replication.link.scripted import FakeFetcher, Sink, Source
 from topologies.loader.load import load
-from topologies.model import Priority
+from topologies.model import Priority, SiteKind
 
 # ---- gate
 
@@ -212,6 +212,16 @@ def link_from_a_ship(
     link = next(link for link in topology.directed_links() if link.name == "duck-star->tokyo:berthed")
     rules = SourceRules(link, Catalog(topology), custody or CustodyView(), Overrides())
     return SourceLink(link, rules, endpoint, changes or PlanChanges())
+
+
+def test_only_of_a_ship_a_very_long_gap_is_not_believed() -> None:
+    """Logs of ordinary clients elsewhere are as long as they are, and compaction may leave little of them."""
+    ship = link_from_a_ship().rules
+    assert ship.may_leave_out("events.duck-star", 5, 5 + LONGEST_GAP)
+    assert not ship.may_leave_out("events.duck-star", 5, 6 + LONGEST_GAP)
+    topology = load("minimal", env={})
+    link = next(link for link in topology.directed_links() if topology.sites[link.from_].kind is not SiteKind.SHIP)
+    assert SourceRules(link, Catalog(topology), CustodyView(), Overrides()).may_leave_out("metrics.a", 0, 1 << 50)
 
 
 class Lost:
