@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from fairlead.kafka.client.connection import backoff, body_at
+from fairlead.kafka.client.connection import Connection, backoff, body_at
 from fairlead.kafka.client.metadata import NO_LEADER, MetadataCache, TopicChanges
 from fairlead.kafka.client.pool import Pool
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
@@ -146,30 +146,33 @@ class Cluster:
 
         async def ask() -> None:
             nonlocal found
-            body = await self._metadata_of(None)
+            connection, body = await self._metadata_of(None)
             self.whole_bytes = len(body)
             is_first = not len(self._listing)
-            changes = self._listing.update(body)
+            with connection.decoding():
+                changes = self._listing.update(body)
             if changes is not None:
                 found = self.metadata.apply_listing(changes, is_whole=is_first)
                 self.pool.set_brokers(self.metadata.brokers)
                 if len(self.metadata.names) > len(self._listing):  # one was deleted that no listing had
-                    self._take_over(body, None)
+                    self._take_over(connection, body, None)
 
         await self._retry(ask)
         return found
 
     async def ask_metadata(self, names: Collection[str] | None) -> None:
         """Send one Metadata request to any broker and apply its answer; None asks for all visible topics."""
-        self._take_over(await self._metadata_of(names), names)
+        self._take_over(*await self._metadata_of(names), names)
 
-    async def _metadata_of(self, names: Collection[str] | None) -> memoryview:
+    async def _metadata_of(self, names: Collection[str] | None) -> tuple[Connection, memoryview]:
         connection = await self.pool.any(CONTROL)
         frame = await connection.ask(metadata_request(names))
-        return memoryview(frame)[body_at(frame) :]
+        with connection.decoding():
+            return connection, memoryview(frame)[body_at(frame) :]
 
-    def _take_over(self, body: memoryview, names: Collection[str] | None) -> None:
-        self.metadata.apply(decode_response(body), names)
+    def _take_over(self, connection: Connection, body: memoryview, names: Collection[str] | None) -> None:
+        with connection.decoding():
+            self.metadata.apply(decode_response(body), names)
         self.pool.set_brokers(self.metadata.brokers)
 
     async def _retry(self, action: Callable[[], Awaitable[None]]) -> None:
@@ -512,11 +515,12 @@ class Cluster:
                 body = produce_codec.encode_request(sent, min(timeout_ms, int(seconds * 1000)), ids)
                 answer = connection.send(produce_codec.API_KEY, version, body)
             frame = await answer
+            with connection.decoding():
+                results, throttle_time_ms = produce_codec.decode_response(frame, body_at(frame), names)
         except ConnectionLost:
             return dict.fromkeys(batches, ProduceResult(NETWORK_EXCEPTION))
         except RequestTimeout:
             return dict.fromkeys(batches, ProduceResult(REQUEST_TIMED_OUT))
-        results, throttle_time_ms = produce_codec.decode_response(frame, body_at(frame), names)
         connection.throttle(throttle_time_ms)
         if len(results) < len(batches):
             missing = ProduceResult(UNKNOWN_TOPIC_OR_PARTITION)
@@ -572,13 +576,14 @@ class Cluster:
             connection = await self.pool.get(FETCH, node)
             wait = self.request_timeout + max_wait_ms / 1000
             frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=wait)
-            answer = fetch_codec.decode_response(frame, body_at(frame))
-            if answer.error_code:
-                return dict.fromkeys(part, (answer.error_code, None))
-            found: dict[TP, Coded[FetchedPartition]] = {}
-            for topic_id, partition, content in answer.partitions:
-                retry = content.error_code and is_retriable(content.error_code)
-                found[names[topic_id, partition]] = (content.error_code, None) if retry else (0, content)
+            with connection.decoding():
+                answer = fetch_codec.decode_response(frame, body_at(frame))
+                if answer.error_code:
+                    return dict.fromkeys(part, (answer.error_code, None))
+                found: dict[TP, Coded[FetchedPartition]] = {}
+                for topic_id, partition, content in answer.partitions:
+                    retry = content.error_code and is_retriable(content.error_code)
+                    found[names[topic_id, partition]] = (content.error_code, None) if retry else (0, content)
             return {log: found.get(log, (UNKNOWN_TOPIC_ID, None)) for log in part}
 
         results = await self.per_leader(list(positions), ask, seconds=seconds, chunk=1 << 30)

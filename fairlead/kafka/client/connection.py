@@ -7,11 +7,12 @@ into a buffer of its own, which the caller gets whole and which is never reused.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 import struct
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
@@ -124,6 +125,20 @@ class Connection(asyncio.BufferedProtocol):
         """Send a request and return the answer's frame undecoded; its body begins at ``body_at``."""
         return await self._ask(question, None, held=True)
 
+    @contextlib.contextmanager
+    def decoding(self) -> Iterator[None]:
+        """Close the connection if an answer is cut short or is no such answer.
+
+        Raises:
+            ConnectionLost: instead of what the decoder raises.
+        """
+        try:
+            yield
+        except (struct.error, LookupError, ValueError) as error:
+            lost = self._garbage("an answer that cannot be decoded")
+            self._fail(lost)
+            raise lost from error
+
     def throttle(self, milliseconds: int) -> None:
         """Note the ``throttle_time_ms`` of an answer: requests time out only after that time.
 
@@ -154,7 +169,8 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _call(self, question: Question[T], seconds: float | None, *, held: bool) -> T:
         frame = await self._ask(question, seconds, held=held)
-        return question.decode(memoryview(frame)[body_at(frame, question.flexible) :])
+        with self.decoding():
+            return question.decode(memoryview(frame)[body_at(frame, question.flexible) :])
 
     def _ask(self, asked: Question[Any], seconds: float | None, *, held: bool) -> asyncio.Future[bytearray]:
         return self._send(asked.api_key, asked.version, [asked.body], seconds, asked.flexible, held=held)
@@ -241,7 +257,8 @@ class Connection(asyncio.BufferedProtocol):
         if not waiting.future.done():
             waiting.future.set_result(frame)
         if waiting.api_key not in versions.WITHOUT_THROTTLE_TIME and len(frame) > 8:
-            self.throttle(*_I32.unpack_from(frame, body_at(frame)))
+            with contextlib.suppress(ConnectionLost), self.decoding():
+                self.throttle(*_I32.unpack_from(frame, body_at(frame)))
 
     def eof_received(self) -> bool:
         return False
@@ -385,7 +402,7 @@ async def connect(
             )
     except ssl.SSLError as error:
         raise certificate_refused(endpoint, address, error) or untrusted(endpoint, host, port, error) from error
-    except (OSError, TimeoutError) as error:
+    except (OSError, TimeoutError, OverflowError, ValueError) as error:  # the last two: no such host, no such port
         what = f"no answer within {request_timeout:g} s" if isinstance(error, TimeoutError) else str(error)
         raise ConnectionLost(
             f"Kafka of site {endpoint.site!r} cannot be reached at {address}: {what}",

@@ -364,7 +364,8 @@ class FetchSession:
         frame = await connection.send(fetch_codec.API_KEY, fetch_codec.VERSION, [body], seconds=seconds)
         self.seconds = connection.seconds
         self.received += len(frame) + 4
-        return fetch_codec.decode_response(frame, body_at(frame))
+        with connection.decoding():
+            return fetch_codec.decode_response(frame, body_at(frame))
 
     def _body(
         self,

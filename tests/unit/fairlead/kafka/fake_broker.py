@@ -63,6 +63,7 @@ class Fault:
         hang: No answer ever.
         late: Seconds until the answer.
         raw: These bytes are sent instead of an answer.
+        cut: Only so many bytes of the answer's body are sent, in a frame of that size.
         throttle_ms: The answer's ``throttle_time_ms``; for so long the broker reads nothing from the connection.
         first: Called before the request is looked at.
     """
@@ -72,6 +73,7 @@ class Fault:
     hang: bool = False
     late: float = 0.0
     raw: bytes = b""
+    cut: int | None = None
     throttle_ms: int = 0
     first: Callable[[], object] | None = None
 
@@ -200,6 +202,7 @@ class FakeCluster:
             if fault.throttle_ms:
                 throttled = struct.pack(">i", fault.throttle_ms)
                 answer = answer[:-5] + throttled + answer[-1:] if key == PRODUCE else throttled + answer[4:]
+            answer = answer[: fault.cut]
             if fault.hang:
                 await asyncio.Event().wait()
             await asyncio.sleep(fault.late)

@@ -11,6 +11,7 @@ from fairlead.kafka.client import cluster as module
 from fairlead.kafka.client import pool
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.client.connection import Connection
+from fairlead.kafka.protocol import fetch_codec
 from fairlead.kafka.protocol.batch import parse_header
 from fairlead.kafka.protocol.errors import AuthenticationFailed, BrokerError, ConnectionLost, RequestTimeout
 from fairlead.kafka.protocol.types import TP, ProduceResult, ProducerState
@@ -175,6 +176,35 @@ async def test_lost_connections_are_mended(fake: FakeCluster, cluster: Cluster, 
     fake.log("log.a").append(batch(0))
     fake.fault(LIST_OFFSETS, Fault(lose=when), Fault(lose=when))
     assert await cluster.end_offsets([A]) == {A: 1}
+
+
+@pytest.mark.parametrize("key", [FETCH, METADATA, PRODUCE, LIST_OFFSETS])
+@pytest.mark.parametrize("cut", [6, 25])
+async def test_answers_that_cannot_be_decoded_are_trouble_that_passes(
+    fake: FakeCluster, cluster: Cluster, key: int, cut: int
+) -> None:
+    fake.log("log.a").append(batch(0))
+    fake.fault(key, Fault(cut=cut))
+    assert (await cluster.topic_changes()) is not None
+    assert await cluster.end_offsets([A]) == {A: 1}
+    assert (await cluster.fetch({A: 0}))[A].high_watermark == 1
+    assert (await cluster.produce({A: batch(1)}))[A].error_code == (13 if key == PRODUCE else 0)
+
+
+async def test_an_answer_about_another_log_is_trouble_that_passes(
+    fake: FakeCluster, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.log("log.a").append(batch(0))
+    decode = fetch_codec.decode_response
+
+    def other(frame: bytearray, position: int) -> fetch_codec.FetchAnswer:
+        monkeypatch.setattr(fetch_codec, "decode_response", decode)
+        found = decode(frame, position)
+        return found._replace(partitions=[(bytes(16), *rest) for _, *rest in found.partitions])  # type: ignore[misc]
+
+    await cluster.end_offsets([A])
+    monkeypatch.setattr(fetch_codec, "decode_response", other)
+    assert (await cluster.fetch({A: 0}))[A].high_watermark == 1
 
 
 async def test_broker_that_comes_back_is_found_again(fake: FakeCluster, cluster: Cluster) -> None:

@@ -16,7 +16,10 @@ from fairlead.kafka.client.connection import HELD_UP, MAX_FRAME, Connection, con
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost, RequestTimeout, UnsupportedBroker
 from fairlead.kafka.protocol.metadata_codec import metadata_request
+from fairlead.kafka.protocol.offsets_codec import producers_request
+from fairlead.kafka.protocol.types import TP
 from tests.unit.fairlead.kafka.fake_broker import (
+    DESCRIBE_PRODUCERS,
     METADATA,
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
@@ -206,3 +209,23 @@ async def test_plain_listener_behind_a_tls_endpoint_is_refused_at_once() -> None
             await connect("127.0.0.1", port, endpoint, client_id="test", request_timeout=0.3)
         assert f"127.0.0.1:{port}" in caught.value.what
         cluster.errors.clear()  # the fake cannot read a TLS greeting
+
+
+@pytest.mark.parametrize("cut", [0, 6, 9])
+async def test_an_answer_that_cannot_be_decoded_is_a_lost_connection(cut: int) -> None:
+    async with running() as cluster:
+        cluster.log("log.a")
+        connection = await open_connection(cluster)
+        cluster.fault(DESCRIBE_PRODUCERS, Fault(cut=cut))
+        with pytest.raises(ConnectionLost, match="cannot be decoded") as caught:
+            await connection.call(producers_request([TP("log.a")]))
+        assert caught.value.fields["address"] == connection.address
+        assert connection.closed
+
+
+@pytest.mark.parametrize(("host", "port"), [("127.0.0.1", 70_000), ("127.0.0.1", -1), ("a" * 70, 9092), ("a\0b", 9092)])
+async def test_an_address_that_is_none_cannot_be_reached(host: str, port: int) -> None:
+    """A broker says where the others are."""
+    endpoint = KafkaEndpoint("fake", (("127.0.0.1", 9092),))
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        await connect(host, port, endpoint, client_id="test", request_timeout=2.0)

@@ -168,7 +168,7 @@ async def test_lost_session_is_opened_anew(fake: FakeCluster, cluster: Cluster, 
     await session.close()
 
 
-@pytest.mark.parametrize("fault", [Fault(lose="before"), Fault(lose="after"), Fault(hang=True)])
+@pytest.mark.parametrize("fault", [Fault(lose="before"), Fault(lose="after"), Fault(hang=True), Fault(cut=20)])
 async def test_lost_connection_loses_no_records(fake: FakeCluster, fault: Fault) -> None:
     fake.log("log.a")
     async with await open_cluster(fake, seconds=0.3) as cluster:
