@@ -157,7 +157,7 @@ class Fetcher:
                 if wait > 0:
                     await asyncio.sleep(wait)
                     continue
-                await self._appender.wait_ready(room=self.priority not in EVERY_SOURCE)
+                await self._appender.wait_ready(urgent=self.priority in EVERY_SOURCE)
                 self._resume_paused(time.monotonic())
                 if self._unstarted:
                     logs, self._unstarted = self._unstarted, set()

@@ -137,12 +137,13 @@ class TargetAppender:
         self._changes = changes
         self._limit_of = limit_of
         self._room = asyncio.Event()
-        self._room.set()
+        self._urgent_room = asyncio.Event()
         self._answers = asyncio.Event()
         self._answers.set()
         self._generation = 0  # ends and tails read in an earlier generation are out of date
         self._connections: dict[int, int] = {}  # broker -> incarnation of the connection that appends there
         self._waiting = 0  # steps in the queues of all logs
+        self._account(0, 0)
         self._ready: dict[Priority, deque[MirrorPartition]] = {each: deque() for each in CLASSES}
         self._work = asyncio.Event()
         self._slots = asyncio.Semaphore(MAX_REQUESTS)
@@ -367,12 +368,12 @@ class TargetAppender:
         memory; the other half is for queued batches."""
         return max(min(self._memory // 2, UNDER_WAY) // max(self.fetchers, 1), LEAST_SHARE)
 
-    async def wait_ready(self, *, room: bool = True) -> None:
-        """Wait until the target answers and, if ``room``, until less is queued than the memory allows."""
-        while not self._answers.is_set() or (room and not self._room.is_set()):
+    async def wait_ready(self, *, urgent: bool = False) -> None:
+        """Wait until the target answers and less is queued than half the memory; if ``urgent``, than all of it."""
+        room = self._urgent_room if urgent else self._room
+        while not self._answers.is_set() or not room.is_set():
             await self._answers.wait()
-            if room:
-                await self._room.wait()
+            await room.wait()
 
     def _set_trouble(self, trouble: str | None) -> None:
         """Set why the target cannot be written to; None when it can."""
@@ -420,12 +421,11 @@ class TargetAppender:
     def _account(self, size: int, steps: int) -> None:
         self.queued += size
         self._waiting += steps
-        has_room = self.queued < self._memory // 2 and self._waiting < WAITING
-        if has_room != self._room.is_set():
-            if has_room:
-                self._room.set()
+        for room, halves in ((self._room, 1), (self._urgent_room, 2)):
+            if self.queued < self._memory * halves // 2 and self._waiting < WAITING * halves:
+                room.set()
             else:
-                self._room.clear()
+                room.clear()
 
     # ---- reading the target's logs
 

@@ -91,7 +91,7 @@ class Sink:
         self.steps += steps
         return True
 
-    async def wait_ready(self, *, room: bool = True) -> None: ...
+    async def wait_ready(self, *, urgent: bool = False) -> None: ...
 
     def stop_log(self, replica: MirrorPartition, state: LogState, cause: str, hint: str = "") -> None:
         self.stopped.append((state, cause))

@@ -402,18 +402,15 @@ async def test_a_log_that_is_given_up_while_a_difference_is_looked_at_is_left_al
 
 
 @pytest.mark.parametrize(
-    ("priority", "room"), [(Priority.CONTROL, False), (Priority.URGENT, False), (Priority.BULK, True)]
+    ("priority", "urgent"), [(Priority.CONTROL, True), (Priority.URGENT, True), (Priority.BULK, False)]
 )
-async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Priority, room: bool) -> None:
-    """A fetcher sends no fetch until the target is ready.
-
-    Urgent logs wait, too, for a target that does not answer, but not for free memory.
-    """
+async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Priority, urgent: bool) -> None:
+    """A fetcher sends no fetch until the target is ready. Urgent logs have memory that others may not fill."""
     ready, asked = asyncio.Event(), list[bool]()
 
     class Waiting(Sink):
-        async def wait_ready(self, *, room: bool = True) -> None:
-            asked.append(room)
+        async def wait_ready(self, *, urgent: bool = False) -> None:
+            asked.append(urgent)
             await ready.wait()
 
     source, sink = Source(end=5), Waiting()
@@ -422,7 +419,7 @@ async def test_a_lane_asks_for_nothing_until_the_target_is_ready(priority: Prior
     running = asyncio.create_task(fetcher.run())
     for _ in range(20):
         await asyncio.sleep(0)
-    assert (asked, source.exhausted.is_set()) == ([room], False)
+    assert (asked, source.exhausted.is_set()) == ([urgent], False)
     ready.set()
     await asyncio.wait_for(source.exhausted.wait(), 5)
     running.cancel()

@@ -480,9 +480,9 @@ async def test_a_target_that_does_not_answer_is_not_ready_whichever_log_is_asked
         await stored(target, 50)
         broker.is_troubled = True
         await asyncio.sleep(0.05)
-        for room in (True, False):
+        for urgent in (True, False):
             with pytest.raises(TimeoutError):
-                await asyncio.wait_for(target.appender.wait_ready(room=room), 0.05)
+                await asyncio.wait_for(target.appender.wait_ready(urgent=urgent), 0.05)
         broker.is_troubled = False
         await asyncio.wait_for(target.appender.wait_ready(), 5)
 

@@ -94,8 +94,28 @@ def test_very_many_small_batches_close_the_room_as_many_bytes_do(monkeypatch: py
         target._account(replica.queue_steps([prepared(n) for n in range(3)], Silent()), 3)  # noqa: SLF001
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(target.wait_ready(), 0.01)
+        await asyncio.wait_for(target.wait_ready(urgent=True), 1)
+        target._account(replica.queue_steps([prepared(n) for n in range(3, 6)], Silent()), 3)  # noqa: SLF001
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(target.wait_ready(urgent=True), 0.01)
         target.drop(target.replicas)
         await asyncio.wait_for(target.wait_ready(), 1)
+        await asyncio.wait_for(target.wait_ready(urgent=True), 1)
         assert target.queued == 0
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(("queued", "bulk", "urgent"), [(0.4, True, True), (0.6, False, True), (1.1, False, False)])
+async def test_urgent_records_have_half_of_the_memory_for_themselves_and_no_more(
+    queued: float, bulk: bool, urgent: bool
+) -> None:
+    """Alerts come however much waits, but a source that has very many of them does not take all memory."""
+    target = TargetAppender(cast("Any", None), memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
+    target._account(int(queued * (1 << 20)), 1)  # noqa: SLF001
+    for is_urgent, is_ready in ((False, bulk), (True, urgent)):
+        waiting = asyncio.ensure_future(target.wait_ready(urgent=is_urgent))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert waiting.done() == is_ready
+        waiting.cancel()
