@@ -331,7 +331,8 @@ class Fetcher:
         return TailMismatch(f"the batch before {proven}", proven, bytes(records[first.start : first.stop]))
 
     def _verify_again(self, state: PartitionFetchState) -> None:
-        """Compare the tails again, once the source reaches as far as the target."""
+        """Compare the tails again, once the source reaches as far as the target; it may have lost what is queued."""
+        self._appender.withdraw(state.replica, self)
         end = self._ends[state.tp]
         if end < state.replica.end:
             self.seek(state, end)

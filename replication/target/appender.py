@@ -196,6 +196,13 @@ class TargetAppender:
         replica.is_held = True  # the feed brings the rejected batch again, as its first, when all before it is stored
         return False
 
+    def withdraw(self, replica: MirrorPartition, feed: Feed) -> None:
+        """Drop what a feed has queued of a log, because its source may have other records there by now. What it brings
+        next is appended only after a new proof."""
+        steps, size = replica.drop_feed(feed)
+        self._account(-size, -steps)
+        self._resume_feeds(replica)
+
     # ---- sending
 
     async def run(self) -> None:
@@ -289,11 +296,8 @@ class TargetAppender:
         if misfit.step.base > replica.sent or not replica.is_unproven(misfit):
             self._mark_doubtful(replica)
             return
-        steps, size = replica.drop_feed(misfit.feed)
-        self._account(-size, -steps)
-        if replica.is_held:
-            self._resume_feeds(replica)
-        else:
+        self.withdraw(replica, misfit.feed)
+        if not replica.is_held:
             misfit.feed.rewind(replica.tp, replica.end)
         self._mark_ready(replica)
 

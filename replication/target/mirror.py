@@ -274,10 +274,11 @@ class MirrorPartition:
         return before or None
 
     def drop_feed(self, feed: Feed) -> tuple[int, int]:
-        """Drop one feed's queued steps; return the number of steps and bytes dropped."""
+        """Drop one feed's queued steps and its agreement; return the number of steps and bytes dropped."""
         kept = deque(each for each in self.queue if each.feed is not feed)
         dropped = len(self.queue) - len(kept), sum(each.size for each in self.queue if each.feed is feed)
         self.queue = kept or ()
+        self.agreeing_feeds = tuple(each for each in self.agreeing_feeds if each is not feed)
         return dropped
 
     def _is_tail(self, prepared: PreparedBatch) -> bool:

@@ -91,6 +91,8 @@ class Sink:
         self.steps += steps
         return True
 
+    def withdraw(self, replica: MirrorPartition, feed: Fetcher) -> None: ...
+
     async def wait_ready(self, *, urgent: bool = False) -> None: ...
 
     def stop_log(self, replica: MirrorPartition, state: LogState, cause: str, hint: str = "") -> None:

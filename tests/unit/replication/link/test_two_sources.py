@@ -531,6 +531,35 @@ async def test_a_slow_target_is_no_reason_to_fetch_again(priority: Priority) -> 
     assert source.received == sum(map(len, log))
 
 
+async def test_a_source_that_loses_what_still_waits_and_goes_on_with_other_records_is_reported() -> None:
+    """What it had given is on its way to the target, or waits behind that."""
+    old, other = ordinary(20, b"old"), ordinary(30, b"new")[10:]
+    for log, epoch in ((old, 3), (other, 7)):
+        log[:] = [each[:12] + struct.pack(">i", epoch) + each[16:] for each in log]
+    broker, source, go_on = Broker(random.Random(1)), Source(old[:10]), asyncio.Event()  # noqa: S311
+    produce = broker.produce
+
+    async def slow(batches: Mapping[TopicPartition, Any], **more: Any) -> dict[TopicPartition, ProduceResult]:
+        await go_on.wait()
+        return await produce(batches, **more)
+
+    async with following(source, broker=broker) as target:
+        source.may_answer.set()
+        await stored(target, 10)
+        broker.produce = slow  # type: ignore[method-assign]
+        for batches in (old, old[:10] + other):
+            source.batches, source.end = batches, parse_header(batches[-1]).next_offset
+            source.moved.set()
+            await settle(target)
+            assert source.position == source.end
+        go_on.set()
+        await settle(target)
+        assert target.replica.trouble is not None
+        assert target.replica.trouble.state is LogState.DIVERGED
+        assert [each[16:] for each in target.stored] == [each[16:] for each in old[: len(target.stored)]]
+        assert target.appender.queued == 0
+
+
 async def test_what_waits_is_not_put_behind_records_of_somebody_else() -> None:
     """Queued records are not appended behind those of another writer.
 
