@@ -126,8 +126,9 @@ class MirrorPartition:
 
     def reset(self) -> None:
         """Forget everything about the log, as if it were new."""
-        self.end = self.sent = self.generation = -1
+        self.end = self.sent = self.generation = self.checked = -1
         self.tail = self.trouble = self.topic_id = None
+        self.foreign_id = FOREIGN_PRODUCER_ID
         self.positioned = self.filled = 0
         self.agreeing_feeds = ()
         self.state_confirmed, self.tries = False, 0

@@ -361,6 +361,23 @@ async def test_a_topic_that_was_deleted_and_made_again_is_begun_anew() -> None:
         assert replica.end == 0
 
 
+async def test_a_copy_that_is_begun_anew_has_the_producer_that_every_replicator_takes() -> None:
+    """Another replicator, to which the old topic is not known, takes the first id of the range."""
+    broker = Broker(LUCK())
+    written = bytearray(foreign_batch([NewRecord(b"v", timestamp_ms=1)], offset=0))
+    rewrite_header(memoryview(written), FOREIGN_PRODUCER_ID + 1, 0, 0)
+    broker.log(TOPIC).append(bytes(written))
+    async with running(broker) as appender:
+        replica = appender.replica(TopicPartition(TOPIC), Priority.NORMAL)
+        await appender.load_ends([replica])
+        assert replica.foreign_id == FOREIGN_PRODUCER_ID + 1
+        del broker.logs[replica.tp]
+        broker.topic_ids[TOPIC] = b"another"
+        replica.reset()
+        await appender.load_ends([replica])
+        assert (replica.end, replica.foreign_id) == (0, FOREIGN_PRODUCER_ID)
+
+
 async def test_a_marker_that_lands_elsewhere_is_misplaced() -> None:
     """A custody marker stored at another offset than expected stops the log as misplaced.
 
