@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -25,11 +25,14 @@ from replication.catalog import EVERY_SOURCE, SourceReach, is_always_whole
 from replication.link.byte_budget import FetchSizer
 from replication.link.cut_off import before_seizure, within_reach
 from replication.link.fetch_state import PartitionFetchState, TailMismatch, tail_mismatch
-from replication.link.offset_reset import LinkContext, OffsetReset
+from replication.link.offset_reset import OffsetReset
 from replication.states import LogState, now_ms
 from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from topologies.model import Priority
+
+if TYPE_CHECKING:
+    from replication.link.source_link import SourceLink
 
 READ_COMMITTED: Final = 1  # answers list aborted transactions; free of cost where there are none
 POLL_MS: Final = 10_000  # data ends a poll at once; an empty one costs the source 12 microseconds for each log
@@ -56,7 +59,7 @@ class Fetcher:
 
     def __init__(
         self,
-        link: LinkContext,
+        link: SourceLink,
         priority: Priority,
         cluster: Cluster,
         appender: TargetAppender,

@@ -6,84 +6,30 @@ If a log is no longer followed when a cluster's answer arrives, the answer is ig
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from fairlead.custody.view import Seizure
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.protocol.batch import parse_header, verify_crc
 from fairlead.kafka.protocol.errors import BrokerError
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.batch_diff import conflict
-from replication.catalog import EVERY_SOURCE, SourceReach
-from replication.link.byte_budget import LinkBudget
-from replication.link.cut_off import SourceRules
+from replication.catalog import EVERY_SOURCE
 from replication.link.fetch_state import PartitionFetchState, TailMismatch
 from replication.link.start import beginnings
-from replication.link.status import Counters
 from replication.states import LogState
 from replication.target.appender import TargetAppender
 from replication.target.gaps import positions
-from replication.target.mirror import Feed
 from topologies.model import ENDS
 
-
-class LinkContext(Protocol):
-    """The methods of a link that its fetchers need."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def start(self) -> str:
-        """Where the link starts in a log that is empty here (``Link.start``)."""
-
-    @property
-    def budget(self) -> LinkBudget: ...
-    @property
-    def counters(self) -> Counters: ...
-    @property
-    def ends(self) -> dict[TopicPartition, int]:
-        """Each log's last known end at the source; shared by the fetchers of a link."""
-
-    @property
-    def rules(self) -> SourceRules: ...
-
-    def stop_log(self, tp: TopicPartition, state: LogState, cause: str, hint: str = "") -> None:
-        """Stop copying a log from this source, with a state, its cause, and what ends the cause if that is known."""
-
-    def mark_cut_off(self, tp: TopicPartition, seizure: Seizure) -> None:
-        """Stop copying a log whose history at the source was cut off by a seizure."""
-
-    def refuse_log(self, tp: TopicPartition, reach: SourceReach, problem: str) -> None:
-        """Stop copying a log that continues at the source beyond what the source may write."""
-
-    def replan(self, topic: str) -> None:
-        """Have a log planned again."""
-
-    async def brought_first(self, logs: Mapping[TopicPartition, int]) -> Collection[TopicPartition]:
-        """Return the logs that another link should copy before this link copies them from the given offsets on: it
-        starts earlier in a log that is empty here, or has the next offset of one that is not."""
-
-
-class FetchPositions(Feed, Protocol):
-    """The fetcher whose positions are reset."""
-
-    def is_followed(self, state: PartitionFetchState) -> bool:
-        """Return whether the fetcher still follows the log with this state."""
-
-    def seek(self, state: PartitionFetchState, offset: int) -> None:
-        """Fetch a log from another offset on."""
-
-    def verify_tail(self, state: PartitionFetchState, end: int) -> None:
-        """Compare the source's batch before ``end`` with the target's."""
-
-    def defer(self, state: PartitionFetchState, until: int) -> None:
-        """Pause a log until another link has brought it up to an offset, or for a while."""
+if TYPE_CHECKING:
+    from replication.link.fetcher import Fetcher
+    from replication.link.source_link import SourceLink
 
 
 class OffsetReset:
     """Decides where one fetcher continues in a log."""
 
-    def __init__(self, link: LinkContext, fetcher: FetchPositions, source: Cluster, appender: TargetAppender) -> None:
+    def __init__(self, link: SourceLink, fetcher: Fetcher, source: Cluster, appender: TargetAppender) -> None:
         self._link = link
         self._fetcher = fetcher
         self._source = source

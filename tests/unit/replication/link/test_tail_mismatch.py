@@ -23,6 +23,7 @@ from replication.batch.header_rewrite import rewrite_header
 from replication.batch.prepared import PreparedBatch
 from replication.link.fetch_state import tail_mismatch
 from replication.link.fetcher import Fetcher
+from replication.link.source_link import SourceLink
 from replication.states import LogState
 from replication.target import appender as examiner
 from replication.target.appender import TargetAppender
@@ -62,7 +63,7 @@ class Source(scripted.Source):
 
 
 def fetcher_of(source: Source, appender: TargetAppender) -> Fetcher:
-    return Fetcher(FakeLink("a->b"), Priority.NORMAL, cast(Cluster, source), appender)
+    return Fetcher(cast(SourceLink, FakeLink("a->b")), Priority.NORMAL, cast(Cluster, source), appender)
 
 
 async def follow(broker: Broker, *answers: FetchedPartition, end: int) -> MirrorPartition:

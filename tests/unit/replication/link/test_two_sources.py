@@ -27,7 +27,7 @@ from replication.batch.prepared import POSITION_KEY, Gap, PreparedBatch
 from replication.batch.rebuild import fillers
 from replication.link import fetcher as fetcher_module
 from replication.link.fetcher import Fetcher
-from replication.link.source_link import Elsewhere
+from replication.link.source_link import Elsewhere, SourceLink
 from replication.link.start import brought_first
 from replication.states import LogState
 from replication.target import appender as appender_module
@@ -159,7 +159,7 @@ class Site:
                 return await elsewhere(logs)
 
         link = Knowing(f"source {self.sources.index(source)}")
-        fetcher = Fetcher(link, self.priority, cast(Cluster, source), appender)
+        fetcher = Fetcher(cast(SourceLink, link), self.priority, cast(Cluster, source), appender)
         return fetcher
 
     def _others(self, source: Source) -> Elsewhere:
