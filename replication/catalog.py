@@ -8,11 +8,11 @@ write. Pure.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import msgspec
 
-from fairlead.custody.view import Grant
+from fairlead.custody.view import CustodyView
 from fairlead.kafka.convention import LAST_TERM
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
@@ -23,14 +23,6 @@ CLASSES: Final = tuple(Priority)
 
 EVERY_SOURCE = frozenset({Priority.CONTROL, Priority.URGENT})
 """Classes that are copied over all links at once."""
-
-
-class CustodyLookup(Protocol):
-    """The part of ``fairlead.custody.view.CustodyView`` that the catalog needs."""
-
-    def holder(self, log: str) -> str | None: ...
-    def marker(self, log: str) -> int | None: ...
-    def grant(self, log: str) -> Grant | None: ...
 
 
 def is_always_whole(topic: str) -> bool:
@@ -143,12 +135,12 @@ class Catalog:
         facts = self.facts(topic)
         return link.priority_of(facts.stream, facts.priority) if facts else Priority.NORMAL
 
-    def holder(self, custody: CustodyLookup, topic: str) -> str | None:
+    def holder(self, custody: CustodyView, topic: str) -> str | None:
         """Return the site that appends to a log, by its name or by custody; None if unknown."""
         facts = self.facts(topic)
         return (facts.fixed_holder if facts else None) or custody.holder(topic)
 
-    def limit(self, custody: CustodyLookup, site: str, topic: str) -> int | None:
+    def limit(self, custody: CustodyView, site: str, topic: str) -> int | None:
         """Return the offset at which the replicator of ``site`` must stop, exclusive; None for no limit.
 
         The replicator writes nothing to a log that the site holds (limit 0). A site that just took custody still needs
@@ -162,7 +154,7 @@ class Catalog:
             return 0 if marker is None else marker + 1
         return None
 
-    def reach(self, custody: CustodyLookup, link: Link, topic: str) -> SourceReach:
+    def reach(self, custody: CustodyView, link: Link, topic: str) -> SourceReach:
         """Return how far a link that may carry a log may extend it, by the newest entry of this site's ledgers.
 
         A ship may extend the log of a container that it holds without limit. The log of a container that it handed over
@@ -178,7 +170,7 @@ class Catalog:
             return SourceReach(grant.term)
         return SourceReach(grant.term, grant.marker + 1) if grant.from_site == link.from_ else NOTHING
 
-    def carries(self, custody: CustodyLookup, link: Link, topic: str) -> bool:
+    def carries(self, custody: CustodyView, link: Link, topic: str) -> bool:
         """Return whether a link carries a log now: not if its target holds the log, ``aboard`` only with custody, and
         from a ship only logs that the ship may extend."""
         facts = self.facts(topic)

@@ -35,12 +35,12 @@ def merge_snapshots(snapshots: Sequence[Snapshot]) -> dict[str, Any]:
             for name in dict.fromkeys(link["name"] for each in snapshots for link in each["links"])
         ],
         "logs": logs,
-        "mirroring": _sum(each["mirroring"] for each in snapshots),
+        "mirroring": sum(each["mirroring"] for each in snapshots),
         "orders": min(each["orders"] for each in snapshots),
         "released": {
             log: order for log, order in first["released"].items() if all(log in each["released"] for each in others)
         },
-        "memory": {name: _sum(each["memory"][name] for each in snapshots) for name in first["memory"]},
+        "memory": {name: sum(each["memory"][name] for each in snapshots) for name in first["memory"]},
         "last_error": next((each["last_error"] for each in snapshots if each["last_error"]), ""),
         "entries_refused": max(each["entries_refused"] for each in snapshots),
         "retention": _merge_retention([each["retention"] for each in snapshots]),
@@ -66,9 +66,9 @@ def _merge_links(links: Sequence[Snapshot]) -> dict[str, Any]:
     groups = [each["groups"] for each in links if each.get("groups") is not None]
     return {
         **worst,
-        **{name: _sum(each[name] for each in links) for name in _SUMS},
+        **{name: sum(each[name] for each in links) for name in _SUMS},
         "logs": max(each["logs"] for each in links),
-        "lag": None if None in lags else _sum(lags),
+        "lag": None if None in lags else sum(lags),
         "groups": next((each for each in groups if each["state"] != ELSEWHERE), groups[0] if groups else None),
     }
 
@@ -90,7 +90,3 @@ def _merge_delays(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
 def _least(moments: Iterable[str | None]) -> str | None:
     found = list(moments)
     return None if None in found else min(filter(None, found))
-
-
-def _sum(numbers: Iterable[int]) -> int:
-    return sum(numbers)
