@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from fairlead.errors import UnavailableError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import is_filler
-from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, split
+from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, split, split_aborted
 from fairlead.kafka.protocol.errors import OFFSET_OUT_OF_RANGE, broker_error
 from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import FetchedPartition, TopicPartition
@@ -335,16 +335,9 @@ def _collect(into: BatchComparison, side: int, part: FetchedPartition) -> bool:
     """Add the whole batches of a fetched partition; return True if there were any. Changes the bytes in place."""
     if len(part.records) < HEADER_BYTES:
         return False
-    aborted = sorted(part.aborted, key=lambda each: each[1])
-    dead: set[int] = set()
     before = into.known_to(side)
-    for batch in split(part.records):
+    for batch, void in split_aborted(part.records, part.aborted):
         header = batch.header
-        while aborted and aborted[0][1] < header.next_offset:
-            dead.add(aborted.pop(0)[0])
-        if header.is_control:
-            dead.discard(header.producer_id)
-        void = header.is_transactional and header.producer_id in dead
         crc = 0 if void or header.is_control else canonical_crc(part.records[batch.start : batch.stop], header)
         into.add(side, AuditedBatch.of(header, crc, aborted=void))
     into.compare()

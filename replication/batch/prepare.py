@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from fairlead.kafka.convention import FOREIGN_EPOCH, FOREIGN_PRODUCER_ID, PRODUCER_ID, marker_offset
-from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, TRANSACTIONAL, split, verify_crc, zero_base_offset
+from fairlead.kafka.protocol.batch import LOG_APPEND_TIME, split_aborted, verify_crc, zero_base_offset
 from fairlead.kafka.protocol.errors import CorruptBatch
 from replication.batch.header_rewrite import is_usual, rewrite_header
 from replication.batch.prepared import GAP_KEY, SEQUENCES, Gap, Prepared, PreparedBatch, RejectedBatch
@@ -45,18 +45,11 @@ def prepare_batches(
     Raises:
         CorruptBatch: a batch has no readable header, or an impossible one.
     """
-    waiting = sorted(aborted, key=lambda each: each[1])
-    dead: set[int] = set()
-    for batch in split(records):
+    for batch, is_aborted in split_aborted(records, aborted):
         start, stop, header = batch.start, batch.stop, batch.header
         base, after = header.base_offset, header.next_offset
         if after <= base:
             raise CorruptBatch(f"the batch at offset {base} claims to end before it begins")
-        while waiting and waiting[0][1] < after:
-            dead.add(waiting.pop(0)[0])
-        control = header.is_control
-        if control:
-            dead.discard(header.producer_id)
         if after <= position:
             continue
         ours = header.producer_id == PRODUCER_ID
@@ -66,8 +59,7 @@ def prepare_batches(
             yield Gap(position, base, pid, term, marker, when, gap_key)
         start_at = max(position, base)
         gap_key, position = GAP_KEY, after
-        void = control or (header.attributes & TRANSACTIONAL and header.producer_id in dead)
-        void = void or header.count == 0
+        void = header.is_control or is_aborted or header.count == 0
         whole = start_at == base and header.count == after - base
         verbatim = whole and not void and not header.attributes & LOG_APPEND_TIME and (ours or is_usual(header))
         if not verbatim and not verify_crc(records, start, stop):  # the broker checks unchanged batches

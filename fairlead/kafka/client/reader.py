@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Final, NamedTuple, Self
 
 from fairlead.kafka.client.cluster import Cluster
-from fairlead.kafka.protocol.batch import BatchHeader, BatchView, Buffer, split
+from fairlead.kafka.protocol.batch import BatchHeader, BatchView, Buffer, split, split_aborted
 from fairlead.kafka.protocol.errors import BrokerError, UnreadableRecords, broker_error
 from fairlead.kafka.protocol.record import Record, decode_batch
 from fairlead.kafka.protocol.types import TP, FetchedPartition
@@ -30,17 +30,10 @@ def decode_fetched(content: FetchedPartition, offset: int) -> tuple[list[Record]
     """
     records: list[Record] = []
     after = offset
-    aborted = sorted(content.aborted, key=lambda pair: pair[1])
-    open_aborted: set[int] = set()
-    for view in split(content.records):
+    for view, is_aborted in split_aborted(content.records, content.aborted):
         header = view.header
-        while aborted and aborted[0][1] <= header.last_offset:
-            open_aborted.add(aborted.pop(0)[0])
         after = max(after, header.next_offset)
-        if header.is_control:
-            open_aborted.discard(header.producer_id)  # a transaction's end marker closes it
-            continue
-        if header.is_transactional and header.producer_id in open_aborted:
+        if header.is_control or is_aborted:
             continue
         found = readable(content.records, view)
         if header.base_offset < offset:

@@ -9,7 +9,7 @@ baseOffset and partitionLeaderEpoch are outside it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -140,6 +140,23 @@ def split(buffer: Buffer, start: int = 0) -> Iterator[BatchView]:
             return
         yield BatchView(start, after, header)
         start = after
+
+
+def split_aborted(buffer: Buffer, aborted: Sequence[tuple[int, int]]) -> Iterator[tuple[BatchView, bool]]:
+    """Do as ``split``, and say of each batch whether its transaction was aborted; not of control batches.
+
+    Args:
+        aborted: ``(producer id, first offset)`` of aborted transactions, as a fetch with isolation 1 names them.
+    """
+    waiting = sorted(aborted, key=lambda pair: pair[1])
+    dead: set[int] = set()
+    for batch in split(buffer):
+        header = batch.header
+        while waiting and waiting[0][1] < header.next_offset:
+            dead.add(waiting.pop(0)[0])
+        if header.is_control:
+            dead.discard(header.producer_id)  # a transaction's end marker closes it
+        yield batch, header.is_transactional and header.producer_id in dead
 
 
 def crc_of(batch: Buffer) -> int:
