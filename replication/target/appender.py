@@ -34,7 +34,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from enum import Enum, auto
 from typing import Final
 
@@ -409,9 +409,7 @@ class TargetAppender:
     def is_busy(self, tp: TopicPartition) -> bool:
         """Return whether a batch of this log waits, is in flight, or has an unknown outcome."""
         replica = self.replicas.get(tp)
-        return bool(self._unconfirmed.get(tp)) or (
-            replica is not None and (replica.in_flight > 0 or bool(replica.queue))
-        )
+        return tp in self._unconfirmed or (replica is not None and (replica.in_flight > 0 or bool(replica.queue)))
 
     def troubles(self) -> Iterable[tuple[TopicPartition, LogTrouble]]:
         """Return the logs that are stopped, each with its trouble."""
@@ -433,14 +431,16 @@ class TargetAppender:
 
     # ---- reading the target's logs
 
-    async def load_ends(self, replicas: Collection[MirrorPartition], *, may_wait: bool = False) -> None:
+    async def load_ends(
+        self, replicas: Collection[MirrorPartition], late: dict[TopicPartition, WireError] | None = None
+    ) -> None:
         """Read these logs' ends and last batches; stop those that cannot be read.
 
         A log whose topic was deleted and created again since its end was last read counts as missing: the plan begins
         it anew.
 
         Args:
-            may_wait: Raise for a log that cannot be read only now, instead of stopping it after ``SOON`` seconds.
+            late: Receives the errors of logs that cannot be read only now, instead of stopping these.
 
         Raises:
             WireError: the target cannot be reached.
@@ -448,17 +448,16 @@ class TargetAppender:
         generation = self._generation
         topic_id = self._cluster.metadata.topic_id
         before = {each.tp: topic_id(each.tp.topic) for each in replicas}
-        seconds = None if may_wait else SOON
-        ends = await read_ends(self._cluster, [each.tp for each in replicas], seconds=seconds)
+        ends = await read_ends(self._cluster, [each.tp for each in replicas], seconds=SOON)
         known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
-        tails = await read_tails(self._cluster, known_ends, seconds=seconds)
+        tails = await read_tails(self._cluster, known_ends, seconds=SOON)
         for each in replicas:
             end, tail = ends[each.tp], tails.get(each.tp)
             if isinstance(end, BrokerError):
-                self._stop_unreadable(each, end, may_wait)
+                self._stop_unreadable(each, end, late)
                 continue
             if isinstance(tail, WireError):
-                self._stop_unreadable(each, tail, may_wait)
+                self._stop_unreadable(each, tail, late)
                 continue
             present = before[each.tp] or topic_id(each.tp.topic)
             if each.topic_id not in (None, present):
@@ -474,7 +473,7 @@ class TargetAppender:
             if tail is not None and (tail.producer_id not in known or tail.is_fence):
                 found = await self._foreign_id(each.tp, end, tail)
                 if isinstance(found, BrokerError):
-                    self._stop_unreadable(each, found, may_wait)
+                    self._stop_unreadable(each, found, late)
                     continue
                 each.foreign_id = found
             each.topic_id = present
@@ -482,12 +481,15 @@ class TargetAppender:
             if each.trouble is not None and each.trouble.state is LogState.UNAVAILABLE:
                 each.trouble = None
 
-    def _stop_unreadable(self, replica: MirrorPartition, error: WireError, may_wait: bool) -> None:
-        """Stop a log whose end or last batch cannot be read; raise instead if that may pass and the log may wait."""
+    def _stop_unreadable(
+        self, replica: MirrorPartition, error: WireError, late: dict[TopicPartition, WireError] | None
+    ) -> None:
+        """Stop a log that cannot be read, or if that may pass, put its error into ``late``."""
         if isinstance(error, BrokerError) and error.code == UNKNOWN_TOPIC_OR_PARTITION:
             self.missing_topics.add(replica.tp.topic)
-        elif error.retriable and may_wait:
-            raise error
+        elif error.retriable and late is not None:
+            late[replica.tp] = error
+            return
         self.stop_log(replica, LogState.UNAVAILABLE, f"its end cannot be read: {error.what}", error.hint)
 
     async def _foreign_id(self, tp: TopicPartition, end: int, tail: LastBatch) -> int | BrokerError:
@@ -572,7 +574,7 @@ class TargetAppender:
                 if failures or self._pause:
                     self._pause = False
                     await asyncio.sleep(BACKOFF[min(max(failures, 1), len(BACKOFF)) - 1])
-                problem = await self._reconcile_apart(landed)
+                problem = await self._reconcile(landed)
             except FairleadError as error:
                 failures += 1
                 self._generation += 1
@@ -585,48 +587,57 @@ class TargetAppender:
                 self.trouble = problem.what
                 self._to_reconcile.set()
 
-    async def _reconcile_apart(self, replicas: Sequence[MirrorPartition]) -> WireError | None:
-        """Reconcile these logs; on an error halve the set, so that one log delays no other. Return the error."""
-        try:
-            await self._reconcile(replicas)
-        except (BrokerError, CorruptBatch) as error:
-            if len(replicas) == 1:
-                self._drop_queue(replicas[0])  # it may stay so for hours: its feeds bring the batches again
-                return error
-            half = len(replicas) // 2
-            first = await self._reconcile_apart(replicas[:half])
-            return await self._reconcile_apart(replicas[half:]) or first
-        return None
+    async def _reconcile(self, replicas: Collection[MirrorPartition]) -> WireError | None:
+        """Settle the outcome of doubtful appends. Send again where the log has not changed; else rewind the feeds.
 
-    async def _reconcile(self, replicas: Collection[MirrorPartition]) -> None:
-        """Settle the outcome of doubtful appends. Send again where the log has not changed; else rewind the feeds."""
+        A log that cannot be read now stays doubtful, and delays no other.
+
+        Returns:
+            The error of such a log.
+        """
         before = {replica.tp: (replica.end, replica.agreeing_feeds) for replica in replicas}
-        await self.load_ends(replicas, may_wait=True)
-        for replica in replicas:
+        late: dict[TopicPartition, WireError] = {}
+        await self.load_ends(replicas, late)
+        for tp in late:  # it may stay so for hours: its feeds bring the batches again
+            self._drop_queue(self.replicas[tp])
+            self.replicas[tp].agreeing_feeds = ()
+            sent_before = self._unconfirmed[tp]
+            self._unconfirmed[tp] = {base: each for base, each in sent_before.items() if each.batch.positions}
+        read = [each for each in replicas if each.tp not in late]
+        for replica in read:
             size = self._too_large.pop(replica.tp, 0)
             if size and (limit := await self._limit_of(replica.tp)) < size:
                 replica.max_bytes = limit or size // 2  # the limit is unknown: try
         present = {
             (replica.tp, base): sent.batch
-            for replica in replicas
+            for replica in read
             if replica.trouble is None
             for base, sent in self._unconfirmed[replica.tp].items()
             if base < replica.end
         }
-        for replica in replicas:  # the fillers may be deleted only if they, and nothing else, were appended
+        for replica in read:  # the fillers may be deleted only if they, and nothing else, were appended
             if replica.trouble is None and any(each.batch.positions for each in self._unconfirmed[replica.tp].values()):
-                await self.has_only_fillers(replica)
+                try:
+                    await self.has_only_fillers(replica)
+                except (BrokerError, CorruptBatch) as error:
+                    self._stop_unreadable(replica, error, late)
         # Compare only the oldest batch of each log: if it differs, all later ones differ too.
         first: dict[TopicPartition, PreparedBatch] = {}
         for (tp, _), prepared in sorted(present.items(), key=lambda pair: pair[0][1]):
             first.setdefault(tp, prepared)
+        offsets = {tp: each.base for tp, each in first.items()}
         other: dict[TopicPartition, str] = {}
-        for tp, there in (await stored_at(self._cluster, {tp: each.base for tp, each in first.items()})).items():
-            if isinstance(there, WireError):
-                raise there
-            if there.differs(first[tp]) and await self._contradicts(tp, first[tp]):
-                other[tp] = there.beside(first[tp])
+        for tp, there in (await stored_at(self._cluster, offsets, seconds=SOON)).items():
+            try:
+                if isinstance(there, WireError):
+                    raise there
+                if there.differs(first[tp]) and await self._contradicts(tp, first[tp]):
+                    other[tp] = there.beside(first[tp])
+            except (BrokerError, CorruptBatch) as error:
+                self._stop_unreadable(self.replicas[tp], error, late)
         for replica in replicas:
+            if replica.tp in late:
+                continue
             unconfirmed = self._unconfirmed.pop(replica.tp)
             end, agreeing = before[replica.tp]
             if replica.trouble is not None:
@@ -652,6 +663,7 @@ class TargetAppender:
             else:
                 self._drop_queue(replica)
                 self._rewind(replica)
+        return next(iter(late.values()), None)
 
     def _resume_feeds(self, replica: MirrorPartition) -> None:
         """Rewind the feeds once the requeued batches are stored."""

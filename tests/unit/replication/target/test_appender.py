@@ -6,6 +6,7 @@ import asyncio
 import functools
 import random
 import struct
+import weakref
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -30,9 +31,9 @@ from replication.target.appender import TargetAppender
 from replication.target.mirror import MirrorPartition
 from tests.support.batches import foreign_batch
 from tests.support.examples import examples
-from tests.unit.fairlead.kafka.fake_broker import open_cluster
+from tests.unit.fairlead.kafka.fake_broker import PRODUCE, open_cluster, until
 from tests.unit.fairlead.kafka.fake_broker import running as fake_brokers
-from tests.unit.replication.broker import Broker, running
+from tests.unit.replication.broker import Broker, running, unlimited
 from topologies.model import Priority
 
 LUCK = functools.partial(random.Random, 1)  # a random generator for tests, not for secrets
@@ -299,6 +300,34 @@ async def test_the_plan_of_other_logs_waits_for_no_leader() -> None:
             await appender.load_ends([bad, good])
     assert bad.trouble is not None and bad.trouble.state is LogState.UNAVAILABLE
     assert (good.trouble, good.end) == (None, 1)
+
+
+async def test_no_doubtful_log_waits_for_the_leader_of_another() -> None:
+    """Many logs may be without a leader for hours; what could not be appended to them takes no memory."""
+    topics = [f"containers.bad{n}" for n in range(8)] + ["containers.good"]
+    async with fake_brokers() as fake:
+        logs = {topic: fake.log(topic) for topic in topics}
+        async with await open_cluster(fake, seconds=600) as cluster, asyncio.timeout(20):
+            appender = TargetAppender(cluster, memory=1 << 20, changes=PlanChanges(), limit_of=unlimited)
+            sending = asyncio.ensure_future(appender.run())
+            replicas = [appender.replica(TopicPartition(topic), Priority.NORMAL) for topic in topics]
+            await appender.load_ends(replicas)
+            sources = [Source(appender, each, history([[2]], each.tp.topic)) for each in replicas]
+            for log in logs.values():
+                log.leader = -1
+            for each in sources:
+                each.submit()
+            held, end = weakref.ref(sources[0]), sources[-1].end  # batches have no weak references, but refer to feeds
+            await until(lambda: fake.seen(PRODUCE))
+            logs["containers.good"].leader = 0
+            await until(lambda: logs["containers.good"].end == end)
+            for replica in replicas:
+                replica.feeds = replica.agreeing_feeds = ()
+            sources.clear()
+            del each
+            await until(lambda: held() is None)
+            assert [each.trouble for each in replicas] == [None] * len(topics)
+            sending.cancel()
 
 
 @pytest.mark.parametrize("answer", ["the last batch is refused", "its header is damaged", "producers are refused"])
