@@ -49,6 +49,8 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         log: ``topic`` or ``topic/partition``.
         start: First offset of a skip.
         stop: End (exclusive) of a skip; for a promotion or failover the log's end offset at that moment.
+        topic_id: Of a skip: the id (hex) of this site's topic. The order ends with that topic: a later copy may get the
+            records from another source. Orders of earlier releases have none, and never end.
     """
 
     kind: OverrideKind
@@ -60,6 +62,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     log: str | None = None
     start: int | None = None
     stop: int | None = None
+    topic_id: str | None = None
 
     def __post_init__(self) -> None:
         if self.stream is not None and self.log is not None:
@@ -95,15 +98,19 @@ def decode(data: bytes) -> Override:
 
 
 class Overrides:
-    """The orders in force at one site: the newest of every scope. Apply orders in the topic's sequence."""
+    """The orders in force at one site: the newest of every scope. Apply orders in the topic's sequence.
+
+    Set ``topic_id_of`` to what returns the id of a topic that the site has now.
+    """
 
     def __init__(self) -> None:
+        self.topic_id_of: Callable[[str], bytes | None] = lambda _topic: None
         self._count = 0
         self._last: Override | None = None
         self._pauses: dict[_Scope, Override] = {}
         self._releases: dict[_Scope, _Placed] = {}  # promotes, failovers and restores
         self._retries: dict[_Scope, _Placed] = {}
-        self._skips: dict[str, list[tuple[int, int]]] = {}  # per log, disjoint and ascending
+        self._skips: dict[str, list[Override]] = {}  # by log
 
     def apply(self, order: Override) -> bool:
         """Apply the next order; False if it changes nothing."""
@@ -127,7 +134,8 @@ class Overrides:
             case OverrideKind.RETRY:
                 self._retries[anywhere] = (self._count, order)
             case OverrideKind.SKIP:
-                self._add_skip(order)
+                if order.log is not None:  # ``Override`` requires it
+                    self._skips.setdefault(order.log, []).append(order)
                 self._retries[anywhere] = (self._count, order)
         return True
 
@@ -165,8 +173,13 @@ class Overrides:
 
     def may_skip(self, log: str, start: int, stop: int) -> bool:
         """Return whether the offsets from ``start`` to before ``stop`` may all be filled and marked."""
-        skips = self._skips.get(log)
-        return skips is not None and any(first <= start and stop <= last for first, last in skips)
+        orders = self._skips.get(log)
+        if orders is None:
+            return False
+        topic_id = self.topic_id_of(log.partition("/")[0])
+        known = (None, topic_id.hex() if topic_id is not None else None)
+        skips = _union([(each.start or 0, each.stop or 0) for each in orders if each.topic_id in known])
+        return any(first <= start and stop <= last for first, last in skips)
 
     def pauses(self) -> Iterator[Override]:
         """Yield every pause in force, oldest scope first."""
@@ -176,10 +189,6 @@ class Overrides:
         """The newest order of every released scope. A single log of a released stream may have been restored since
         (``released``)."""
         yield from (order for _, order in self._releases.values() if order.kind in RELEASING)
-
-    def _add_skip(self, order: Override) -> None:
-        if order.log is not None and order.start is not None and order.stop is not None:  # ``Override`` requires it
-            self._skips[order.log] = _union([*self._skips.get(order.log, []), (order.start, order.stop)])
 
     def _newest(self, among: dict[_Scope, _Placed], log: str) -> Override | None:
         if not among:

@@ -138,6 +138,7 @@ class Replicator:
 
     async def _with_target(self) -> None:
         async with await self._open_target() as cluster, asyncio.TaskGroup() as group:
+            self._ledger.overrides.topic_id_of = cluster.metadata.topic_id
             appender = self._appender = TargetAppender(
                 cluster,
                 memory=self._memory,

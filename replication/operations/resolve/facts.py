@@ -81,6 +81,7 @@ async def gather_facts(
                 unfinished=await _unfinished(cluster, tp.topic, here, kept_copies(tp.topic, names)),
                 offending=offending,
                 offending_link=via,
+                topic_id=names[tp.topic].topic_id.hex() if tp.topic in names else None,
                 groups=await groups_of(GroupClient(target), tp.topic, here),
                 by=getpass.getuser(),
             )

@@ -90,6 +90,7 @@ class TroubleFacts:
         offending: Quarantined only: the offsets of the batch that the target refuses, at the source of
             ``offending_link``. If they end at or before the target's end, that batch is damaged at the source and
             intact here.
+        topic_id: The id (hex) of this site's topic; None if it does not have it.
         groups: Offsets that this site's consumer groups have committed in the topic; Kafka deletes them with the topic.
         now: The time, for the kept copy's name.
     """
@@ -107,6 +108,7 @@ class TroubleFacts:
     unfinished: str | None = None
     offending: OffsetRange | None = None
     offending_link: str = ""
+    topic_id: str | None = None
     groups: tuple[Committed, ...] = ()
     by: str = ""
     now: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.UTC))
@@ -389,7 +391,8 @@ def _order_for(
     stop: int | None = None,
 ) -> Override:
     """Return an order with the time and the user of the facts."""
-    return Override(kind=kind, at=facts.now, by=facts.by, reason=reason, link=link, log=log, start=start, stop=stop)
+    topic_id = facts.topic_id if kind is OverrideKind.SKIP else None
+    return Override(kind, facts.now, facts.by, reason, link, log=log, start=start, stop=stop, topic_id=topic_id)
 
 
 def _refuse(facts: TroubleFacts, why: str, *, hint: str) -> NoReturn:

@@ -162,9 +162,11 @@ def test_nothing_is_deleted_that_was_not_copied_and_compared_just_before(
 
 def test_a_skip_goes_from_the_end_here_to_the_first_start_there() -> None:
     """A skip reaches from this copy's end to the first start of a source."""
-    plan = plan_resolution(LogState.BEHIND_RETENTION, facts(sources=(source((25, 40)), source((30, 50), site="gamma"))))
+    known = facts(sources=(source((25, 40)), source((30, 50), site="gamma")), topic_id="5f")
+    plan = plan_resolution(LogState.BEHIND_RETENTION, known)
     (order,) = orders(plan)
     assert (order.kind, order.log, order.start, order.stop) == (OverrideKind.SKIP, TOPIC, 20, 25)
+    assert order.topic_id == "5f"
     assert plan.steps[-1] == WaitFor(TOPIC, ((0, 25),))
     assert "20..24 are lost" in plan.notes[0]
 
@@ -191,8 +193,9 @@ def test_a_skip_of_a_batch_keeps_its_bytes_first() -> None:
 
 def test_what_is_whole_here_and_damaged_at_the_source_stays() -> None:
     """A range that is intact here and damaged at the source stays."""
-    known = facts(offending=OffsetRange(15, 20), offending_link="alpha->beta")
+    known = facts(offending=OffsetRange(15, 20), offending_link="alpha->beta", topic_id="5f")
     plan = plan_resolution(LogState.QUARANTINED, known, ResolveChoice.SKIP)
+    assert [order.topic_id for order in orders(plan)] == ["5f"]
     assert plan.notes == ("offsets 15..19 stay as they are here",)
     assert [(order.start, order.stop) for order in orders(plan)] == [(15, 20)]
     assert plan.steps[-1] == WaitFor(TOPIC, ((0, 20),))

@@ -105,6 +105,20 @@ def test_offsets_may_be_skipped_when_orders_together_cover_them(history: list[Ov
                 assert orders.may_skip(log, start, stop) == (set(range(start, stop)) <= allowed)
 
 
+def test_a_skip_ends_with_the_topic_for_which_it_was_ordered() -> None:
+    """What the topic's successor cannot have is another question; an order of an earlier release does not say which
+    topic it is for."""
+    orders = after([order(OverrideKind.SKIP, log="s.x/1", start=0, stop=10, topic_id=b"first".hex())])
+    orders.topic_id_of = {"s.x": b"first"}.get
+    assert orders.may_skip("s.x/1", 2, 4)
+    orders.apply(order(OverrideKind.SKIP, log="s.x/1", start=20, stop=30))
+    orders.topic_id_of = {"s.x": b"second"}.get
+    assert not orders.may_skip("s.x/1", 2, 4)
+    assert orders.may_skip("s.x/1", 22, 24)
+    orders.apply(order(OverrideKind.SKIP, log="s.x/1", start=10, stop=20, topic_id=b"second".hex()))
+    assert orders.may_skip("s.x/1", 10, 30), "they touch"
+
+
 @given(st.lists(st.one_of(about(PAUSING, LINKS), about(RELEASING, (None,))), max_size=12))
 def test_applied_again_nothing_changes_and_what_changes_says_so(history: list[Override]) -> None:
     """Applying an order again changes nothing, and applying one reports whether it changed anything."""
