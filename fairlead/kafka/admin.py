@@ -51,14 +51,21 @@ _REFUSED = ("TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED", "POLIC
 
 
 def admin_client(endpoint: KafkaEndpoint, settings: Mapping[str, Any] | None = None) -> AdminClient:
-    """Return an admin client that connects at its first use. Keep a reference while its futures are open."""
+    """Return an admin client that connects at its first use. Keep a reference while its futures are open.
+
+    Raises:
+        FairleadError: no token, or a certificate or key cannot be read.
+    """
     endpoint = with_active_password(endpoint)
     quiet = {"client.id": "fairlead-admin", "log_level": 0}  # librdkafka would write to standard error
     if endpoint.tls:
         client_context(endpoint.tls_ca, site=endpoint.site)  # its error names the reason; librdkafka's does not
     if (source := endpoint.login.tokens) is not None:
         obtain(source, endpoint.login_name, endpoint.password, site=endpoint.site)  # the same
-    return AdminClient({**endpoint.librdkafka(), **FOLLOW_CONTROLLER, **quiet, **(settings or {})})
+    try:
+        return AdminClient({**endpoint.librdkafka(), **FOLLOW_CONTROLLER, **quiet, **(settings or {})})
+    except KafkaException as error:  # a certificate's file is missing, or is being replaced
+        raise explain(error, endpoint, "connect") from None
 
 
 def ask_coordinator(client: AdminClient, group: str, timeout: float) -> Future[Any]:

@@ -101,10 +101,7 @@ class GroupClient:
         settings: dict[str, Any] = {"error_cb": self._client_errors.on_error, "reconnect.backoff.max.ms": 1000}
         if on_bytes is not None:
             settings |= {"stats_cb": _Meter(on_bytes).on_stats, "statistics.interval.ms": int(COUNT_EVERY * 1000)}
-        try:
-            self._admin = admin_client(endpoint, settings)
-        except KafkaException as error:  # a certificate's file is missing, for example
-            raise explain(error, endpoint, "connect") from None
+        self._admin = admin_client(endpoint, settings)
 
     async def groups(self) -> Groups:
         """Return all groups that the user may see.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from fairlead.errors import FairleadError, RefusedError, UnavailableError
 from fairlead.kafka import admin
 from fairlead.kafka.admin import login_refused
-from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin
 
 ENDPOINT = KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "admin")
 SILENCE = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001 - its name
@@ -43,6 +44,16 @@ def test_a_topic_that_may_not_grow_is_told_with_its_error(monkeypatch: pytest.Mo
     assert {topic: type(error) for topic, error in failures.items()} == {"refused": RefusedError}
     with pytest.raises(RefusedError):
         admin.grow_topics(ENDPOINT, wanted)
+
+
+def test_a_missing_client_certificate_is_an_error_that_is_retried(tmp_path: Path) -> None:
+    """Who renews a certificate replaces two files; a program that runs meanwhile tries again."""
+    login = KafkaLogin(mechanism=None, certificate=tmp_path / "gone.pem", key=tmp_path / "gone.key")
+    endpoint = KafkaEndpoint("tokyo", (("127.0.0.1", 1),), "admin", tls=True, login=login)
+    with pytest.raises(UnavailableError, match="tokyo's Kafka"):
+        admin.admin_client(endpoint)
+    with pytest.raises(UnavailableError):
+        admin.require_answer(endpoint, 0)
 
 
 class Held:
