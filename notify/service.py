@@ -187,7 +187,7 @@ class RouteRunner:
             delay = min(delay * 2, longest)
 
     async def _follow(self) -> None:
-        self._groups = GroupClient(current(self._kafka))
+        self._groups = await asyncio.to_thread(GroupClient, current(self._kafka))
         async with await Cluster.open(self._kafka, client_id=f"fairlead-{NOTIFY}") as cluster:
             self._cluster = cluster
             if self._route.customers:

@@ -175,7 +175,9 @@ async def read_positions(kafka: FindKafka, inventory: Inventory, stream: str) ->
     async def ask(site: SiteStreams) -> list[StreamGroup] | UnreachedSite:
         ends = {TopicPartition(log.log, n): end for log in site.logs(stream) for n, end in log.ends.items()}
         try:
-            return await _groups_in(GroupClient(kafka(site.site)), site.site, ends) if ends else []
+            if not ends:
+                return []
+            return await _groups_in(await asyncio.to_thread(GroupClient, kafka(site.site)), site.site, ends)
         except FairleadError as error:
             return UnreachedSite(site.site, error.what, error.hint)
 

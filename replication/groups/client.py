@@ -1,4 +1,5 @@
-"""Consumer groups of one cluster through confluent-kafka: list them, read and commit their offsets. Never blocks.
+"""Consumer groups of one cluster through confluent-kafka: list them, read and commit their offsets. Only making
+a client blocks.
 
 Rights (each tested alone on Kafka 4.3): DESCRIBE on the group and the topics to list a group and read its offsets; READ
 on both to commit. A cluster leaves out what may not be described, without an error.
@@ -74,7 +75,7 @@ class _Meter:
     """Reports bytes sent and received since its last report. Not part of ``GroupClient``, to avoid a reference cycle
     (``ClientErrors``)."""
 
-    def __init__(self, on_bytes: Callable[[int], None]) -> None:
+    def __init__(self, on_bytes: Callable[[int], object]) -> None:
         self._on_bytes = on_bytes
         self._counted = 0
 
@@ -90,11 +91,14 @@ class _Meter:
 class GroupClient:
     """One cluster's groups as one user sees them. Connects when it is used; a new one sees new passwords.
 
+    Make it in a thread: it may first ask for a token, or which password is in force.
+
     Args:
-        on_bytes: Called with the bytes sent and received, about every second during requests and at ``flush_counts``.
+        on_bytes: Called with the bytes sent and received, about every second during requests and at ``flush_counts``;
+            in any thread.
     """
 
-    def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], None] | None = None) -> None:
+    def __init__(self, endpoint: KafkaEndpoint, *, on_bytes: Callable[[int], object] | None = None) -> None:
         self.endpoint = endpoint
         self._on_bytes = on_bytes
         self._client_errors = ClientErrors()
@@ -168,7 +172,14 @@ class GroupClient:
         """Report all bytes up to now; waits for the next statistics."""
         if self._on_bytes is not None:
             await asyncio.sleep(COUNT_EVERY + LOOK)
+            await self._poll()
+
+    async def _poll(self) -> None:
+        """Deliver troubles and counts."""
+        if self.endpoint.login.tokens is None:
             self._admin.poll(0)
+        else:  # this may also get a token, from a service that may be away
+            await asyncio.to_thread(self._admin.poll, 0)
 
     async def _wait(self, future: Future[T], doing: str) -> T:
         """Wait for a request's answer; give up early if the login is refused or no broker can be reached, which the
@@ -177,7 +188,7 @@ class GroupClient:
         try:
             while not answer.done():
                 await asyncio.wait({answer}, timeout=LOOK)
-                self._admin.poll(0)  # delivers troubles
+                await self._poll()
                 down = self._client_errors.down is not None and time.monotonic() - began > DOWN
                 if self._client_errors.refused is not None or down:
                     break

@@ -176,8 +176,10 @@ class GroupSync:
         if self._logs is None:
             client = f"fairlead-groups.{self._link.to}"
             self._logs = await Cluster.open(self._target, client_id=client, request_timeout=REQUEST_TIMEOUT)
-        self._from = self._from or GroupClient(self._source(), on_bytes=self._on_bytes)
-        self._to = self._to or GroupClient(current(self._target))
+        if self._from is None:
+            self._from = await asyncio.to_thread(GroupClient, self._source(), on_bytes=_on_loop(self._on_bytes))
+        if self._to is None:
+            self._to = await asyncio.to_thread(GroupClient, current(self._target))
         return self._from, self._to, self._logs
 
     async def close(self) -> None:
@@ -326,3 +328,11 @@ async def _each(groups: Collection[str], work: Callable[[str], Any]) -> None:
 
 def _iso(moment: dt.datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
+
+
+def _on_loop(on_bytes: Callable[[int], None] | None) -> Callable[[int], object] | None:
+    """Return a function that any thread may call to have ``on_bytes`` called in this event loop."""
+    if on_bytes is None:
+        return None
+    loop = asyncio.get_running_loop()
+    return lambda count: loop.call_soon_threadsafe(on_bytes, count)

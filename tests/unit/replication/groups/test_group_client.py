@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError
 
-from fairlead.kafka.endpoint import KafkaEndpoint
+from fairlead.kafka.endpoint import KafkaEndpoint, KafkaLogin
 from fairlead.kafka.protocol.types import TopicPartition
+from fairlead.kafka.tokens import MskRegion
 from replication.groups import client as group_client
 from replication.groups.client import GroupClient, Refusal
 from replication.groups.rules import Commit
@@ -30,6 +32,7 @@ class Coordinator:
     def __init__(self, *answers: dict[int, int]) -> None:
         self.answers = list(answers)
         self.asked: list[list[int]] = []
+        self.polled_in: set[bool] = set()  # whether in the main thread
 
     def alter_consumer_group_offsets(
         self, requests: list[ConsumerGroupTopicPartitions], *, request_timeout: float
@@ -48,12 +51,13 @@ class Coordinator:
 
     def poll(self, _: float) -> None:
         """Return nothing: there is nothing to deliver."""
+        self.polled_in.add(threading.current_thread() is threading.main_thread())
 
 
-def client(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> GroupClient:
+def client(coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch, login: KafkaLogin | None = None) -> GroupClient:
     monkeypatch.setattr(group_client, "admin_client", lambda *_: coordinator)
     monkeypatch.setattr(group_client, "LOOK", 0.01)
-    return GroupClient(KafkaEndpoint(site="tokyo", bootstrap=(("localhost", 1),)))
+    return GroupClient(KafkaEndpoint("tokyo", (("localhost", 1),), login=login or KafkaLogin()))
 
 
 async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,6 +66,15 @@ async def test_what_is_being_loaded_is_asked_again(monkeypatch: pytest.MonkeyPat
     commits = {ONE: Commit(3, ""), OTHER: Commit(4, "")}
     assert await client(coordinator, monkeypatch).commit("g", commits) == {}
     assert coordinator.asked == [[0, 1], [0, 1], [1]]
+
+
+@pytest.mark.parametrize("tokens", [None, MskRegion("eu-west-1")])
+async def test_who_signs_for_a_token_while_it_is_polled_holds_up_nothing_else(
+    tokens: MskRegion | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = Coordinator()
+    await client(coordinator, monkeypatch, KafkaLogin(tokens=tokens)).commit("g", {ONE: Commit(3, "")})
+    assert coordinator.polled_in == {tokens is None}
 
 
 async def test_what_is_refused_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:

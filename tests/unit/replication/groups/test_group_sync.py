@@ -4,6 +4,7 @@ fakes."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,6 +139,21 @@ async def test_one_of_several_replicators_copies_the_groups(
     assert beta.offsets["a"][LOG].offset == 10
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_login_that_takes_long_holds_up_nothing_else(
+    alpha: Site, beta: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client asks for a token, or which password is in force, when it is made."""
+    made, ends = [], KafkaEndpoint("alpha", (("localhost", 1),))
+
+    def make(endpoint: KafkaEndpoint, **options: Any) -> FakeClient:
+        made.append(threading.current_thread() is threading.main_thread())
+        return FakeClient(ends)
+
+    monkeypatch.setattr(group_sync, "GroupClient", make)
+    await sync("a").sync_once()
+    assert made == [False, False]
 
 
 async def test_only_selected_groups_and_carried_logs_are_copied(alpha: Site, beta: Site) -> None:
