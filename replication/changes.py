@@ -28,6 +28,11 @@ class PlanChanges:
         self._all = True
         self._event.set()
 
+    @property
+    def are_pending(self) -> bool:
+        """Whether there is a change that nobody has taken."""
+        return self._event.is_set()
+
     async def wait(self) -> None:
         """Wait for a change."""
         await self._event.wait()

@@ -48,6 +48,7 @@ GATHER: Final = 0.02  # seconds; changes within them share one plan
 LEARN_AT_ONCE: Final = 2000
 BREATH: Final = 500
 RETRY: Final = 1.0
+WORTH: Final = 3.0  # another plan may cut the creation of topics short after so many times the time of planning
 PLAN_ALL: Final = 600.0  # seconds; a change that nobody noticed has its effect after that
 
 
@@ -211,6 +212,7 @@ class Planner:
     async def _plan(self, cluster: Cluster, appender: TargetAppender, topics: set[str] | None) -> None:
         """Plan the logs of these topics, None for all."""
         await self._ledger.ready.wait()
+        began = time.monotonic()
         orders = self._ledger.orders_read
         for source_link in self._source_links:
             self._set_gate(source_link)
@@ -245,6 +247,8 @@ class Planner:
         left: dict[str, list[TopicPartition]] = {}
         for tp in missing:
             left.setdefault(tp.topic, []).append(tp)
+        later = set(left)
+        planned = time.monotonic()
         wanted = (topic_models(part, carrying, self._catalog.copies_settings) for part in parts)
         async with contextlib.aclosing(create_topics(cluster, wanted, self._here)) as made:
             async for part in made:
@@ -260,6 +264,10 @@ class Planner:
                 several = [topic for topic, count in new.items() if count > 1]
                 if several:
                     self._changes.add(several)  # now other links carry their further partitions, too
+                later -= new.keys() | part.refused.keys()
+                if self._changes.are_pending and time.monotonic() - planned >= WORTH * (planned - began):
+                    self._changes.add(later)  # a link that is to close, or a member that is gone, waits for no topics
+                    break
         await self._bootstrap.begin_logs(cluster, appender, carrying, self._here, self._share, topics)
         self.orders_done = orders
 

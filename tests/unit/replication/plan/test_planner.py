@@ -127,7 +127,7 @@ class World:
         self.ends: dict[TopicPartition, int] = {}
         self.appender.load_ends = self._load_ends  # type: ignore[method-assign]
 
-    async def _load_ends(self, replicas: Collection[MirrorPartition], *, may_wait: bool = False) -> None:
+    async def _load_ends(self, replicas: Collection[MirrorPartition], late: object = None) -> None:
         for each in replicas:
             each.set_end(self.ends.get(each.tp, 0), None, 0)
 
@@ -352,6 +352,40 @@ async def test_a_log_whose_topic_the_target_refuses_stops_alone(
     await world.settle()
     assert world.appender.replicas[log].trouble is None
     assert log in world.links["tokyo"].fetched
+
+
+async def test_what_happens_while_topics_are_created_waits_for_one_part_of_them_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All topics of a new port may take a quarter of an hour. A link that is paused meanwhile is closed at once, and
+    the other topics are created after that."""
+    world = World()
+    tokyo, singapore = world.links.values()
+    parts: list[list[str]] = []
+
+    async def paused_meanwhile(
+        _cluster: Cluster, wanted: Iterable[Mapping[str, TopicModel]], _here: Mapping[str, int]
+    ) -> AsyncIterator[CreatedPart]:
+        for part in wanted:
+            parts.append([*part])
+            if len(parts) == 1:
+                world.ledger.overrides.apply(Override(OverrideKind.PAUSE, NOW, "operator", link=tokyo.name))
+                world.changes.add_all()
+            yield CreatedPart({topic: model.partitions for topic, model in part.items()}, part.keys(), {})
+
+    monkeypatch.setattr(planning, "create_topics", paused_meanwhile)
+    monkeypatch.setattr(planning, "CREATE_AT_ONCE", 1)
+    monkeypatch.setattr(planning, "WORTH", 0.0)
+    for link in (tokyo, singapore):
+        link.there = dict.fromkeys(TOPICS, 1)
+        link.list_topics()
+    await world.plan(world.changes.take())
+    assert (len(parts), world.changes.are_pending) == (1, True)
+    await world.plan(world.changes.take())
+    assert not tokyo._gate.is_open  # noqa: SLF001
+    await world.settle()
+    assert sorted(topic for part in parts for topic in part) == sorted(TOPICS)
+    assert singapore.fetched == {TopicPartition(topic) for topic in TOPICS}
 
 
 async def test_a_topic_that_others_create_again_is_followed_again(monkeypatch: pytest.MonkeyPatch) -> None:
