@@ -22,13 +22,12 @@ from replication.custody.ledger import Ledger
 from replication.groups.client import GroupClient
 from replication.operations.resolve.copier import identity, without_producer
 from replication.operations.resolve.plan import ResolveSource, TroubleFacts, kept_copies, resolved_by
-from replication.operations.resolve.steps import CLIENT, Committed, Upstream
+from replication.operations.resolve.steps import CLIENT, Upstream, groups_of
 from replication.states import LogState
 from replication.target.log_reader import first_batch
 from topologies.model import Link, Topology
 
 SOURCE_TIMEOUT: Final = 10.0
-GROUPS_AT_ONCE: Final = 8  # concurrent requests
 
 
 async def gather_facts(
@@ -110,27 +109,6 @@ def parse_checked(log: str) -> TopicPartition:
         return TopicPartition.parse(log)
     except ValueError as error:
         raise ConfigurationError(f"{log!r} is no log", hint="TOPIC, or TOPIC/PARTITION") from error
-
-
-async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
-    """Return the offsets that a site's consumer groups have committed in a topic.
-
-    Raises:
-        FairleadError: the site does not answer, or the user may not see its groups.
-    """
-    limit = asyncio.Semaphore(GROUPS_AT_ONCE)
-
-    async def ask(group: str) -> list[Committed]:
-        async with limit:
-            found = await client.offsets(group)
-        return [
-            Committed(group, tp.partition, commit.offset, commit.metadata)
-            for tp, commit in found.items()
-            if tp.topic == topic and tp.partition in partitions
-        ]
-
-    names = (await client.groups()).active
-    return tuple(sorted(each for some in await asyncio.gather(*map(ask, names)) for each in some))
 
 
 @contextlib.asynccontextmanager

@@ -32,6 +32,7 @@ CLIENT: Final = "fairlead-resolve"
 POLL: Final = 0.2
 PAUSE_SECONDS: Final = 30.0
 STALL_SECONDS: Final = 60.0  # seconds without progress
+GROUPS_AT_ONCE: Final = 8  # concurrent requests
 _SPARE: Final = 4096
 _PASSING: Final = (LogState.UNAVAILABLE, LogState.PAUSED)
 
@@ -59,6 +60,7 @@ class ResolveRun:
         target: The site, as a user that may do everything there. ``cluster`` is connected to it.
         upstream: Other sites, as the site's replicator sees them.
         access: The site's orders and its replicator's status.
+        committed: The groups' offsets that Kafka deleted with the topic.
     """
 
     target: KafkaEndpoint
@@ -66,6 +68,7 @@ class ResolveRun:
     upstream: Upstream
     access: ClusterAccess
     tell: Tell = silent
+    committed: tuple[Committed, ...] = ()
 
     async def write(self, order: Override) -> int:
         """Append an order to the site's orders; return the offset after it."""
@@ -229,6 +232,9 @@ class DeleteTopic(PlanStep[ResolveRun]):
         return f"delete {self.topic}"
 
     async def carry_out(self, context: ResolveRun) -> None:
+        info = (await context.cluster.topics([self.topic], refresh=True)).get(self.topic)
+        if info is not None:  # groups may have gone on since the plan was made
+            context.committed = await groups_of(GroupClient(context.target), self.topic, info.partitions)
         await asyncio.to_thread(delete_logs, context.target, [self.topic])
 
 
@@ -324,7 +330,11 @@ class WaitFor(PlanStep[ResolveRun]):
 
 @dataclass(frozen=True, slots=True)
 class RestoreGroups(PlanStep[ResolveRun]):
-    """Commit again the offsets that Kafka deleted with the topic, at most the log's end; report refused groups."""
+    """Commit again the offsets that Kafka deleted with the topic, at most the log's end; report refused groups.
+
+    Args:
+        committed: The offsets as the plan shows them; those of the moment of the deletion count.
+    """
 
     topic: str
     committed: tuple[Committed, ...]
@@ -334,18 +344,39 @@ class RestoreGroups(PlanStep[ResolveRun]):
         return f"commit the offsets of {', '.join(groups)} in {self.topic} again"
 
     async def carry_out(self, context: ResolveRun) -> None:
-        ends = await context.ends(self.topic, {each.partition for each in self.committed})
+        committed = context.committed or self.committed
+        ends = await context.ends(self.topic, {each.partition for each in committed})
         wanted = [
-            each._replace(offset=min(each.offset, ends[each.partition]))
-            for each in self.committed
-            if each.partition in ends
+            each._replace(offset=min(each.offset, ends[each.partition])) for each in committed if each.partition in ends
         ]
         for refused in await restore_groups(GroupClient(context.target), self.topic, wanted):
             context.tell(f"not restored, because it has active members or the commit was refused: group {refused}")
 
 
+async def groups_of(client: GroupClient, topic: str, partitions: Collection[int]) -> tuple[Committed, ...]:
+    """Return the offsets that a site's consumer groups have committed in a topic.
+
+    Raises:
+        FairleadError: the site does not answer, or the user may not see its groups.
+    """
+    limit = asyncio.Semaphore(GROUPS_AT_ONCE)
+
+    async def ask(group: str) -> list[Committed]:
+        async with limit:
+            found = await client.offsets(group)
+        return [
+            Committed(group, tp.partition, commit.offset, commit.metadata)
+            for tp, commit in found.items()
+            if tp.topic == topic and tp.partition in partitions
+        ]
+
+    names = (await client.groups()).active
+    return tuple(sorted(each for some in await asyncio.gather(*map(ask, names)) for each in some))
+
+
 async def restore_groups(client: GroupClient, topic: str, committed: Collection[Committed]) -> list[str]:
-    """Commit these offsets again; return the refused groups, with the errors."""
+    """Commit these offsets again where a group has none or a lower one now; return the refused groups, with the
+    errors."""
     refused = []
     for group in sorted({each.group for each in committed}):
         commits = {
@@ -354,7 +385,9 @@ async def restore_groups(client: GroupClient, topic: str, committed: Collection[
             if each.group == group
         }
         try:
-            errors = {each.name for each in (await client.commit(group, commits)).values()}
+            there = await client.offsets(group)
+            ahead = {tp: each for tp, each in commits.items() if tp not in there or there[tp].offset < each.offset}
+            errors = {each.name for each in (await client.commit(group, ahead)).values()}
         except FairleadError as error:
             errors = {error.what}
         if errors:

@@ -10,8 +10,7 @@ from fairlead.kafka.convention import term_batch
 from fairlead.kafka.protocol.record import encode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.groups.client import GroupClient
-from replication.operations.resolve.facts import groups_of
-from replication.operations.resolve.steps import Committed, restore_groups
+from replication.operations.resolve.steps import Committed, groups_of, restore_groups
 from tests.integration.replication.conftest import Lab, records, until
 from tests.integration.replication.consumers import producer, send
 from tests.integration.replication.resolving import Desk, data
