@@ -11,18 +11,20 @@ import dataclasses
 import functools
 import gc
 import itertools
-import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from fairlead.errors import FairleadError
 from fairlead.home import replace_file
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.endpoint import Endpoint, KafkaEndpoint
+from fairlead.kafka.protocol.types import TopicPartition
 from replication.catalog import Catalog
 from replication.changes import PlanChanges
 from replication.custody.ledger import Ledger
@@ -33,7 +35,7 @@ from replication.link.source_link import REQUEST_TIMEOUT, SourceLink
 from replication.plan.planner import Planner
 from replication.sharing.member import GroupMember
 from replication.sharing.rules import WorkShare
-from replication.states import now, now_ms
+from replication.states import LogTrouble, now, now_ms
 from replication.target.appender import TargetAppender
 from topologies.model import Topology
 
@@ -41,6 +43,7 @@ log = logging.getLogger(__name__)
 
 MEMORY: Final = 256_000_000
 STATUS_SECONDS: Final = 1.0
+STATUS_SHARE: Final = 0.1  # of the time may be spent on the status file
 STATUS_AT_LEAST: Final = 4.0  # seconds; readers treat a file older than 10 s as abandoned
 BACKOFF: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 LEDGER_RETRY: Final = 1.0
@@ -55,7 +58,8 @@ class Replicator:
         site: The target.
         target: Its Kafka, as user ``replicator``; a callable is called at every attempt to connect.
         upstream: Returns another site's Kafka, as user ``replicator.<site>``; called at every attempt to connect.
-        status_file: The file for ``snapshot()`` as JSON, written every second; None writes nothing.
+        status_file: The file for ``snapshot()`` as JSON, written every second, less often with very many logs in
+            trouble; None writes nothing.
         memory: Bytes of fetched batches that may wait for the target.
         group: The group of replicators that divide the site's logs; None copies all of them.
     """
@@ -76,7 +80,8 @@ class Replicator:
         self._memory = memory
         self._status_file = status_file
         self._started = now()
-        self._shown: dict[str, Any] = {}
+        self._shown: tuple[dict[str, Any], dict[TopicPartition, LogTrouble]] | None = None
+        self._writing: asyncio.Future[None] | None = None
         self._written = 0.0
         self._target_error: str | None = "not connected yet"
         self._target_since = now()
@@ -125,7 +130,9 @@ class Replicator:
             if not work.done():
                 work.cancel()
             await asyncio.gather(work, return_exceptions=True)
-            self._write_status()
+            if self._writing is not None:
+                await asyncio.wait({self._writing})
+            await self._write_status()
             if self._member is not None and self._status_file is not None:
                 self._status_file.unlink(missing_ok=True)  # a member that has left is no replicator that has stopped
         if not work.cancelled():
@@ -210,19 +217,24 @@ class Replicator:
         ``retention`` says what waits for other sites (``RetentionKeeper.snapshot``). ``group`` has the members that
         share the site's logs (``GroupMember.snapshot``), null without a group; then everything else is this member's.
         """
+        return self._snapshot() | {"logs": self._logs_as_json(self._troubles())}
+
+    def _troubles(self) -> dict[TopicPartition, LogTrouble]:
+        found = itertools.chain(
+            *(source_link.troubles.items() for source_link in self._source_links),
+            self._planner.waiting.items(),
+            self._appender.troubles() if self._appender else (),
+            self._planner.overrides.pauses(),
+        )
+        return {tp: trouble for tp, trouble in found if self._share.owns(tp)}
+
+    def _logs_as_json(self, troubles: Mapping[TopicPartition, LogTrouble]) -> dict[str, Any]:
+        return {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in troubles.items()}
+
+    def _snapshot(self) -> dict[str, Any]:
+        """Return the snapshot without the logs."""
         appender = self._appender
         error = self._target_error or (appender.trouble if appender else None)
-        logs: dict[str, Any] = {}
-        for source_link in self._source_links:
-            logs |= {
-                str(tp): trouble.as_json(str(tp), self.site)
-                for tp, trouble in source_link.troubles.items()
-                if self._share.owns(tp)
-            }
-        stopped = itertools.chain(
-            self._planner.waiting.items(), appender.troubles() if appender else (), self._planner.overrides.pauses()
-        )
-        logs |= {str(tp): trouble.as_json(str(tp), self.site) for tp, trouble in stopped if self._share.owns(tp)}
         return {
             "site": self.site,
             "pid": os.getpid(),
@@ -238,7 +250,6 @@ class Replicator:
                 {**source_link.snapshot(), "berth": self._ledger.berths.verdict(source_link.link, now_ms()).why}
                 for source_link in self._source_links
             ],
-            "logs": logs,
             "mirroring": self._planner.mirroring,
             "orders": self._planner.orders_done,
             "released": self._planner.overrides.releases(appender.is_busy) if appender else {},
@@ -256,22 +267,29 @@ class Replicator:
 
     async def _report(self) -> None:
         while True:
-            self._write_status(at_least=STATUS_AT_LEAST)
-            await asyncio.sleep(STATUS_SECONDS)
+            began = time.monotonic()
+            await self._write_status(at_least=STATUS_AT_LEAST)
+            took = time.monotonic() - began
+            await asyncio.sleep(min(max(STATUS_SECONDS, took / STATUS_SHARE), STATUS_AT_LEAST))
 
-    def _write_status(self, *, at_least: float = 0.0) -> None:
+    async def _write_status(self, *, at_least: float = 0.0) -> None:
         """Write the status file if something changed or the file is ``at_least`` seconds old."""
         if self._status_file is None:
             return
-        shown = self.snapshot()
-        lasting = {**shown, "at": ""}
+        shown, troubles = self._snapshot(), self._troubles()
+        lasting = {**shown, "at": ""}, troubles
         if lasting == self._shown and time.monotonic() - self._written < at_least:
             return
         self._shown, self._written = lasting, time.monotonic()
+        self._writing = asyncio.ensure_future(asyncio.to_thread(self._write, self._status_file, shown, troubles))
+        await asyncio.shield(self._writing)
+
+    def _write(self, file: Path, shown: dict[str, Any], troubles: Mapping[TopicPartition, LogTrouble]) -> None:
+        """Write the status file. Blocks: the troubles of very many logs take seconds."""
         try:
-            replace_file(self._status_file, json.dumps(shown, indent=1).encode())
+            replace_file(file, msgspec.json.encode(shown | {"logs": self._logs_as_json(troubles)}))
         except OSError as error:
-            log.warning("the status file %s cannot be written: %s", self._status_file, error)
+            log.warning("the status file %s cannot be written: %s", file, error)
 
 
 def _bind(upstream: Callable[[str], KafkaEndpoint], site: str, rack: str = "") -> Callable[[], KafkaEndpoint]:
