@@ -24,7 +24,6 @@ from replication.batch.prepared import GAP_KEY, POSITION_KEY, Gap, PreparedBatch
 from replication.catalog import Catalog
 from replication.link.source_link import SourceLink
 from replication.target.appender import TargetAppender
-from replication.target.log_reader import read_ends
 from replication.target.mirror import MirrorPartition
 
 log = logging.getLogger(__name__)
@@ -174,7 +173,7 @@ class TrailingGaps:
             return
         last = await self._appender.batch_at(tp, end - 1) if end > 0 else None
         when = parse_header(last).max_timestamp if last is not None else 1
-        there = (await read_ends(self._cluster, [tp]))[tp]
+        there = (await self._cluster.end_offsets([tp]))[tp]
         if there != end or replica.end != end or not self._is_idle(replica):
             return
         log.info("%s: the source has nothing from %d to its end %d: filled", tp, start, stop)

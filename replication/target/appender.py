@@ -59,7 +59,7 @@ from replication.catalog import CLASSES
 from replication.changes import PlanChanges
 from replication.states import LogState, LogTrouble, TroubleTeller, now
 from replication.target.gaps import Trimmer, positions, reach_of_fillers
-from replication.target.log_reader import first_batch, read_ends, read_tails, stored_at
+from replication.target.log_reader import first_batch, read_tails, stored_at
 from replication.target.mirror import Feed, LastBatch, MirrorPartition, Waiting
 from topologies.model import Priority
 
@@ -448,7 +448,7 @@ class TargetAppender:
         generation = self._generation
         topic_id = self._cluster.metadata.topic_id
         before = {each.tp: topic_id(each.tp.topic) for each in replicas}
-        ends = await read_ends(self._cluster, [each.tp for each in replicas], seconds=SOON)
+        ends = await self._cluster.end_offsets([each.tp for each in replicas], seconds=SOON)
         known_ends = {tp: end for tp, end in ends.items() if isinstance(end, int)}
         tails = await read_tails(self._cluster, known_ends, seconds=SOON)
         for each in replicas:
@@ -533,7 +533,7 @@ class TargetAppender:
             self._to_check.clear()
             some, self._unchecked = self._unchecked, {}
             try:
-                ends = await read_ends(self._cluster, tuple(some))
+                ends = await self._cluster.end_offsets(some)
             except WireError as error:
                 self._set_trouble(error.what)
                 ends = {}

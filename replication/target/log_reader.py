@@ -6,14 +6,14 @@ describe the same moment, even if other clients append meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.convention import marker_offset
 from fairlead.kafka.protocol.batch import HEADER_BYTES, BatchHeader, parse_header, split
-from fairlead.kafka.protocol.errors import BrokerError, CorruptBatch, WireError, broker_error
+from fairlead.kafka.protocol.errors import CorruptBatch, WireError, broker_error
 from fairlead.kafka.protocol.types import TopicPartition
 from replication.batch.header_rewrite import canonical_crc
 from replication.batch.prepared import PreparedBatch
@@ -88,13 +88,6 @@ class StoredHeader:
             f"{prepared.base}..{prepared.stop - 1}, term {prepared.term}, CRC {prepared.crc:08x}; the target's "
             f"{self.base}..{self.stop - 1}, term {self.term}, CRC {self.crc:08x}"
         )
-
-
-async def read_ends(
-    cluster: Cluster, logs: Collection[TopicPartition], *, seconds: float | None = None
-) -> dict[TopicPartition, int | BrokerError]:
-    """Read log ends; ``seconds`` as for ``Cluster.end_offsets``."""
-    return await cluster.end_offsets(logs, seconds=seconds) if logs else {}
 
 
 async def read_tails(

@@ -25,9 +25,13 @@ FENCE = LastBatch(FOREIGN_PRODUCER_ID, FENCE_EPOCH, 5, 5, 1)
 
 
 class Broker:
-    """The broker's producer state of the log."""
+    """The broker's end and producer state of the log."""
 
     metadata = SimpleNamespace(topic_id=lambda _topic: b"id of orders.x")
+    end = FENCE.base + 1
+
+    async def end_offsets(self, logs: Collection[TopicPartition], **_: object) -> dict[TopicPartition, int]:
+        return dict.fromkeys(logs, self.end)
 
     async def describe_producers(
         self, logs: Collection[TopicPartition]
@@ -43,17 +47,13 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     By then it has read the orders; the one that belongs to the fence was written before it. Without this, a suspended
     replicator would append behind the fence: a filler contradicts no record of the source.
     """
-    tail = FENCE
-
-    async def ends(*_: object, **__: object) -> dict[TopicPartition, int]:
-        return {LOG: tail.base + 1}
+    tail, broker = FENCE, Broker()
 
     async def tails(*_: object, **__: object) -> dict[TopicPartition, LastBatch]:
         return {LOG: tail}
 
-    monkeypatch.setattr(target, "read_ends", ends)
     monkeypatch.setattr(target, "read_tails", tails)
-    here = TargetAppender(cast(Cluster, Broker()), memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
+    here = TargetAppender(cast(Cluster, broker), memory=1 << 20, changes=PlanChanges(), limit_of=AsyncMock())
     replica = MirrorPartition(LOG, Priority.NORMAL)
     await here.load_ends([replica])
     assert replica.trouble is not None and replica.trouble.state is LogState.UNAVAILABLE
@@ -61,10 +61,10 @@ async def test_a_fence_that_is_seen_first_stops_the_log_until_it_is_looked_at_ag
     replica.trouble = None  # as the replicator retries after some seconds; a released log is not checked again
     await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 6, FOREIGN_PRODUCER_ID + 1)
-    tail = msgspec.structs.replace(FENCE, base=9)
+    tail, broker.end = msgspec.structs.replace(FENCE, base=9), 10
     await here.load_ends([replica])
     assert replica.trouble is not None, "each release stops it once"
     replica.trouble = None
-    tail = LastBatch(FOREIGN_PRODUCER_ID + 1, FOREIGN_EPOCH, 0, 20, 1)
+    tail, broker.end = LastBatch(FOREIGN_PRODUCER_ID + 1, FOREIGN_EPOCH, 0, 20, 1), 21
     await here.load_ends([replica])
     assert (replica.trouble, replica.end, replica.foreign_id) == (None, 21, FOREIGN_PRODUCER_ID + 1)
