@@ -109,7 +109,7 @@ MAX_TRIES: Final = 3
 BACKOFF: Final = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 LEAST_SHARE: Final = 64 << 10
 UNDER_WAY: Final = 32 << 20  # bytes of all fetches in flight; fills the longest, fastest link
-SOON: Final = 1.0  # seconds in which a leader must be found while others wait for the plan: many moves take less
+SOON: Final = 1.0  # seconds in which a leader must be found while others wait: many moves take less
 WAITING: Final = 10_000  # batches; each takes about 1 kB besides its bytes, and this many keep the target busy
 
 LimitOf = Callable[[TopicPartition], Awaitable[int]]
@@ -533,7 +533,7 @@ class TargetAppender:
             self._to_check.clear()
             some, self._unchecked = self._unchecked, {}
             try:
-                ends = await self._cluster.end_offsets(some)
+                ends = await self._cluster.end_offsets(some, seconds=SOON)
             except WireError as error:
                 self._set_trouble(error.what)
                 ends = {}

@@ -330,6 +330,25 @@ async def test_no_doubtful_log_waits_for_the_leader_of_another() -> None:
             sending.cancel()
 
 
+async def test_no_log_that_clients_may_be_writing_here_waits_for_the_leader_of_another() -> None:
+    """The ends of such logs are read once more before their first batch is appended."""
+    topics = ("orders.bad", "orders.good")
+    async with fake_brokers() as fake:
+        bad, good = (fake.log(topic) for topic in topics)
+        async with await open_cluster(fake, seconds=600) as cluster, asyncio.timeout(20):
+            appender = TargetAppender(cluster, memory=1 << 20, changes=PlanChanges(), limit_of=unlimited)
+            sending = asyncio.ensure_future(appender.run())
+            replicas = [appender.replica(TopicPartition(topic), Priority.NORMAL) for topic in topics]
+            await appender.load_ends(replicas)
+            bad.leader = -1
+            await cluster.refresh(topics)
+            batch = foreign_batch([NewRecord(b"value", timestamp_ms=5000)], offset=0)
+            for replica in replicas:
+                Source(appender, replica, [batch]).submit()
+            await until(lambda: good.end == 1)
+            sending.cancel()
+
+
 @pytest.mark.parametrize("answer", ["the last batch is refused", "its header is damaged", "producers are refused"])
 async def test_a_log_whose_last_batch_cannot_be_read_holds_up_no_other_that_is_to_be_followed(
     answer: str, monkeypatch: pytest.MonkeyPatch
