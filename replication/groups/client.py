@@ -44,7 +44,7 @@ _HAS_MEMBERS: Final = frozenset(
         "FENCED_INSTANCE_ID",
     }
 )
-_LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
+LOADING: Final = frozenset({"COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"})
 
 
 class Groups(NamedTuple):
@@ -150,7 +150,7 @@ class GroupClient:
             left, end = wanted[first : first + COMMITS_AT_ONCE], time.monotonic() + TIMEOUT
             while left:
                 errors = await self._commit(group, left)
-                loading = {tp for tp, name in errors.items() if name in _LOADING} if time.monotonic() < end else set()
+                loading = {tp for tp, name in errors.items() if name in LOADING} if time.monotonic() < end else set()
                 refused |= {tp: Refusal(name, name in _HAS_MEMBERS) for tp, name in errors.items() if tp not in loading}
                 left = [each for each in left if TopicPartition(each.topic, each.partition) in loading]
                 if left:
