@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
@@ -37,6 +38,8 @@ _UNKNOWN: Final = (
     "cannot be told: a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
 )
 
+logger = logging.getLogger(__name__)
+
 
 class Lag(msgspec.Struct, frozen=True):
     """One job's lag; values are None where they are not known, and ``why`` gives the reason."""
@@ -59,7 +62,8 @@ def sampled(measure: Callable[[], Mapping[str, Lag]], keep: Callable[[Mapping[st
         while True:
             try:
                 found = measure()
-            except FairleadError:
+            except Exception as error:  # a storage that does not answer now may answer at the next sample
+                logger.warning("the lags cannot be measured: %s", error)
                 found = {}
             keep(found)
             if stop.wait(SAMPLE_SECONDS):

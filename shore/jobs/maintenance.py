@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from fairlead.errors import FairleadError
 from fairlead.home import replace_file
+from shore.delta.table_errors import READ_ERRORS
 from shore.feeds.readers import kept_tables
 from shore.jobs.checkpoint import TablePosition, read_checkpoint, unread_rows
 from shore.jobs.status import MaintenanceStatus, Verb, maintenance_file, read_maintenance
@@ -107,13 +108,10 @@ class Maintenance:
                 return
             try:
                 count = step()
-            except FairleadError as error:
-                wrong.append(error.what)
-                continue
             except Exception as error:
                 if stop.is_set():  # cancelled
                     return
-                wrong.append(str(error).splitlines()[0] if str(error) else type(error).__name__)
+                wrong.append(_what(error))
                 continue
             removed += count
             changed += 1
@@ -128,19 +126,22 @@ class Maintenance:
         spark.sparkContext.setJobGroup(MAINTENANCE_POOL, "looking after tables", interruptOnCancel=True)
         session = maintenance_session(spark)
         while not stop.wait(_POLL_SECONDS):
-            for verb in self.due(dt.datetime.now(dt.UTC)):
-                if not stop.is_set():
-                    self.do(verb, session, stop)
+            try:
+                for verb in self.due(dt.datetime.now(dt.UTC)):
+                    if not stop.is_set():
+                        self.do(verb, session, stop)
+            except Exception as error:  # the disk is full, so the times cannot be kept
+                logger.warning("maintenance: %s", _what(error))
 
     def _steps(
         self, verb: Verb, session: SparkSession, now: dt.datetime, wrong: list[str]
     ) -> Iterator[Callable[[], int]]:
-        """Yield the steps to run, each planned right before it runs. Add tables that cannot be opened to ``wrong``."""
+        """Yield the steps to run, each planned right before it runs. Add why a table cannot be planned to ``wrong``."""
         for name in self._tables:
             try:
                 yield from self._steps_of(verb, name, session, now)
-            except FairleadError as error:
-                wrong.append(error.what)
+            except (FairleadError, *READ_ERRORS) as error:
+                wrong.append(_what(error))
 
     def _steps_of(self, verb: Verb, name: str, session: SparkSession, now: dt.datetime) -> Iterator[Callable[[], int]]:
         paths = self._paths
@@ -196,3 +197,9 @@ def unread_by(paths: TablePaths, jobs: Iterable[str]) -> Callable[[DeltaTable, d
 def _compacted(session: SparkSession, paths: TablePaths, step: CompactStep) -> int:
     before, after = compact(session, paths, step)
     return max(0, before - after)
+
+
+def _what(error: Exception) -> str:
+    if isinstance(error, FairleadError):
+        return error.what
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import pytest
 from pydantic import SecretStr
 
 from fairlead.kafka.endpoint import KafkaEndpoint
-from shore.lag import job_lags
+from shore.lag import Lag, job_lags, sampled
 from shore.paths import TablePaths
+from tests.support.waits import PATIENCE
 from topologies.loader.load import load
 
 NOWHERE = KafkaEndpoint("hq", (("127.0.0.1", 1),), "shore", SecretStr("x"))
@@ -33,3 +37,28 @@ def test_a_first_batch_that_broke_off_is_no_lag_of_nothing(tmp_path: Path) -> No
     assert found["quality"].why == "its first batch is not done yet"
     assert found["voyages"].why == "it has not run yet"
     assert "127.0.0.1" in found["alerts"].why  # its lag needs the logs, and the site is not there
+
+
+def test_lags_are_measured_again_after_an_error_of_the_storage(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("shore.lag.SAMPLE_SECONDS", 0.01)
+    answers: Iterator[Exception | dict[str, Lag]] = iter([OSError("a listing timed out"), {"feeds": Lag(records=3)}])
+    kept: list[Mapping[str, Lag]] = []
+    both = threading.Event()
+
+    def measure() -> Mapping[str, Lag]:
+        answer = next(answers, {})
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def keep(found: Mapping[str, Lag]) -> None:
+        kept.append(found)
+        if len(kept) == 2:
+            both.set()
+
+    with sampled(measure, keep):
+        assert both.wait(PATIENCE)
+    assert kept[:2] == [{}, {"feeds": Lag(records=3)}]
+    assert "a listing timed out" in caplog.text

@@ -1,0 +1,66 @@
+"""Maintenance by the clock goes on after an error of the storage or of the disk."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import Mock
+
+import pytest
+from deltalake.exceptions import DeltaError
+
+from shore.jobs import maintenance
+from shore.jobs.maintenance import Maintenance
+from shore.jobs.status import MaintenanceStatus, read_maintenance
+from shore.paths import TablePaths
+from tests.support.waits import PATIENCE
+from topologies.loader.load import load
+from topologies.model import Shore
+
+LONG_AGO = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+
+
+@pytest.fixture
+def one(tmp_path: Path) -> Maintenance:
+    """Return maintenance that is due."""
+    found = Maintenance(load("minimal"), Shore(at="tokyo"), tmp_path, TablePaths.of(tmp_path), ())
+    found.status = {"compact": MaintenanceStatus(LONG_AGO), "vacuum": MaintenanceStatus(LONG_AGO)}
+    return found
+
+
+@pytest.mark.parametrize("error", [OSError("a listing timed out"), DeltaError("a listing timed out")])
+def test_a_storage_that_fails_while_a_step_is_planned_is_an_error_of_that_table(
+    one: Maintenance, tmp_path: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: Iterator[Exception | list[object]] = iter([error])
+
+    def plan(*_: object, **__: object) -> list[object]:
+        answer = next(plans, [])
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(maintenance, "plan_compaction", plan)
+    one.do("compact", Mock(), threading.Event())
+    assert read_maintenance(tmp_path)["compact"].error == "a listing timed out"
+    one.do("compact", Mock(), threading.Event())
+    assert read_maintenance(tmp_path)["compact"].error is None
+
+
+def test_maintenance_goes_on_after_a_disk_that_was_full(one: Maintenance, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "maintenance_session", Mock())
+    again = threading.Event()
+    began = []
+
+    def do(verb: str, *_: object) -> None:
+        began.append(verb)
+        if len(began) == 1:
+            raise OSError("No space left on device")
+        again.set()
+
+    monkeypatch.setattr(one, "do", do)
+    with one.running(Mock()):
+        assert again.wait(PATIENCE)
