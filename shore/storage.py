@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import uuid
 from collections.abc import Iterator, Mapping, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -29,6 +30,7 @@ if TYPE_CHECKING:  # Spark's Python workers, which note losses, start twice as f
     from topologies.model import Shore
 
 _BUFFER = 1 << 16
+_UNFINISHED: Final = ".unfinished"  # the end of a file's name while it is written
 _CHECK_URL = (
     "is it up, and is what delta-rs reads from the environment set (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, "
     "AWS_REGION, AWS_ENDPOINT_URL, ...)?"
@@ -59,12 +61,13 @@ class Storage:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
-        """Create or replace a file."""
+        """Create or replace a file. Readers see the old or the new content, even after a crash."""
         with self._told():
             if not self.is_url:
-                self._files.create_dir((self._root + path).rpartition("/")[0], recursive=True)
+                _replace(Path(self._root + path), content)
+                return
             # delta-rs accepts only bytes, and pyarrow passes bytes only for data that went through its own buffer.
-            with self._files.open_output_stream(self._root + path, buffer_size=_BUFFER) as stream:
+            with self._files.open_output_stream(path, buffer_size=_BUFFER) as stream:
                 for begin in range(0, len(content), _BUFFER // 2):
                     stream.write(content[begin : begin + _BUFFER // 2])
 
@@ -78,7 +81,8 @@ class Storage:
             found = self._files.get_file_info(
                 pafs.FileSelector(self._root + folder, allow_not_found=True, recursive=True)
             )
-            return sorted(info.path.removeprefix(self._root) for info in found if info.type is pafs.FileType.File)
+            files = [info for info in found if info.type is pafs.FileType.File and not info.path.endswith(_UNFINISHED)]
+            return sorted(info.path.removeprefix(self._root) for info in files)
 
     def move(self, folder: str, target: str) -> bool:
         """Rename a folder. Return False when there was none. If interrupted on an object storage, the old folder or the
@@ -124,6 +128,20 @@ class Storage:
                 hint=_CHECK_URL if self.is_url else "look at the disk, and whether the folder may be written",
                 location=self.location,
             ) from error
+
+
+def _replace(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}.{uuid.uuid4().hex}{_UNFINISHED}")  # tasks and machines may write side by side
+    try:
+        with new.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        new.replace(file)
+    except OSError:
+        new.unlink(missing_ok=True)
+        raise
 
 
 def _opened(url: str) -> pafs.FileSystem:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
+from unittest.mock import Mock
 
+import pytest
+
+from fairlead.errors import UnavailableError
 from shore.paths import TablePaths
-from shore.storage import open_paths, reader_environment, spark_settings
+from shore.storage import Storage, open_paths, reader_environment, spark_settings
 from topologies.model import Shore
 
 S3 = TablePaths("s3a://lake/big-blue")
@@ -78,3 +83,27 @@ def test_a_folder_changes_no_environment() -> None:
     assert open_paths(Shore(at="tokyo"), Path("/state"), environment) == TablePaths("/state")
     assert open_paths(None, Path("/state"), environment) == TablePaths("/state")
     assert environment == {}
+
+
+def test_a_disk_that_is_full_leaves_the_old_file(tmp_path: Path) -> None:
+    files = Storage(str(tmp_path))
+    files.write("retention/readings.json", b"old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        with pytest.raises(UnavailableError, match="refuses"):
+            files.write("retention/readings.json", bytes(200_000))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert files.read("retention/readings.json") == b"old"
+    assert [path.name for path in (tmp_path / "retention").iterdir()] == ["readings.json"]
+
+
+def test_a_file_whose_writer_was_killed_is_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = Storage(str(tmp_path))
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(Path, "unlink", Mock())
+    with pytest.raises(KeyboardInterrupt):
+        files.write("losses/readings/a@1-2.json", b"{}")
+    assert list((tmp_path / "losses" / "readings").iterdir())
+    assert files.files("losses") == []
