@@ -8,7 +8,7 @@ or finds a file ``released``, takes the next term. Clocks of different machines 
 A holder that stood still finds the next term taken, and stops: shore's writers call ``check`` before every commit, and
 it reads the storage where the last beat is older than half of ``DEAD_SECONDS``.
 
-Commands use ``only_one``: it holds the lock of the state folder and, where tables are at a URL, the lease.
+Commands use ``only_one``: it holds the lock of the state folder and, where tables are elsewhere, the lease.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Lease:
     """The right to write below ``base``. ``acquire`` takes it, ``release`` gives it back.
 
     Args:
-        base: A storage URL.
+        base: A storage URL, or a folder that several machines reach.
         site: The site where this process runs shore, for messages.
         folder: The state folder. The caller holds its lock, so an earlier holder with this host and folder has died.
         on_lost: Called once, from another thread, when another machine has taken the right.
@@ -217,7 +217,7 @@ def check_lease(location: str) -> None:
 
 @contextlib.contextmanager
 def leased(base: str, folder: str, site: str = "") -> Iterator[Lease]:
-    """Hold the right to write below a storage URL. Raises as ``Lease.acquire``."""
+    """Hold the right to write below a location. Raises as ``Lease.acquire``."""
     lease = Lease(base, folder, site=site)
     lease.acquire()
     try:
@@ -237,8 +237,8 @@ def _now() -> float:
 
 @contextlib.contextmanager
 def only_one(folder: Path, paths: TablePaths, site: str = "") -> Iterator[Lease | None]:
-    """Hold the state folder's lock, which ends with the process in any case. Where the tables are at a storage URL,
-    which other machines reach too, hold the lease there as well, and yield it.
+    """Hold the state folder's lock, which ends with the process in any case. Where the tables are elsewhere (at a
+    storage URL, or in a folder that other machines may reach), hold the lease there as well, and yield it.
 
     Raises:
         AlreadyRunningError: another process holds one of them.
@@ -253,7 +253,7 @@ def only_one(folder: Path, paths: TablePaths, site: str = "") -> Iterator[Lease 
             hint="wait until it is done, or stop it; 'fairlead shore status' shows what it does",
         ) from None
     try:
-        if paths.is_local:
+        if Path(paths.base).resolve() == folder.resolve():
             yield None
         else:
             with leased(paths.base, str(folder.resolve()), site) as lease:
