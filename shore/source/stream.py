@@ -226,8 +226,9 @@ _EXAMPLES = 5
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Micro-batches bounded by ``maxRecordsPerTrigger`` and ``maxBytesPerTrigger``, over all logs that exist by then.
 
-    A log that appears while the query runs is read from its start. A log that vanishes keeps its position, and is read
-    on if it comes back with more. The offset of a batch is the position in every log (``shore.source.offsets.store``).
+    A log that appears while the query runs is read from its start; records that are gone before count as lost, and do
+    not end the query. A log that vanishes keeps its position, and is read on if it comes back with more. The offset of
+    a batch is the position in every log (``shore.source.offsets.store``).
 
     A site that cannot be reached when a query starts, or with trigger ``availableNow``, ends the query with
     ``SiteUnreachableError``. Later the query waits: triggers find nothing until the site is back, and the progress says
@@ -293,11 +294,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._target is not None:
                 ends = {log: min(end, self._target[log]) for log, end in ends.items() if log in self._target}
             stop = await self._admit(cluster, begin | position, ends, limit)
+            self._losses.add(self._begun_late(position, begin))
+            unseen = self._losses.report_new(fail=False)
             self._losses.add(await self._overtaken(cluster, position, stop))
             unheld = {log: end for log, end in found.ends.items() if log not in options.held}
             self._losses.add(self._shrunk(position, unheld))
             self._losses.add(self._replaced(cluster, position))
         lost = self._losses.report_new(fail=options.fail_on_data_loss and not options.losses)
+        self._task.settle_losses(*unseen, fail=False)
         try:
             self._task.settle_losses(*lost)
         except DataLossError:
@@ -337,6 +341,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if spans:
             self._sizes.update(await measure_sizes(cluster, {log: begin.get(log, 0) for log in most_behind(spans)}))
         return admit(begin, stop, None, limit_bytes=options.max_bytes, size=self._sizes.estimate)
+
+    def _begun_late(self, position: Positions, begin: Positions) -> dict[str, Gone]:
+        """Find new logs whose first records are gone, in the streams that were read before. They stop no query: nobody
+        can tell whether retention deleted the records meanwhile, or whether a copy or a right to read came late."""
+        streams = set(map(_stream, position))
+        return {
+            log: Gone(0, first, f"{log} begins at {first}; the records before were gone before any was read")
+            for log, first in begin.items()
+            if first > 0 and _stream(log) in streams and log not in self._task.options.held
+        }
 
     async def _overtaken(self, cluster: Cluster, position: Positions, stop: Positions) -> dict[str, Gone]:
         """Find records that retention deleted before they were read, in the logs of this batch. Logs that were read to

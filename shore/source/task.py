@@ -272,14 +272,14 @@ class Task:
             finally:
                 runner.run(batches.aclose())
 
-    def settle_losses(self, *losses: Loss) -> None:
+    def settle_losses(self, *losses: Loss, fail: bool = True) -> None:
         """Note lost records in the folder of option ``losses``; do nothing without one.
 
         Raises:
-            DataLossError: nobody has acknowledged a loss, and option ``failOnDataLoss`` is set.
+            DataLossError: nobody has acknowledged a loss, ``fail`` and option ``failOnDataLoss`` are set.
         """
         if self.options.losses:
-            settle_losses(self.options.losses, losses, fail=self.options.fail_on_data_loss)
+            settle_losses(self.options.losses, losses, fail=fail and self.options.fail_on_data_loss)
 
     async def _batches(self, work: list[Range]) -> Any:
         collector: Collector = RawCollector(self.endpoint.site) if self.options.rows == "raw" else ReadingsCollector()

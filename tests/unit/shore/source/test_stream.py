@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from fairlead.kafka.convention import term_batch
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.protocol.codecs import Codec
 from fairlead.kafka.protocol.record import NewRecord, Record
+from fairlead.kafka.protocol.types import TopicPartition
 from shore.errors import DataLossError, LogReturnedError, SiteUnreachableError
+from shore.paths import TablePaths
 from shore.source import task as tasks
+from shore.source.losses import losses_folder, read_losses
 from shore.source.offsets import Range
 from shore.source.options import parse_options
 from shore.source.stream import (
@@ -131,3 +137,54 @@ def test_a_held_log_that_has_arrived_ends_the_query_so_that_it_is_compared() -> 
     reader._check_held({"a.1": 11, "a.2": 99})  # noqa: SLF001  # needs no broker
     with pytest.raises(LogReturnedError, match=r"a\.1 has arrived at tokyo"):
         reader._check_held({"a.1": 12, "a.2": 99})  # noqa: SLF001
+
+
+class Site:
+    """The part of a cluster that the driver asks, with these first and end offsets of logs."""
+
+    metadata = SimpleNamespace(topic_id=lambda topic: None)
+
+    def __init__(self, **logs: tuple[int, int]) -> None:
+        self._logs = {f"containers.{box}": extent for box, extent in logs.items()}
+
+    async def __aenter__(self) -> Site:
+        return self
+
+    async def __aexit__(self, *_: object) -> None: ...
+
+    async def topics(self, *_: object, **__: object) -> dict[str, Any]:
+        return {topic: SimpleNamespace(partitions=[0]) for topic in self._logs}
+
+    async def start_offsets(self, logs: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {log: self._logs[log.topic][0] for log in logs}
+
+    async def end_offsets(self, logs: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {log: self._logs[log.topic][1] for log in logs}
+
+
+@pytest.mark.parametrize(
+    ("start", "lost"),
+    [
+        ({"containers": {"A": 3}}, [("containers.B", 0, 100)]),
+        ({}, []),  # a first run begins where the logs begin
+        ({"events": {"tokyo": 3}}, []),  # a stream that this job has just begun to read
+        ({"containers": {"A": 3, "B": 120}}, []),
+    ],
+)
+def test_the_lost_beginning_of_a_log_that_is_new_to_shore_is_noted_and_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: dict[str, dict[str, int]], lost: list[tuple[str, int, int]]
+) -> None:
+    async def connect(task: Task, patience: float = 0.0) -> Site:
+        return Site(A=(0, 5), B=(100, 120))
+
+    monkeypatch.setattr(Task, "connect", connect)
+    paths = TablePaths.of(tmp_path)
+    endpoint = KafkaEndpoint("alpha", (("127.0.0.1", 1),), "shore", None)
+    options = {"streams": "containers", "losses": losses_folder(paths, "readings"), "failOnDataLoss": "true"}
+    reader = StreamReader(Task(endpoint, parse_options(options)))
+    stop = reader.latestOffset(start, ReadAllAvailable())
+    assert stop["containers"] == {"A": 5, "B": 120}
+    assert [(each.log, each.first, each.records) for each in read_losses(paths)] == lost
+    alone = StreamReader(Task(endpoint, parse_options({"streams": "containers"})))  # a query of somebody's own
+    assert alone.latestOffset(start, ReadAllAvailable()) == stop
+    assert (alone.reportLatestOffset() or {})["lost"] == sum(records for _, _, records in lost)
