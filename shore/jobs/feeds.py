@@ -55,8 +55,10 @@ def query(context: JobContext) -> DataStreamWriter:
     feeds = Feeds(readers, FeedSink.open(lake, endpoint, readers), ledgers(lake))
     begun = has_begun(paths, "feeds")
     welcome(lake, feeds, begun=begun)
-    if not begun:
-        without_batch(context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers))
+    if not begun and not without_batch(
+        context, "feeds", INPUTS, lambda small, _: feeds.deliver_everything(small, readers)
+    ):
+        feeds.sink = FeedSink.open(lake, endpoint, readers)  # what was delivered before it failed, as after a crash
 
     def update(batch: DataFrame, _: int) -> None:
         feeds.deliver(lake.in_batch(batch), batch)

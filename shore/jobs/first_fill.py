@@ -45,9 +45,10 @@ def fill_first(context: JobContext, job: Job) -> None:
 
 def without_batch(
     context: JobContext, job: str, inputs: Sequence[str], fill: Callable[[Lake, Mapping[str, int]], object]
-) -> None:
+) -> bool:
     """Fill the tables of a job that has not begun by one call, if its inputs are small and not all empty. Leave a
-    checkpoint after the versions of the inputs, so that its query goes on from there.
+    checkpoint after the versions of the inputs, so that its query goes on from there. Return False where Spark failed
+    the fill, perhaps half-way.
 
     Args:
         inputs: ``Job.inputs``.
@@ -56,7 +57,7 @@ def without_batch(
     """
     size = sum(map(context.lake.bytes_of, inputs))
     if not 0 < size <= MOST_BYTES:
-        return
+        return True
     ends = {name: table_end(context.paths, name) for name in inputs}
     if size <= SMALL_BYTES:
         lake = context.lake.of_small_tables()
@@ -67,9 +68,10 @@ def without_batch(
         fill(lake, {name: end.version - 1 for name, end in ends.items()})
     except SPARK_ERRORS as error:
         logger.warning("its tables are filled batch by batch: %s", job_failure(job, str(error)).what)
-        return
+        return False
     settings = complete_settings("{}", str(context.spark.conf.get(PARTITIONS)))
     write_table_checkpoint(context.paths, job, list(ends.values()), settings)
+    return True
 
 
 def _is_due(context: JobContext, job: Job) -> bool:
