@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import os
+import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -26,6 +27,10 @@ Verb = Literal["compact", "vacuum", "expire"]
 State = Literal["waiting", "running", "retrying", "done", "stopped", "failed", "gone"]
 ALIVE: Final = ("waiting", "running", "retrying")
 IN_TROUBLE: Final = ("failed", "gone", "retrying")
+_SILENCE: Final = dt.timedelta(minutes=10)
+"""How long a run that fills tables may leave the file alone; Kubernetes waits as long
+(``compose/kubernetes/shore/shore.yaml``)."""
+_ROUNDED: Final = 2.0  # seconds by which the time at which a process began may be wrong
 
 
 class JobStatus(msgspec.Struct, frozen=True):
@@ -69,13 +74,15 @@ class MaintenanceStatus(msgspec.Struct, frozen=True):
 
 
 class ShoreStatus(msgspec.Struct, frozen=True):
-    """The whole run, written at ``at`` by process ``pid``. ``error`` says why the run could not begin or has ended."""
+    """The whole run, written at ``at`` by process ``pid`` of ``host``. ``error`` says why the run could not begin or
+    has ended."""
 
     pid: int
     at: dt.datetime
     jobs: dict[str, JobStatus]
     error: str | None = None
     error_at: dt.datetime | None = None
+    host: str = ""
 
 
 def status_file(folder: Path) -> Path:
@@ -85,7 +92,8 @@ def status_file(folder: Path) -> Path:
 def write_status(folder: Path, jobs: Mapping[str, JobStatus], error: str | None = None) -> None:
     """Replace the status file atomically: a reader never sees half of it."""
     now = dt.datetime.now(dt.UTC)
-    status = ShoreStatus(os.getpid(), now, dict(jobs), error, now if error is not None else None)
+    failed_at = now if error is not None else None
+    status = ShoreStatus(os.getpid(), now, dict(jobs), error, failed_at, socket.gethostname())
     replace_file(status_file(folder), msgspec.json.encode(status))
 
 
@@ -96,7 +104,7 @@ def read_status(folder: Path) -> ShoreStatus | None:
     """
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
         status = msgspec.json.decode(status_file(folder).read_bytes(), type=ShoreStatus)
-        if psutil.pid_exists(status.pid):
+        if _lives(status):
             return status
         jobs = {
             name: msgspec.structs.replace(job, state="gone") if job.state in ALIVE else job
@@ -104,6 +112,14 @@ def read_status(folder: Path) -> ShoreStatus | None:
         }
         return msgspec.structs.replace(status, jobs=jobs)
     return None
+
+
+def _lives(status: ShoreStatus) -> bool:
+    if status.host not in ("", socket.gethostname()):  # another machine or container: its processes cannot be seen
+        return dt.datetime.now(dt.UTC) - status.at < _SILENCE
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(status.pid).create_time() < status.at.timestamp() + _ROUNDED
+    return False
 
 
 LOOK_SECONDS: Final = 10.0

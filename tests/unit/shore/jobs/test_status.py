@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import datetime as dt
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -88,6 +90,33 @@ def test_status_of_a_living_and_of_a_dead_run(tmp_path: Path) -> None:
     assert [job.state for job in status.jobs.values()] == ["gone", "failed"]
     status_file(tmp_path).write_bytes(dead[:20])
     assert read_status(tmp_path) is None
+
+
+HOST = socket.gethostname()
+
+
+@pytest.mark.parametrize(
+    ("host", "pid", "age", "state"),
+    [
+        (HOST, os.getpid(), dt.timedelta(0), "running"),
+        (HOST, os.getpid(), dt.timedelta(days=9), "gone"),  # the number belongs to a newer process, as 1 in a container
+        ("", os.getpid(), dt.timedelta(days=9), "gone"),  # of a release that noted no host
+        ("pod", 1, dt.timedelta(0), "running"),
+        ("pod", 1 << 30, dt.timedelta(minutes=2), "running"),  # it fills its tables, perhaps
+        ("pod", 1, dt.timedelta(minutes=11), "gone"),  # although this machine has a process 1
+    ],
+)
+def test_a_process_number_alone_does_not_say_that_shore_lives(
+    tmp_path: Path, host: str, pid: int, age: dt.timedelta, state: str
+) -> None:
+    (tmp_path / "run").mkdir()
+    jobs = {"readings": JobStatus("readings", "running")}
+    status_file(tmp_path).write_bytes(
+        msgspec.json.encode(ShoreStatus(pid, dt.datetime.now(dt.UTC) - age, jobs, host=host))
+    )
+    status = read_status(tmp_path)
+    assert status is not None
+    assert status.jobs["readings"].state == state
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
