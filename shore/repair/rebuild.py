@@ -1,7 +1,8 @@
 """``shore rebuild JOB``: make a job's checkpoint and tables consistent again, whichever of them was lost.
 
 A job that reads logs: the rows that its tables lack are added from the logs. Its new checkpoint stands where its tables
-end, log by log. Nothing is read twice, and rows whose records retention has deleted stay.
+end, log by log. Nothing is read twice, and rows whose records retention has deleted stay. Where retention has deleted
+rows, a log stands no earlier than the old checkpoint says, if it can be read.
 
 A job that reads tables: its tables are recomputed from their inputs, and its checkpoint is archived. The job then reads
 its inputs once more, which changes no correct row. A table with rows stays as it is where retention has deleted rows
@@ -32,11 +33,19 @@ from shore.datasource import register
 from shore.delta.commit import create_tables
 from shore.delta.lake import Lake
 from shore.delta.lease import check_lease
-from shore.errors import SplitStateError
+from shore.errors import CheckpointDamagedError, SplitStateError
 from shore.feeds.readers import logs_here
-from shore.jobs.checkpoint import PARTITIONS, archive_checkpoint, complete_settings, settings_line, write_checkpoint
+from shore.jobs.checkpoint import (
+    PARTITIONS,
+    archive_checkpoint,
+    complete_settings,
+    read_checkpoint,
+    settings_line,
+    write_checkpoint,
+)
 from shore.jobs.model import Job
 from shore.jobs.state import check_state
+from shore.kept import kept_of
 from shore.paths import TablePaths
 from shore.repair.backfill import recompute, why_forgotten
 from shore.repair.logs import find_odd_rows, repair_logs
@@ -45,6 +54,7 @@ from shore.source.offsets import Positions
 from shore.tables import TABLES
 from shore.tables.model import Table
 from shore.verify.catalogue import DERIVED, FROM_LOGS
+from shore.verify.logs import own_positions
 from topologies.model import Topology
 
 Tell = Callable[[str], None]
@@ -111,6 +121,9 @@ def rebuild_job(
                 continue
             tell(f"looking where {entry.name} end")
             ends = ends_of(lake, entry.tables)
+            if kept_of(paths, entry.tables) and lost.keys().isdisjoint(entry.tables):
+                read = own_positions(_read_before(paths, job), entry.takes(topology))
+                ends = {log: max(read.get(log, 0), ends.get(log, 0)) for log in (*read, *ends)}
             tell(f"comparing {entry.name} with the logs")
             found = find_odd_rows(entry, lake, topology, endpoint, ends)
             if found.missing or found.wrong:
@@ -133,6 +146,15 @@ def rebuild_job(
     logs = len(positions) if positions is not None else None
     created = tuple(name for name in lost if name in one.tables)
     return Rebuilt(job, created, written, logs, aside, _next(paths, jobs))
+
+
+def _read_before(paths: TablePaths, job: str) -> Positions:
+    """Return the positions of a job's checkpoint; none where it is lost or damaged."""
+    try:
+        checkpoint = read_checkpoint(paths, job)
+    except CheckpointDamagedError:
+        return {}
+    return checkpoint.positions if checkpoint is not None else {}
 
 
 def empty_table(lake: Lake, table: Table) -> None:
