@@ -53,8 +53,6 @@ def open_table(paths: TablePaths, name: str) -> DeltaTable | None:
     except TableNotFoundError:
         return None
     except (DeltaError, OSError) as error:
-        from shore.delta.table_errors import rebuild_hint  # imports this module
-
         raise UnavailableError(
             f"table {name} cannot be opened: {(str(error).splitlines() or [type(error).__name__])[0]}",
             hint=rebuild_hint(paths, name),
