@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from fairlead.records import encode, headers
 from fairlead.records.booking import Retraction
 from fairlead.records.custody import Marker
 from shore.feeds.readers import SHORE_LOG
-from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 from topologies.model import SHORE_ALERTS
 
 MAX_RECORDS = 1_000  # of one append
@@ -102,16 +101,15 @@ def given_row(customer: str, record: Record, *, with_value: bool = False) -> dic
     }
 
 
-def delivered(customer: str, records: Iterable[Record]) -> pa.Table:
-    """Return the rows of table ``feeds`` for data records of a customer's feed."""
-    found = (given_row(customer, record) for record in records)
-    return pa.Table.from_pylist([row for row in found if row is not None], schema=FEEDS.plain_schema)
+def given_rows(records: Iterable[tuple[str, Record]], schema: pa.Schema, with_values: Collection[str] = ()) -> pa.Table:
+    """Return the rows of a table, or of ``shore.sink.feed_logs.GIVEN``, for data records in customers' feeds. Records
+    that shore did not write are left out.
 
-
-def kept(records: Iterable[Record]) -> pa.Table:
-    """Return the rows of a customer's own table for data records of its feed."""
-    found = (given_row("", record, with_value=True) for record in records)
-    return pa.Table.from_pylist([row for row in found if row is not None], schema=CUSTOMER_FEED.plain_schema)
+    Args:
+        with_values: Customers whose rows need ``kind`` and ``value``.
+    """
+    rows = (given_row(customer, record, with_value=customer in with_values) for customer, record in records)
+    return pa.Table.from_pylist([row for row in rows if row is not None], schema=schema)
 
 
 def _made(log: str, value: bytes) -> dict[str, Any]:

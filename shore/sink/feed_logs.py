@@ -24,7 +24,7 @@ from fairlead.kafka.protocol.errors import Conflict, ConnectionLost, RequestTime
 from fairlead.kafka.protocol.record import NewRecord, Record
 from fairlead.kafka.protocol.types import TP
 from shore.errors import FeedMovedError, site_unreachable
-from shore.feeds.records import feed_topic, given_row, named_by, new_record, opening, slices
+from shore.feeds.records import feed_topic, given_rows, named_by, new_record, opening, slices
 from shore.tables.feeds import CUSTOMER_FEED, FEEDS
 
 CLIENT_ID: Final = "fairlead-feeds"
@@ -92,7 +92,7 @@ def appending(
                     if batch.num_rows:
                         feeds = feeds or wait_for(runner, endpoint, _Feeds.open(endpoint, ends))
                         records = wait_for(runner, endpoint, feeds.append(batch.to_pylist()))
-                        yield given_rows(records, with_values)
+                        yield from given_rows(records, GIVEN, with_values).to_batches()
                 if feeds is not None:
                     feeds.check_done()
             finally:
@@ -123,17 +123,11 @@ def reading(endpoint: KafkaEndpoint, with_values: Collection[str]) -> Callable[[
                 try:
                     found = sweep(cluster, wanted)
                     while (records := wait_for(runner, endpoint, piece(customers, found))) is not None:
-                        yield given_rows(records, with_values)
+                        yield from given_rows(records, GIVEN, with_values).to_batches()
                 finally:
                     runner.run(cluster.close())
 
     return read
-
-
-def given_rows(records: Sequence[tuple[str, Record]], with_values: Collection[str]) -> pa.RecordBatch:
-    """Return rows of ``GIVEN`` for data records in customers' feeds. Records that shore did not write are left out."""
-    rows = (given_row(customer, record, with_value=customer in with_values) for customer, record in records)
-    return pa.RecordBatch.from_pylist([row for row in rows if row is not None], schema=GIVEN)
 
 
 @dataclass(slots=True)

@@ -26,7 +26,7 @@ from shore.delta.table_errors import rebuild_hint
 from shore.feeds.ashore import odd_in_log
 from shore.feeds.entitlement import order_of_feeds
 from shore.feeds.readers import SHORE_LOG, FeedReader
-from shore.feeds.records import customer_of, delivered, feed_topic, kept
+from shore.feeds.records import customer_of, feed_topic, given_rows
 from shore.jobs.checkpoint import backlog_of, read_checkpoint, table_ids
 from shore.jobs.feeds import INPUTS, Inputs, everything_due, ledgers
 from shore.paths import CUSTOMERS, TablePaths
@@ -101,7 +101,7 @@ def check_feeds(
         last = dict(opened.execute("select customer, max(feed_offset) from given group by 1").fetchall())
         opened.unregister("given")
         known = {feed_topic(customer): last.get(customer, -1) + 1 for customer in customers}
-        found = asyncio.run(_compare(opened, endpoint, _FEEDS, rows, known, _delivered))
+        found = asyncio.run(_compare(opened, endpoint, _FEEDS, rows, known, FEEDS.plain_schema))
         twice = _twice(opened, rows)
     missing: list[Difference] = []
     notes = ["what customers are entitled to is not compared while the table differs from the feeds"]
@@ -141,7 +141,7 @@ def check_customer(endpoint: KafkaEndpoint, paths: TablePaths, customer: str) ->
     shape = Shape(name, CUSTOMER_FEED.plain_schema.names, log=f"'{topic}'", offset="feed_offset")
     with connection() as opened:
         rows = table.to_pyarrow_dataset()
-        found = asyncio.run(_compare(opened, endpoint, shape, rows, known, lambda _, some: kept(some)))
+        found = asyncio.run(_compare(opened, endpoint, shape, rows, known, CUSTOMER_FEED.plain_schema))
     return TableCheck(
         table=name,
         kind="logs",
@@ -174,13 +174,13 @@ async def _compare(
     shape: Shape,
     rows: pads.Dataset,
     known: Mapping[str, int],
-    made: Callable[[str, Sequence[Record]], pa.Table],
+    schema: pa.Schema,
 ) -> _Compared:
     """Compare a table with the feeds, up to the last offset that the table knows.
 
     Args:
         known: Offsets after the last known record, by feed.
-        made: Makes the rows of a feed's records as the job does.
+        schema: The table's.
     """
     digests = ExpectedDigests(opened)
     async with await Cluster.open(endpoint, client_id=CLIENT_ID) as cluster:
@@ -191,7 +191,7 @@ async def _compare(
             for log, position in known.items()
         }  # fmt: skip
         async for log, records in data_records(cluster, _ranges(limits, extents)):
-            digests.add(shape, made(log, records))
+            digests.add(shape, _given(log, records, schema))
         found = rows_digests(opened, reader(rows, shape), shape, limits)
         differing = [
             log for log in limits
@@ -201,7 +201,7 @@ async def _compare(
         for log in differing:
             compared = LogRows(opened, {shape.table: shape})
             async for _, records in data_records(cluster, _ranges({log: limits[log]}, extents)):
-                compared.add(shape.table, made(log, records))
+                compared.add(shape.table, _given(log, records, schema))
             odd = compared.odd({shape.table: rows}, log, limits[log], explained=_SHOWN)
             differences += [_row(shape.table, log, each) for each in odd[:_SHOWN]]
     return _Compared(
@@ -214,8 +214,9 @@ async def _compare(
     )
 
 
-def _delivered(log: str, records: Sequence[Record]) -> pa.Table:
-    return delivered(customer_of(log), records)
+def _given(log: str, records: Sequence[Record], schema: pa.Schema) -> pa.Table:
+    customer = customer_of(log)
+    return given_rows([(customer, each) for each in records], schema, [customer] if "value" in schema.names else ())
 
 
 def _ranges(limits: Mapping[str, Limits], extents: Mapping[str, OffsetRange]) -> list[LogRange]:

@@ -23,7 +23,7 @@ from shore.feeds.entitlement import customer_rows, due, order_of_feeds
 from shore.feeds.look import CHANGE, EVERYTHING, AtSea, Key, keys_of, look_of
 from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader
-from shore.feeds.records import delivered, new_record
+from shore.feeds.records import given_rows, new_record
 from shore.tables import TABLES
 from shore.tables.bookings import STATES
 from tests.support.oracle.entitlement.due import TOUCHED
@@ -226,8 +226,8 @@ def _deliver(
     """Deliver as job ``feeds`` does, to feeds that are lists."""
     rows = {name: [row for world in worlds for row in world.tables[name]] for name in INPUTS}
     tables = {name: pa.Table.from_pylist(rows[name], schema=TABLES[name].plain_schema) for name in INPUTS}
-    given = [delivered(name, records) for world in worlds for name, records in world.feeds.items()]
-    tables["feeds"] = pa.concat_tables([TABLES["feeds"].plain_schema.empty_table(), *given])
+    given = [(name, record) for world in worlds for name, records in world.feeds.items() for record in records]
+    tables["feeds"] = given_rows(given, TABLES["feeds"].plain_schema)
     # PySpark 4.2 silently drops the rows after an empty chunk, so combine the chunks.
     inputs = {name: spark.createDataFrame(rows.combine_chunks()) for name, rows in tables.items()}
     readers = [reader for world in wanted for reader in world.readers]

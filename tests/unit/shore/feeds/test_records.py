@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fairlead.kafka.convention import is_data, is_filler
 from fairlead.kafka.protocol.record import NewRecord, Record
-from shore.feeds.records import MAX_BYTES, MAX_RECORDS, delivered, kind_of, new_record, parse_origin, restored, slices
+from shore.feeds.records import MAX_BYTES, MAX_RECORDS, given_rows, kind_of, new_record, parse_origin, restored, slices
 from shore.tables.feeds import FEEDS
 
 T = dt.datetime(2026, 3, 1, 12, 0, 0, 7000, tzinfo=dt.UTC)
@@ -40,7 +40,7 @@ def test_a_feed_read_back_gives_the_ledger() -> None:
     record = new_record(ROW)
     stored = Record(7, record.timestamp_ms, record.key, record.value, record.headers)
     stranger = Record(8, 0, None, b"?", (("origin", b"nowhere"),))
-    table = delivered("ducks", [stored, stranger])
+    table = given_rows([("ducks", stored), ("ducks", stranger)], FEEDS.plain_schema)
     assert table.schema == FEEDS.plain_schema
     assert table.to_pylist() == [
         {
@@ -85,7 +85,8 @@ def test_a_retraction_says_in_header_and_value_what_it_takes_back() -> None:
         "feedOffset": 7,
         "equipmentReference": "BIGU0000016",
     }
-    (row,) = delivered("ducks", [Record(9, record.timestamp_ms, record.key, record.value, record.headers)]).to_pylist()
+    stored = Record(9, record.timestamp_ms, record.key, record.value, record.headers)
+    (row,) = given_rows([("ducks", stored)], FEEDS.plain_schema).to_pylist()
     assert (row["feed_offset"], row["log"], row["log_offset"], row["retracts"]) == (9, ROW["log"], 41, True)
 
 
