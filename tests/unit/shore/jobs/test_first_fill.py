@@ -13,6 +13,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from shore.jobs import feeds, first_fill
 from shore.jobs.model import JobContext
 from shore.paths import TablePaths
+from shore.sink.exactly_once import FeedSink
 from topologies.loader.load import load
 
 
@@ -24,7 +25,7 @@ def test_the_batches_after_a_failed_first_fill_begin_with_what_the_feeds_really_
         monkeypatch.setattr(feeds, name, Mock())
     monkeypatch.setattr(first_fill, "table_end", Mock(return_value=Mock(version=1)))
     opened = [Mock(name="before the fill"), Mock(name="after it")]
-    monkeypatch.setattr(feeds.FeedSink, "open", Mock(side_effect=opened))
+    monkeypatch.setattr(FeedSink, "open", Mock(side_effect=opened))
     monkeypatch.setattr(feeds.Feeds, "deliver_everything", Mock(side_effect=PySparkException("lost an executor")))
     used: list[Any] = []
     monkeypatch.setattr(feeds.Feeds, "deliver", lambda self, *_: used.append(self.sink))
