@@ -166,21 +166,28 @@ def send(pid_file: Path, number: signal.Signals) -> bool:
 def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
     """Stop processes in parallel: SIGTERM, then SIGKILL to those that still run after ``grace`` seconds.
 
-    Returns when all have ended, and removes their pid files. Ignores processes that do not run.
+    Returns when all have ended. Ignores processes that do not run. The pid files go first: a supervisor restarts a
+    worker that has a pid file and has ended. An interruption puts those of processes that still run back.
     """
-    running = [found for path in pid_files if (found := _found(path)) is not None]
-    for process, _ in running:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-            process.resume()  # a paused process would not act on SIGTERM
-    end = time.monotonic() + grace
-    for process, child in running:
-        if not _gone(process, child, end - time.monotonic()):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-            _gone(process, child, GRACE)
+    running = [(path, path.read_bytes(), *found) for path in pid_files if (found := _found(path)) is not None]
     for path in pid_files:
         path.unlink(missing_ok=True)
+    try:
+        for _, _, process, _ in running:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.terminate()
+                process.resume()  # a paused process would not act on SIGTERM
+        end = time.monotonic() + grace
+        for _, _, process, child in running:
+            if not _gone(process, child, end - time.monotonic()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+                _gone(process, child, GRACE)
+    except BaseException:
+        for path, content, process, _ in running:
+            if process.is_running():
+                path.write_bytes(content)
+        raise
 
 
 def kill(pid_file: Path) -> None:

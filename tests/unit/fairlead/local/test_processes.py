@@ -19,6 +19,14 @@ from fairlead.local import processes
 from fairlead.local.workers import Workers
 from tests.support.waits import until
 
+WATCHES_ITS_PID_FILE = """import os, signal, time
+def end(*_):
+    print("recorded" if os.path.exists("it.pid") else "not recorded", flush=True)
+    os._exit(0)
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(600)
+"""
 SLEEP = "import time; time.sleep(600)  # marker-of-this-test"
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
 
@@ -107,6 +115,32 @@ def test_who_does_not_stop_is_killed(tmp_path: Path, run: Callable[..., psutil.P
     until(lambda: "deaf" in (tmp_path / "it.log").read_text())
     processes.stop([tmp_path / "it.pid"], grace=grace)
     assert not process.is_running()
+
+
+def test_a_process_that_is_told_to_stop_has_no_pid_file_any_more(
+    tmp_path: Path, run: Callable[..., psutil.Process]
+) -> None:
+    """A voyage starts a worker again that ended while its pid file is there: nobody must find such a worker."""
+    run(WATCHES_ITS_PID_FILE)
+    until(lambda: "ready" in (tmp_path / "it.log").read_text())
+    processes.stop([tmp_path / "it.pid"])
+    assert (tmp_path / "it.log").read_text().split("\n")[1] == "not recorded"
+
+
+def test_after_an_interrupted_stop_what_still_runs_is_found(
+    tmp_path: Path, run: Callable[..., psutil.Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = run(STUBBORN)
+    until(lambda: "deaf" in (tmp_path / "it.log").read_text())
+
+    def interrupt(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(processes, "_gone", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            processes.stop([tmp_path / "it.pid"])
+    assert processes.find(tmp_path / "it.pid") == process
 
 
 def test_a_paused_process_stops_too(tmp_path: Path, run: Callable[..., psutil.Process]) -> None:
