@@ -22,7 +22,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.reasoncodes import ReasonCode
 from pydantic import SecretStr
 
-from fairlead.certs.trust import KeyPair, trouble
+from fairlead.certs.trust import KeyPair
 from fairlead.errors import UnavailableError
 from fairlead.home import private_folder
 from fairlead.kafka.endpoint import MqttEndpoint
@@ -32,7 +32,7 @@ from fairlead.local.files import explained, tail, write_file
 from fairlead.local.processes import ProcessWait
 from fairlead.local.registry import LocalSite
 from fairlead.local.state import Profile, read_state, write_state
-from fairlead.mqtt import identify, poll_once
+from fairlead.mqtt import identify, poll_once, untrusted
 
 BRIDGE = "bridge"  # reads everything; all other users only publish
 DEVICE = "device"  # a gateway, or a player of devices: publishes for all devices
@@ -263,6 +263,7 @@ def wait_ready(
 
     Raises:
         UnavailableError: Mosquitto ended, refused the login, or took too long.
+        UntrustedError: it runs, but its clients do not trust its certificate.
         Cancelled: ``cancel`` was set.
     """
     end = time.monotonic() + READY_TIMEOUT
@@ -280,6 +281,7 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
 
     Raises:
         UnavailableError: it took too long.
+        UntrustedError: the client does not trust the broker's certificate.
     """
     end = time.monotonic() + READY_TIMEOUT
     while (answer := log_in(endpoint)) != "Success":
@@ -293,9 +295,10 @@ def wait_taken(endpoint: MqttEndpoint) -> None:
 
 
 def log_in(endpoint: MqttEndpoint) -> str | None:
-    """Log in once. Return ``Success``, the broker's reason for refusing, or why the client does not trust it.
+    """Log in once. Return ``Success`` or the broker's reason for refusing; None if no broker answers.
 
-    Returns None if no broker answers.
+    Raises:
+        UntrustedError: the client does not trust the broker's certificate.
     """
     answers: list[str] = []
 
@@ -313,7 +316,7 @@ def log_in(endpoint: MqttEndpoint) -> str | None:
                 break
         client.disconnect()
     except ssl.SSLCertVerificationError as error:
-        return trouble(error, endpoint.host, endpoint.tls_ca).why
+        raise untrusted(endpoint, error) from error
     except OSError:
         return None
     return answers[0] if answers else None

@@ -308,9 +308,12 @@ class LocalSites(LocalSiteRegistry):
         before = known.tls if known is not None else None
         running = any(processes.find(file) is not None for file in site.pid_files())
         files = decide(self.folder, spec.name, spec.tls, before, running=running)
-        if running and (files is None) != (before is None):
+        if running and _authority(files) != _authority(before):
+            how = (
+                "without TLS" if before is None else "with TLS" if files is None else f"with the authority {before.ca}"
+            )
             raise ConfigurationError(
-                f"{spec.name} runs {'without' if before is None else 'with'} TLS, and that cannot change while it runs",
+                f"{spec.name} runs {how}, and that cannot change while it runs",
                 hint=f"fairlead down {spec.name}; then repeat the command",
                 site=spec.name,
             )
@@ -488,6 +491,10 @@ class LocalSites(LocalSiteRegistry):
 
     def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
         return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
+
+
+def _authority(files: TlsFiles | None) -> tuple[bool, str] | None:
+    return None if files is None else (files.issued, files.ca)
 
 
 def _empty(folder: Path, *, keep: str) -> None:

@@ -1,0 +1,89 @@
+"""What ``up`` and ``down`` decide from the files of a state folder, without brokers."""
+
+from __future__ import annotations
+
+import ssl
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from pydantic import SecretStr
+
+from fairlead.certs.authority import issue, new_authority
+from fairlead.errors import ConfigurationError, UntrustedError
+from fairlead.kafka.endpoint import MqttEndpoint
+from fairlead.local import mosquitto, processes
+from fairlead.local.registry import LocalSite
+from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.state import LocalState, SiteState, TlsFiles, write_state
+from fairlead.local.tls import OwnCertificate
+
+NAME = "tokyo"
+
+
+@pytest.fixture
+def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalSites:
+    """Provide the sites of an empty state folder, on a machine that needs no programs as long as nothing starts."""
+    local = LocalSites(tmp_path / "home" / "fleet")
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(local, "toolbox", lambda _: None)
+    return local
+
+
+def site_state(first_port: int = 29000, **more: Any) -> SiteState:
+    ports = {"kafka_port": first_port, "controller_port": first_port + 1, "mqtt_port": first_port + 2}
+    return SiteState(**ports, cluster_id="c" * 22, **more)
+
+
+def own(folder: Path) -> OwnCertificate:
+    """Write a certificate of an authority of its own."""
+    folder.mkdir()
+    authority = new_authority(folder.name)
+    pair = issue(authority, NAME, ["127.0.0.1"])
+    files = OwnCertificate(folder / "site.pem", folder / "site.key", folder / "ca.pem")
+    for file, content in zip(files, (pair.certificate, pair.key, authority.certificate), strict=True):
+        file.write_bytes(content)
+    return files
+
+
+@pytest.fixture
+def running(sites: LocalSites, tmp_path: Path) -> Iterator[LocalSites]:
+    """Provide sites of which one runs with TLS, as far as its pid file says."""
+    before = own(tmp_path / "before")
+    tls = TlsFiles(certificate=str(before.certificate), key=str(before.key), ca=str(before.ca), issued=False)
+    write_state(sites.folder / "state.json", LocalState(sites={NAME: site_state(tls=tls)}))
+    pid_file, log = LocalSite(sites.folder, NAME).pid_file("mqtt"), tmp_path / "log"
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    processes.start(pid_file, command, cwd=tmp_path, log=log, marker="time.sleep(600)")
+    yield sites
+    processes.stop([pid_file], grace=0)
+
+
+@pytest.mark.parametrize("authority", ["another", "the folder's"])
+def test_a_site_that_runs_keeps_its_authority(running: LocalSites, tmp_path: Path, authority: str) -> None:
+    """Its servers show the old certificate until they start again: clients with another authority would refuse it."""
+    wanted = own(tmp_path / "other") if authority == "another" else True
+    with pytest.raises(ConfigurationError, match=r"tokyo runs with .*cannot change while it runs") as refused:
+        running.up([SiteSpec(NAME, tls=wanted)])
+    assert "fairlead down tokyo" in refused.value.hint
+
+
+def test_a_mosquitto_that_its_clients_do_not_trust_refuses_no_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint of a refused user tells to delete the site's data, which mends no certificate."""
+
+    def stranger(*_: object) -> None:
+        error = ssl.SSLCertVerificationError()
+        error.reason, error.verify_code, error.verify_message = "CERTIFICATE_VERIFY_FAILED", 19, "self-signed"
+        raise error
+
+    monkeypatch.setattr("paho.mqtt.client.Client.connect", stranger)
+    endpoint = MqttEndpoint(NAME, "127.0.0.1", 1, "device", SecretStr("secret"))
+    with pytest.raises(UntrustedError, match="not signed by") as refused:
+        mosquitto.wait_ready(psutil.Process(), endpoint, tmp_path / "a" / "b" / "c", cancel=threading.Event())
+    assert "purge" not in refused.value.hint
