@@ -6,6 +6,7 @@ folder.
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import threading
@@ -21,7 +22,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import purge_command
+from fairlead.home import private_folder, purge_command
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -183,6 +184,7 @@ def port_taken(site: LocalSite, taken: Mapping[str, int]) -> UnavailableError:
 Progress = Callable[[str, str], None]
 GivePassword = Callable[[KafkaEndpoint, str, SecretStr], None]
 What = Literal["kafka", "mqtt"]
+_PURGED = ".purged"  # what an interrupted purge left is here
 _ROOM_PER_BROKER = 100 << 20  # bytes: a few segments, the broker's own logs, Mosquitto's queue
 
 
@@ -255,6 +257,8 @@ class LocalSites(LocalSiteRegistry):
 
     def _prepare(self, specs: Sequence[SiteSpec], tools: Toolbox, tell: Progress) -> list[SiteStart]:
         """Choose ports and passwords, and store them before anything starts."""
+        with explained(self.folder):
+            self._delete_purged()
         new = sum(spec.brokers for spec in specs if not self._site(spec.name).has_data)
         require_room(self.folder, _ROOM_PER_BROKER * max(1, new))
         state = read_state(self._state_file)
@@ -395,14 +399,25 @@ class LocalSites(LocalSiteRegistry):
             if not purge:
                 return
             with explained(self.folder):
-                if state is None:
-                    _empty(self.folder, keep=".lock")
-                    return
-                for site in sites:
-                    shutil.rmtree(self.folder / "sites" / site.name, ignore_errors=True)
-                    state.sites.pop(site.name, None)
-                    self._passwords.forget(site.name)
-            write_state(self._state_file, state)
+                entries = self.folder.iterdir() if state is None else (self.folder / "sites" / name for name in chosen)
+                self._set_aside(sorted(entries, key=lambda entry: entry.name != "sites"))  # without them all is well
+                if state is not None:
+                    for name in chosen:
+                        state.sites.pop(name, None)
+                        self._passwords.forget(name)
+                    write_state(self._state_file, state)
+                self._delete_purged()
+
+    def _set_aside(self, entries: Sequence[Path]) -> None:
+        """Move what a purge deletes to one folder: an interruption then leaves no site with half of its data."""
+        self._delete_purged()
+        for entry in entries:
+            if entry.name != ".lock" and os.path.lexists(entry):
+                entry.rename(private_folder(self.folder / _PURGED) / entry.name)
+
+    def _delete_purged(self) -> None:
+        if (self.folder / _PURGED).exists():
+            shutil.rmtree(self.folder / _PURGED)
 
     # --- passwords ----------------------------------------------------------------------------------------------
 
@@ -495,11 +510,3 @@ class LocalSites(LocalSiteRegistry):
 
 def _authority(files: TlsFiles | None) -> tuple[bool, str] | None:
     return None if files is None else (files.issued, files.ca)
-
-
-def _empty(folder: Path, *, keep: str) -> None:
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != keep:
-            entry.unlink()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
 import sys
 import threading
@@ -14,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from fairlead.certs.authority import issue, new_authority
-from fairlead.errors import ConfigurationError, UntrustedError
+from fairlead.errors import ConfigurationError, RefusedError, UntrustedError
 from fairlead.kafka.endpoint import MqttEndpoint
 from fairlead.local import mosquitto, processes
 from fairlead.local.registry import LocalSite
@@ -87,3 +88,55 @@ def test_a_mosquitto_that_its_clients_do_not_trust_refuses_no_user(
     with pytest.raises(UntrustedError, match="not signed by") as refused:
         mosquitto.wait_ready(psutil.Process(), endpoint, tmp_path / "a" / "b" / "c", cancel=threading.Event())
     assert "purge" not in refused.value.hint
+
+
+def with_data(sites: LocalSites, *names: str) -> None:
+    for name in names:
+        data = LocalSite(sites.folder, name).kafka_folder() / "data"
+        (data / "log").mkdir(parents=True)
+        (data / "meta.properties").touch()
+    write_state(sites.folder / "state.json", LocalState(sites={name: site_state() for name in names}))
+
+
+@pytest.mark.parametrize("names", [[NAME], None], ids=["one site", "all"])
+def test_an_interrupted_purge_leaves_no_half_of_a_site(
+    sites: LocalSites, monkeypatch: pytest.MonkeyPatch, names: list[str] | None
+) -> None:
+    """A site whose data is half deleted would start on it, or never again."""
+    with_data(sites, NAME, "sydney")
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            sites.down(names, purge=True)
+    assert not LocalSite(sites.folder, NAME).kafka_folder().exists()
+    assert list(sites.status()) == ([] if names is None else ["sydney"])
+    sites.down(names, purge=True)
+    left = {path.parts[-4] for path in sites.folder.rglob("log")}
+    assert left == ({"sydney"} if names else set()), "the second purge deletes what the first one left"
+
+
+def test_up_deletes_what_an_interrupted_purge_left(sites: LocalSites, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_data(sites, NAME)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)
+        sites.down([NAME], purge=True)
+    assert list(sites.folder.rglob("log"))
+    with pytest.raises(ConfigurationError, match="cannot have 2 brokers"):
+        sites.up([SiteSpec(NAME, brokers=2)])
+    assert not list(sites.folder.rglob("log"))
+
+
+def test_a_purge_that_cannot_delete_says_so(sites: LocalSites, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_data(sites, NAME)
+
+    def refuse(*_: object, ignore_errors: bool = False) -> None:
+        if not ignore_errors:
+            raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+    with pytest.raises(RefusedError, match="Permission denied"):
+        sites.down([NAME], purge=True)
