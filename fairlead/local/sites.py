@@ -6,11 +6,12 @@ folder.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,7 +23,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import private_folder, purge_command
+from fairlead.home import home, private_folder, purge_command
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -302,8 +303,9 @@ class LocalSites(LocalSiteRegistry):
                     hint=f"keep the number, or delete the data: {purge_command(site.folder, site.name)}",
                 )
             processes.stop(site.pid_files())  # its ports change
-        others = [port for name, other in state.sites.items() if name != spec.name for port in other.ports]
-        mqtt, *kafka_ports = ports.choose_ports(1 + 2 * spec.brokers, taken=others)
+        others = [other for name, other in state.sites.items() if name != spec.name]
+        taken_ports = {port for other in (*others, *_elsewhere()) for port in other.ports}
+        mqtt, *kafka_ports = ports.choose_ports(1 + 2 * spec.brokers, taken=taken_ports)
         (client, controller), *more = zip(kafka_ports[::2], kafka_ports[1::2], strict=True)
         addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt, "more_brokers": more}
         return SiteState.model_validate({**addresses, **properties, "cluster_id": kafka_uuid()})
@@ -400,7 +402,7 @@ class LocalSites(LocalSiteRegistry):
                 return
             with explained(self.folder):
                 entries = self.folder.iterdir() if state is None else (self.folder / "sites" / name for name in chosen)
-                self._set_aside(sorted(entries, key=lambda entry: entry.name != "sites"))  # without them all is well
+                self._set_aside(sorted(entries, key=lambda entry: entry.name != "sites"))  # passwords may outlive data
                 if state is not None:
                     for name in chosen:
                         state.sites.pop(name, None)
@@ -506,6 +508,13 @@ class LocalSites(LocalSiteRegistry):
 
     def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
         return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
+
+
+def _elsewhere() -> Iterator[SiteState]:
+    """Yield the sites of all topologies on this machine. Those that are stopped keep their ports."""
+    for file in home().glob("*/state.json"):
+        with contextlib.suppress(ConfigurationError, OSError):  # damaged, or another user's
+            yield from read_state(file).sites.values()
 
 
 def _authority(files: TlsFiles | None) -> tuple[bool, str] | None:

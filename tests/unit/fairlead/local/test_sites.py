@@ -17,9 +17,9 @@ from pydantic import SecretStr
 from fairlead.certs.authority import issue, new_authority
 from fairlead.errors import ConfigurationError, RefusedError, UntrustedError
 from fairlead.kafka.endpoint import MqttEndpoint
-from fairlead.local import mosquitto, processes
+from fairlead.local import mosquitto, ports, processes
 from fairlead.local.registry import LocalSite
-from fairlead.local.sites import LocalSites, SiteSpec
+from fairlead.local.sites import LocalSites, SiteSpec, Toolbox
 from fairlead.local.state import LocalState, SiteState, TlsFiles, write_state
 from fairlead.local.tls import OwnCertificate
 
@@ -31,7 +31,8 @@ def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalSites:
     """Provide the sites of an empty state folder, on a machine that needs no programs as long as nothing starts."""
     local = LocalSites(tmp_path / "home" / "fleet")
     monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(local, "toolbox", lambda _: None)
+    tools = Toolbox(Path(), (), (), "", mosquitto.Programs(Path(), Path(), ""))
+    monkeypatch.setattr(local, "toolbox", lambda _: tools)
     return local
 
 
@@ -140,3 +141,19 @@ def test_a_purge_that_cannot_delete_says_so(sites: LocalSites, monkeypatch: pyte
     monkeypatch.setattr(shutil, "rmtree", refuse)
     with pytest.raises(RefusedError, match="Permission denied"):
         sites.down([NAME], purge=True)
+
+
+def test_a_new_site_leaves_the_ports_of_stopped_sites_of_other_topologies(
+    sites: LocalSites, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ports, "FIRST", 29000)
+    monkeypatch.setattr(ports, "LAST", 29006)
+    monkeypatch.setattr(ports, "is_free", lambda _: True)
+    home = sites.folder.parent
+    write_state(home / "other" / "state.json", LocalState(sites={"sydney": site_state(29001)}))
+    (home / "damaged").mkdir()
+    (home / "damaged" / "state.json").write_text("{")
+    monkeypatch.setattr(sites, "_run", lambda _: None)
+    sites.up([SiteSpec(NAME)])
+    status = sites.status()[NAME]
+    assert {status.kafka_port, status.mqtt_port} < {29000, 29004, 29005}
