@@ -105,10 +105,11 @@ class Workers:
         """Return the status of every worker that was started and not stopped."""
         return [self._worker(name) for name in self.names()]
 
-    def check(self, *, but: Collection[str] = ()) -> None:
-        """Raise ``UnavailableError``, with the last lines of its log, if a worker not named in ``but`` has ended."""
+    def check(self, commands: Collection[str], *, but: Collection[str] = ()) -> None:
+        """Raise ``UnavailableError``, with the last lines of its log, if a worker of these commands not named in
+        ``but`` has ended."""
         for worker in self.all():
-            if not worker.running and worker.name not in but:
+            if not worker.running and worker.name.partition(".")[0] in commands and worker.name not in but:
                 raise self.failed(worker.name, "has ended")
 
     def _worker(self, name: str) -> Worker:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -197,14 +198,14 @@ def background_workers(
     if settings.elsewhere:
         with timed(phases, "waiting for bridges and replicators"):
             _await_ready(context)
-        yield background.check
+        yield partial(background.check, _STATUS_FILES)
         return
     options = {"bridge": [], "replicate": ["--detours", str(_address_overrides(context))] if proxied else []}
     with Supervisor(background, on_end=lambda end: tell(_how_it_ended(end))) as supervisor:
 
         def check() -> None:
             supervisor.check()
-            background.check(but=supervisor.names)
+            background.check(_STATUS_FILES, but=supervisor.names)
 
         with timed(phases, "starting bridges and replicators"):
             started: dict[str, list[Path]] = {}

@@ -286,7 +286,7 @@ def test_services_their_logs_and_what_others_see(
     try:
         for user in ("bridge", "replicator", "replicator.port"):
             assert run("acl", "rotate", "--yes", user) == ExitCode.OK
-        workers.check()
+        workers.check(("bridge", "replicate"))
         own = [pid for site in world.local.status().values() for pid in site.pids.values()]
         own += [worker.pid for worker in workers.all() if worker.pid is not None]
         assert len(own) == 6

@@ -3,14 +3,19 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from fairlead.errors import UnavailableError
 from fairlead.local.workers import Workers
+from simulators.voyage import services
 from simulators.voyage.supervisor import Supervisor
 from tests.support.waits import until
+from topologies.context import Context
 
 NAME = "bridge.tokyo"
 
@@ -59,3 +64,20 @@ def test_a_worker_that_keeps_failing_is_given_up(tmp_path: Path) -> None:
             while True:
                 supervisor.check()
         assert {end.code for end in supervisor.ends} == {1}
+
+
+@pytest.mark.parametrize(("name", "needed"), [("board.tokyo", False), ("replicate.tokyo", True)])
+def test_a_voyage_fails_for_a_worker_that_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, needed: bool
+) -> None:
+    monkeypatch.setattr(services, "_await_ready", lambda _: None)
+    workers = Workers(tmp_path, module="no_such_module")
+    workers.start(name, [])
+    until(lambda: not workers.all()[0].running)
+    context = cast(Context, SimpleNamespace(folder=tmp_path))
+    settings = services.SailSettings(speed=None, patience=60, elsewhere=True)
+    with (
+        services.background_workers(context, settings, {}, proxied=False) as check,
+        pytest.raises(UnavailableError, match="has ended") if needed else nullcontext(),
+    ):
+        check()
