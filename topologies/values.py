@@ -155,6 +155,12 @@ def _check_positive(value: dt.timedelta) -> dt.timedelta:
     return value
 
 
+def _check_since_start(value: dt.timedelta) -> dt.timedelta:
+    if not dt.timedelta(0) <= value <= dt.timedelta(days=36500):
+        raise ValueError("expected a duration of at most 100y, such as 3h")
+    return value
+
+
 def _check_row_retention(value: dt.timedelta) -> dt.timedelta:
     if not dt.timedelta(days=30) <= value < dt.timedelta.max:
         raise ValueError("expected 30d or more; rows of tables that are not named are kept for ever")
@@ -164,6 +170,8 @@ def _check_row_retention(value: dt.timedelta) -> dt.timedelta:
 Start = Annotated[str, BeforeValidator(parse_start)]
 Duration = Annotated[dt.timedelta, BeforeValidator(parse_duration)]
 PositiveDuration = Annotated[Duration, AfterValidator(_check_positive)]
+SinceStart = Annotated[Duration, AfterValidator(_check_since_start)]
+"""When something begins in a scenario, after its start."""
 RowRetention = Annotated[Duration, AfterValidator(_check_row_retention)]
 BytesPerSecond = Annotated[int, BeforeValidator(parse_rate)]
 Percent = Annotated[float, BeforeValidator(parse_percent)]

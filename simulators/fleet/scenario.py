@@ -17,7 +17,7 @@ from fairlead.records.reading import AlarmSeverity
 from simulators.fleet.commodities import COMMODITIES, commodity
 from simulators.network.weather import LinkTrouble
 from topologies.model import Imo, Model, OwnerCode, SiteName
-from topologies.values import Duration, PositiveDuration
+from topologies.values import Duration, PositiveDuration, SinceStart
 
 
 class BoxFault(Model):
@@ -153,7 +153,7 @@ class Closure(Model):
     stay in the custody of their ship."""
 
     port: SiteName
-    starts: Duration
+    starts: SinceStart
     lasts: PositiveDuration
     why: str = ""
 
@@ -187,7 +187,7 @@ class Blackout(Model):
     """The yard of a port has no power for its reefers."""
 
     port: SiteName
-    starts: Duration
+    starts: SinceStart
     lasts: PositiveDuration
 
 
@@ -204,7 +204,7 @@ class OtherCall(Model):
     port: SiteName
     imo: Imo
     owner: OwnerCode
-    arrives: Duration
+    arrives: SinceStart
     stay: PositiveDuration = dt.timedelta(hours=18)
     discharged: int = Field(default=0, ge=0, le=10_000)
     loaded: int = Field(default=0, ge=0, le=10_000)
@@ -216,7 +216,7 @@ class HeadquartersLoss(Model):
 
     site: SiteName
     heir: SiteName
-    starts: Duration
+    starts: SinceStart
 
 
 class StormAt(Model):
@@ -224,7 +224,7 @@ class StormAt(Model):
     and at a distance of ``radius`` nautical miles. Every ship in it rolls."""
 
     near: SiteName
-    peak: Duration
+    peak: SinceStart
     wind: float = Field(gt=0, le=70)
     hours: float = Field(default=18.0, gt=0)
     radius: float = Field(default=250.0, gt=0)
@@ -295,7 +295,7 @@ class ScenarioShip(Model):
     """A ship's timetable: it reaches the first port ``first_arrival`` after the start, the others by its own speed."""
 
     service_speed: Knots = 18.0
-    first_arrival: Duration = dt.timedelta(days=2)
+    first_arrival: SinceStart = dt.timedelta(days=2)
     calls: tuple[ScenarioCall, ...] = Field(min_length=1)
 
     @model_validator(mode="after")

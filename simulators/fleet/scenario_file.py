@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pydantic
-import yaml
 from rich.markup import escape
 from rich.table import Table
 
 from fairlead.errors import ConfigurationError, UnknownNameError, nearest
-from simulators.fleet import scenario as models
-from simulators.fleet.scenario import Scenario
-from simulators.network.weather import LinkTrouble
+from simulators.fleet.scenario import FAULTS, Scenario
+from topologies.loader.mistakes import KeyPath, show_path
+from topologies.loader.positions import ParsedFile, read_yaml
+from topologies.loader.shape import fields_at, keys_of
 
 _SHIPPED = "simulators.scenarios"
 FIRST = ("duck-voyage", "harbour")
@@ -69,22 +69,16 @@ def parse(text: str, file: str) -> Scenario:
     Raises:
         ScenarioError: as for ``load``.
     """
+    source = read_yaml(text, file)
+    found = [": ".join(filter(None, (f"{file}:{each.line}", each.path, each.problem))) for each in source.mistakes]
+    if not isinstance(source.data, dict):
+        raise _failed(file, found or [f"{file}:1: expected keys such as name, ships and cargo"])
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        data = yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 0
-        raise _failed(file, [f"{file}:{line}: not YAML: {error.problem}"]) from error
-    except yaml.YAMLError as error:
-        raise _failed(file, [f"{file}: not YAML: {error}"]) from error
-    except ValueError as error:  # of an impossible date, for example
-        raise _failed(file, [f"{file}: a date or number is wrong: {error}"]) from error
-    if root is None or not isinstance(data, dict):
-        raise _failed(file, [f"{file}:1: expected keys such as name, ships and cargo"])
-    try:
-        return Scenario.model_validate(data)
+        scenario = Scenario.model_validate(source.data)
+        if not found:
+            return scenario
     except pydantic.ValidationError as error:
-        found = [_mistake(file, root, data, e["loc"], e["type"], e["msg"]) for e in error.errors()]
+        found += [_mistake(source, each["loc"], each["type"], each["msg"]) for each in error.errors()]
     raise _failed(file, found)
 
 
@@ -97,56 +91,16 @@ def _failed(file: str, mistakes: list[str]) -> ScenarioError:
     )
 
 
-def _mistake(file: str, root: yaml.Node, data: Any, loc: tuple[int | str, ...], kind: str, message: str) -> str:
+def _mistake(source: ParsedFile, loc: KeyPath, kind: str, message: str) -> str:
     # pydantic puts the tag of a fault's union between index and field; the file has no such level.
-    path = [part for i, part in enumerate(loc) if not (i == 2 and loc[0] == "faults")]
-    line = _line(root, path)
+    path = loc[:2] + loc[3:] if loc[:1] == ("faults",) else loc
     problem = message.removeprefix("Value error, ")
     if kind == "extra_forbidden":
-        known = _known_keys(path, data)
-        near = nearest(str(path[-1]), known) if known else None
+        fault = FAULTS.get(str(loc[2])) if path != loc else None
+        known = keys_of(fault) if fault else fields_at(Scenario, path[:-1])
+        near = nearest(str(path[-1]), known)
         problem = "unknown key" + (f"; did you mean {near!r}?" if near else "")
-    where = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).lstrip(".")
-    return f"{file}:{line}: {where or '(scenario)'}: {problem}"
-
-
-def _line(root: yaml.Node, path: list[int | str]) -> int:
-    """Return the line of the deepest node of the path that the file has."""
-    node: yaml.Node = root
-    line = node.start_mark.line
-    for part in path:
-        found: yaml.Node | None = None
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                if key.value == str(part):
-                    found, line = value, key.start_mark.line
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            found = node.value[part]
-            line = found.start_mark.line if found is not None else line
-        if found is None:
-            break
-        node = found
-    return line + 1
-
-
-def _known_keys(path: list[int | str], data: Any) -> list[str]:
-    """Return the keys that the model allows where an unknown one was found."""
-    by_place: dict[tuple[int, str], type[pydantic.BaseModel]] = {
-        (1, ""): models.Scenario,
-        (3, "ships"): models.ScenarioShip,
-        (5, "ships"): models.ScenarioCall,
-        (3, "cargo"): models.Lot,
-        (3, "links"): LinkTrouble,
-        (3, "closures"): models.Closure,
-        (3, "blackouts"): models.Blackout,
-        (3, "storms"): models.StormAt,
-        (3, "expects"): models.Expectation,
-        (2, "devices"): models.Devices,
-    }
-    model = by_place.get((len(path), str(path[0]) if len(path) > 1 else ""))
-    if path[0] == "faults" and len(path) == 3 and isinstance(path[1], int):
-        model = models.FAULTS.get(str(data["faults"][path[1]].get("kind")))
-    return list(model.model_fields) if model else []
+    return f"{source.file}:{source.origins.of_key(path).line}: {show_path(path) or '(scenario)'}: {problem}"
 
 
 def described() -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from topologies.model import Link, Model, SiteKind, SiteName, Topology
-from topologies.values import BytesPerSecond, Duration, PositiveDuration
+from topologies.values import BytesPerSecond, PositiveDuration, SinceStart
 
 Carrier = Literal["satellite", "berth", "cable"]
 Milliseconds = Annotated[float, Field(ge=0, le=60_000)]
@@ -58,7 +58,7 @@ class LinkTrouble(Model):
 
     between: tuple[SiteName, SiteName] | None = None
     site: SiteName | None = None
-    starts: Duration
+    starts: SinceStart
     lasts: PositiveDuration
     carrier: Carrier | None = None
     latency: Milliseconds | None = None

@@ -123,7 +123,7 @@ def _compose(text: str, source: ParsedFile, lines: list[str]) -> Node | None:
         character = f"U+{ord(text[error.position]):04X}"
         source.mistakes.append(place.mistake((), f"a character that YAML does not allow: {character}"))
     except RecursionError:
-        source.mistakes.append(source.origins.top.mistake((), "nested too deeply to be a topology"))
+        source.mistakes.append(source.origins.top.mistake((), "nested too deeply"))
     except (ValueError, OverflowError) as error:  # PyYAML raises these for escapes of invalid characters
         place = _place(source.file, loader.get_mark(), covered) if loader else source.origins.top
         source.mistakes.append(place.mistake((), f"not YAML: {error}"))
@@ -209,7 +209,7 @@ class _Reader:
         if len(above) <= _MAX_DEPTH and self._left >= 0:
             return False
         if not self._told:
-            self._wrong(place, path, "nested too deeply, or too large, to be a topology")
+            self._wrong(place, path, "nested too deeply, or too large")
         self._told = True
         return True
 
