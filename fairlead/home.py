@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import shlex
 from pathlib import Path
 from typing import Final
 
 import platformdirs
 
 _SITE_HOMES: Final = "FAIRLEAD_SITE_HOMES"
+_sources: Final[dict[Path, str]] = {}  # of the topologies that this process has opened, by state folder
 FRESH: Final = dt.timedelta(seconds=10)  # bridges and replicators write their status every few seconds at least
 
 
@@ -52,10 +54,28 @@ def replace_file(path: Path, content: bytes) -> None:
     new.replace(path)
 
 
+def remember_source(folder: Path, source: str) -> None:
+    """Remember how to open the topology with this state folder, for hints: its name, or its file. The default topology
+    needs none."""
+    _sources[folder] = source
+
+
+def topology_option(folder: Path) -> str:
+    """Return the option, after a space, with which a command in a hint opens the topology with this state folder; empty
+    for the default topology."""
+    return f" --topology {shlex.quote(_sources[folder])}" if folder in _sources else ""
+
+
+def restart_command(folder: Path, site: str) -> str:
+    """Return the commands that restart a site of the topology with this state folder."""
+    option = topology_option(folder)
+    return f"fairlead down {site}{option}; fairlead up {site}{option}"
+
+
 def purge_command(folder: Path, site: str = "") -> str:
-    """Return the command that deletes all data of the topology with this state folder, or one site's. The folder has
-    the topology's name."""
-    return " ".join(filter(None, ("fairlead down", site, "--topology", folder.name, "--purge")))
+    """Return the command that deletes all data of the topology with this state folder, or one site's."""
+    option = topology_option(folder) or f" --topology {folder.name}"  # says also of the default what is deleted
+    return f"fairlead down{site and f' {site}'}{option} --purge"
 
 
 def run_folder(folder: Path, site: str) -> Path:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fairlead.errors import UnavailableError
-from fairlead.home import topology_folder
+from fairlead.home import remember_source, topology_folder, topology_option
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local.registry import LocalSiteRegistry
 from topologies.endpoints import EndpointResolver
@@ -47,6 +47,8 @@ def open_topology(name: str = DEFAULT_TOPOLOGY) -> Context:
     folder = topology_folder(topology.name)
     local = LocalSiteRegistry(folder)
     source = str(Path(name).resolve()) if Path(name).is_file() else name
+    if name != DEFAULT_TOPOLOGY:
+        remember_source(folder, source)
     return Context(source, topology, folder, local, EndpointResolver(topology, local))
 
 
@@ -63,7 +65,8 @@ def running_kafka(context: Context, *, started: bool = True) -> Callable[[str], 
     def kafka(site: str) -> KafkaEndpoint:
         here = context.topology.sites[site].is_local
         if here and not (processes[site].kafka_up if site in processes else not started):
-            raise UnavailableError(f"the Kafka of {site} does not run", hint=f"fairlead up {site}", site=site)
+            hint = f"fairlead up {site}{topology_option(context.folder)}"
+            raise UnavailableError(f"the Kafka of {site} does not run", hint=hint, site=site)
         return context.resolver.kafka(site, ADMIN)
 
     return kafka

@@ -22,7 +22,7 @@ from types import FrameType
 import psutil
 
 from fairlead.errors import UnavailableError
-from fairlead.home import private_folder, purge_command
+from fairlead.home import private_folder, purge_command, restart_command
 from fairlead.local.files import explained, write_file
 
 GRACE = 15.0  # seconds from SIGTERM to SIGKILL; a broker with 5,000 written logs took 4
@@ -266,6 +266,10 @@ class ProcessWait:
     last_words: Callable[[], str]
     cancel: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def _state(self) -> Path:
+        return self.folder.parents[2]  # has sites/<site>/<program>
+
     def pause(self) -> None:
         """Wait a moment before the next poll.
 
@@ -278,15 +282,15 @@ class ProcessWait:
         if not self.process.is_running() or self.process.status() == psutil.STATUS_ZOMBIE:
             raise self._failed("ended while starting", f"its logs are in {self.folder}")
         if time.monotonic() > self.end:
-            again = f"fairlead down {self.site}, then fairlead up {self.site}; its logs are in {self.folder}"
+            again = f"{restart_command(self._state, self.site)}; its logs are in {self.folder}"
             raise self._failed(f"runs (pid {self.process.pid}) but does not answer", again)
 
     def refused(self, user: str | None, why: str) -> UnavailableError:
         """Return the error for a login that the program refused."""
-        state = self.folder.parents[2]  # has sites/<site>/<program>
+        purge = purge_command(self._state, self.site)
         return UnavailableError(
             f"{self.site}'s {self.what} refused the user {user}: {why}",
-            hint=f"restore secrets.json beside the site's data, or forget it all: {purge_command(state, self.site)}",
+            hint=f"restore secrets.json beside the site's data, or forget it all: {purge}",
             site=self.site,
             user=user,
         )

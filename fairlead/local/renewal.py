@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from fairlead.certs.facts import CertificateFacts, all_facts, check_accepted, facts
 from fairlead.certs.trust import served
 from fairlead.errors import ConfigurationError, UnavailableError
+from fairlead.home import restart_command
 from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.local import kafka, mosquitto, ports, processes, tls
 from fairlead.local.certificates import SERVICES, Certificates
@@ -55,7 +56,7 @@ def renew(sites: LocalSites, site: str, connect: Connect, names: Sequence[str] =
     state = read_state(sites.folder / "state.json").sites.get(site)
     if state is None or state.tls is None:
         raise ConfigurationError(
-            f"{site} does not use TLS", hint=f"fairlead down {site}; fairlead up {site} --tls", site=site
+            f"{site} does not use TLS", hint=f"{restart_command(sites.folder, site)} --tls", site=site
         )
     _check_trusted(local, state, sites.folder / state.tls.ca)
     with locked(sites.folder):
@@ -74,7 +75,7 @@ def _check_trusted(local: LocalSite, state: SiteState, ca: Path) -> None:
         if trusted - {each.serial for each in all_facts(store.read_bytes())}:
             raise ConfigurationError(
                 f"{ca} has an authority that the running brokers of {local.name} do not trust yet",
-                hint=f"fairlead down {local.name}; fairlead up {local.name}",
+                hint=restart_command(local.folder, local.name),
                 site=local.name,
             )
 
@@ -96,13 +97,13 @@ def _show_others(
             kafka.write_stores(local.kafka_folder(broker.number), pair, trusted)
             take = partial(kafka.take_keystore, admin, broker.number)
             for port in broker[1:]:
-                _wait_shown(site, port, found["kafka"], take)
+                _wait_shown(local, port, found["kafka"], take)
     runs = processes.find(local.pid_file("mqtt")) is not None
     if runs:
         pair, _ = tls.read(folder, site, files, "mqtt")
         mosquitto.write_configuration(local.mosquitto_folder, state.mqtt_port, state.mqtt_profile, pair)
         reload = partial(processes.send, local.pid_file("mqtt"), signal.SIGHUP)
-        _wait_shown(site, state.mqtt_port, found["mqtt"], reload)
+        _wait_shown(local, state.mqtt_port, found["mqtt"], reload)
     return Renewed(found, runs and len(brokers) == len(state.brokers))
 
 
@@ -110,16 +111,16 @@ def _running(local: LocalSite, state: SiteState) -> list[Broker]:
     return [broker for broker in state.brokers if processes.find(local.pid_file("kafka", broker.number)) is not None]
 
 
-def _wait_shown(site: str, port: int, wanted: CertificateFacts, take: Callable[[], object]) -> None:
+def _wait_shown(local: LocalSite, port: int, wanted: CertificateFacts, take: Callable[[], object]) -> None:
     """Make a server read its files again, repeatedly, until it presents the certificate ``wanted``."""
     end = time.monotonic() + PATIENCE
     told = -_AGAIN
     while any(facts(served(ports.HOST, port)).serial != wanted.serial for _ in range(_THREADS)):
         if time.monotonic() > end:
             raise UnavailableError(
-                f"{site} still presents its old certificate at {ports.HOST}:{port} after {PATIENCE:.0f} s",
-                hint=f"see its log; or restart it: fairlead down {site}; fairlead up {site}",
-                site=site,
+                f"{local.name} still presents its old certificate at {ports.HOST}:{port} after {PATIENCE:.0f} s",
+                hint=f"see its log; or restart it: {restart_command(local.folder, local.name)}",
+                site=local.name,
             )
         if time.monotonic() - told > _AGAIN:
             take()

@@ -23,7 +23,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import home, private_folder, purge_command
+from fairlead.home import home, private_folder, purge_command, restart_command, topology_option
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -320,7 +320,7 @@ class LocalSites(LocalSiteRegistry):
             )
             raise ConfigurationError(
                 f"{spec.name} runs {how}, and that cannot change while it runs",
-                hint=f"fairlead down {spec.name}; then repeat the command",
+                hint=f"fairlead down {spec.name}{topology_option(self.folder)}; then repeat the command",
                 site=spec.name,
             )
         return files
@@ -445,14 +445,14 @@ class LocalSites(LocalSiteRegistry):
             if user not in {*state.kafka_users, *state.mqtt_users}:
                 raise UnknownNameError(f"user of {site} named", user, {*state.kafka_users, *state.mqtt_users})
             if user in state.kafka_users and not any(ports.accepts(broker.port) for broker in state.brokers):
-                raise UnavailableError(f"{site} is not running", hint=f"fairlead up {site}", site=site)
+                raise UnavailableError(f"{site} is not running", hint=self._up(site), site=site)
             if user == kafka.ADMIN and any(
                 kafka.logs_in_as_admin(self._site(site).kafka_folder(broker.number)) for broker in state.brokers
             ):
                 raise RefusedError(
                     f"cannot change the password of {user} at {site}: an older Fairlead started its brokers, which log "
                     "in to each other with this password and could no longer complete transactions",
-                    hint=f"restart the site first: fairlead down {site}; fairlead up {site}",
+                    hint=f"restart the site first: {restart_command(self.folder, site)}",
                     site=site,
                 )
             in_mqtt = [mqtt_secret(user)] if user in state.mqtt_users else []

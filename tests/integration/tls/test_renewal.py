@@ -107,7 +107,8 @@ def test_an_authority_that_running_brokers_do_not_trust_is_refused(secure: Secur
         trusted.write_bytes(old + new_authority("other").certificate)
         with pytest.raises(ConfigurationError, match="running brokers of quay do not trust yet") as refused:
             secure.run("certs", "renew", "--yes", "--site", SITE)
-        assert refused.value.hint == f"fairlead down {SITE}; fairlead up {SITE}"
+        option = f" --topology {secure.topology}"
+        assert refused.value.hint == f"fairlead down {SITE}{option}; fairlead up {SITE}{option}"
     finally:
         trusted.write_bytes(old)
     assert shown(secure) == before

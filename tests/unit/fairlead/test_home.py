@@ -13,12 +13,13 @@ import pytest
 import shore.session
 from edge.metrics import write_snapshot
 from fairlead.cli.commands import bridge
+from fairlead.errors import UnavailableError
 from fairlead.home import cache, home, private_folder, purge_command, replace_file
 from fairlead.local.files import write_file
 from fairlead.local.state import locked
 from shore.delta.lease import only_one
 from shore.paths import TablePaths
-from topologies.context import Context
+from topologies.context import Context, open_topology, running_kafka
 from topologies.endpoints import write_address_overrides
 
 
@@ -99,3 +100,19 @@ def test_relative_folders_are_those_of_the_working_directory(tmp_path: Path, mon
 def test_the_command_that_deletes_data_names_the_topology() -> None:
     assert purge_command(Path("/state/minimal")) == "fairlead down --topology minimal --purge"
     assert purge_command(Path("/state/minimal"), "tokyo") == "fairlead down tokyo --topology minimal --purge"
+
+
+def test_hints_name_the_file_of_a_users_own_topology(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path / "home"))
+    file = tmp_path / "of mine.yaml"
+    file.write_text("name: my-fleet\nsites:\n  quay: {kind: port, unlocode: JPTYO}\n")
+    own, usual = open_topology(str(file)), open_topology()
+    assert purge_command(own.folder, "quay") == f"fairlead down quay --topology '{file}' --purge"
+    for asked in (lambda: own.local.kafka("quay", "admin"), lambda: running_kafka(own, started=False)("quay")):
+        with pytest.raises(UnavailableError) as error:
+            asked()
+        assert f"fairlead up quay --topology '{file}'" in str(error.value.hint)
+    with pytest.raises(UnavailableError) as error:
+        usual.local.kafka("tokyo", "admin")
+    assert "--topology" not in str(error.value.hint)
+    assert purge_command(usual.folder) == "fairlead down --topology big-blue --purge"

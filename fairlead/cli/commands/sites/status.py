@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.table import Table
 
 from fairlead.cli.console import number
 from fairlead.fleet_status import LOSS, days_left
+from fairlead.home import restart_command, topology_folder, topology_option
 
 _PROGRAMS = (("Kafka", "kafka"), ("Mosquitto", "mqtt"))
 _OVERTAKEN_REMEDY = (
@@ -44,7 +46,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
     _show_members(found["sites"], console)
     _show_troubles(found["sites"], console)
     _show_alarms(found["sites"], console)
-    show_certificates(found["sites"], console)
+    show_certificates(found["sites"], topology_folder(found["topology"]), console)
     for worker in found["workers"]:
         state = f"[green]runs[/] (pid {worker['pid']})" if worker["running"] else "[red]ended[/]"
         console.print(f"worker {worker['name']} {state}, log {escape(worker['log'])}", soft_wrap=True)
@@ -137,8 +139,8 @@ def _versions(found: Mapping[str, Any], part: str) -> list[str]:
     return sorted(version for version in every if version)
 
 
-def show_certificates(sites: list[dict[str, Any]], console: Console) -> None:
-    """Print the certificates that expire soon or have expired, with what to do."""
+def show_certificates(sites: list[dict[str, Any]], folder: Path, console: Console) -> None:
+    """Print the certificates that expire soon or have expired, with what to do. ``folder``: the state folder."""
     for site in sites:
         for each in site["certificates"]:
             if each["warning"] is None:
@@ -147,10 +149,10 @@ def show_certificates(sites: list[dict[str, Any]], console: Console) -> None:
             style = "bold red" if each["days"] < 0 else "yellow"
             what = f"{site['site']}: certificate of {each['service']} {when} ({each['expires'][:10]})"
             console.print(f"[{style}]{escape(what)}[/]", soft_wrap=True)
-            console.print(f"    [bold]what to do:[/] {escape(_remedy(site, each))}", soft_wrap=True)
+            console.print(f"    [bold]what to do:[/] {escape(_remedy(site, each, folder))}", soft_wrap=True)
 
 
-def _remedy(site: Mapping[str, Any], each: Mapping[str, Any]) -> str:
+def _remedy(site: Mapping[str, Any], each: Mapping[str, Any], folder: Path) -> str:
     if not site["local"]:
         return "its operator has to renew it"
     if each["service"] == "authority":
@@ -158,5 +160,5 @@ def _remedy(site: Mapping[str, Any], each: Mapping[str, Any]) -> str:
             "fairlead down; delete the folder certs of the topology's state; fairlead up; give clients the new ca.pem"
         )
     if each["days"] < 0:
-        return f"fairlead down {site['site']}; fairlead up {site['site']}"
-    return f"fairlead certs renew --site {site['site']}"
+        return restart_command(folder, site["site"])
+    return f"fairlead certs renew --site {site['site']}{topology_option(folder)}"
