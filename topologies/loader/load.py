@@ -35,13 +35,20 @@ def shipped() -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.yaml")) if not file.name.endswith(".local.yaml")}
 
 
-def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ, content: str | None = None) -> Topology:
+def load(
+    path_or_name: str | Path,
+    *,
+    env: Mapping[str, str] = os.environ,
+    content: str | None = None,
+    local: bool = True,
+) -> Topology:
     """Load and check a topology. Add the default streams of shipping if it has ships or ports.
 
     Args:
         path_or_name: Name of a shipped topology, or a YAML file (anything with a suffix or a folder in it).
         env: Environment variables that may override parts of it.
         content: The text to use instead of the file's, to check a change before it is written.
+        local: Whether the files ``<stem>.local.yaml`` override parts of it.
 
     Raises:
         TopologyErrors: the topology or an override has mistakes; all of them are in the error.
@@ -55,7 +62,7 @@ def load(path_or_name: str | Path, *, env: Mapping[str, str] = os.environ, conte
     if content is None:
         content = _text(path, ours=path in shipped().values())
     for file in (path.parent / f"{path.stem}.local.yaml", Path(f"{path.stem}.local.yaml")):
-        if file.is_file():
+        if local and file.is_file():
             overrides.setdefault(file.resolve(), read_yaml(_text(file), str(file)))
     return read(content, shown, overrides=overrides.values(), env=env)
 

@@ -42,7 +42,7 @@ def render(
     """
     if brokers not in (1, 3):
         raise typer.BadParameter("1 or 3", param_hint="--brokers")
-    fleet = plan(load(topology, env={}), brokers=brokers, tls=not plaintext, links=links)
+    fleet = plan(load(topology, env={}, local=False), brokers=brokers, tls=not plaintext, links=links)
     empty = write_project(fleet, locate(topology), out)
     body = {
         "topology": fleet.topology.name,

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
+from typer.testing import CliRunner
 
 from board.prometheus import board_metrics
 from compose.entry import healthcheck
@@ -18,6 +20,7 @@ from compose.render import render
 from compose.settings import overlay, prometheus, properties
 from edge.prometheus import bridge_metrics
 from fairlead.certs.facts import all_facts
+from fairlead.cli.commands import compose
 from fairlead.home import run_folder
 from notify.prometheus import notify_metrics
 from replication.metrics import BrokersCollector, replication_metrics
@@ -308,3 +311,17 @@ def test_prometheus_scrapes_every_replicator_and_bridge(tmp_path: Path) -> None:
     named = {re.sub("_(total|sum|count)$", "", name) for name in re.findall(r"\bfairlead_[a-z0-9_]+", told)}
     assert named
     assert named <= known
+
+
+def test_what_is_planned_is_what_the_project_has(tmp_path: Path) -> None:
+    """The file ``<name>.local.yaml`` is this machine's: the project has one of its own in its place."""
+    file = tmp_path / "quays.yaml"
+    file.write_text("name: quays\nsites:\n  quay: {kind: port, unlocode: JPTYO}\n")
+    (tmp_path / "quays.local.yaml").write_text("board: {at: [quay]}\n")
+    out = tmp_path / "project"
+    command = typer.Typer()
+    command.add_typer(compose.app, name="compose")
+    done = CliRunner().invoke(command, ["compose", "render", str(out), "--plaintext", "--topology", str(file)])
+    assert done.exit_code == 0, done.output
+    there = load(out / "topology" / "quays.yaml", env={})
+    assert (there.board is not None) == ("board" in yaml.safe_load((out / "compose.yaml").read_text())["services"])
