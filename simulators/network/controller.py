@@ -59,9 +59,9 @@ class NetworkController:
         self._cuts: list[Cut] = []
 
     @property
-    def cut_sites(self) -> Collection[str]:
-        """Sites with a link that is cut now."""
-        return {site for pair in self._down for site in pair}
+    def cut_pairs(self) -> Collection[Pair]:
+        """Pairs of sites whose link is cut now."""
+        return self._down.keys()
 
     def seconds_missing(self, sim_time: dt.datetime, least: float) -> float:
         """Return the wall seconds until each link that ``sim_time`` mends has been cut for ``least`` seconds."""

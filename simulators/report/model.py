@@ -373,9 +373,9 @@ def _ahead(arrival: AheadOfShip) -> ReportLine:
     value += f", the last {arrival.seconds:.1f} s later" if arrival.seconds else ""
     value += f"; {arrival.boxes_here:,} of {arrival.boxes:,} of its boxes"
     value += f"; missing {arrival.missing}" if arrival.missing else ""
-    value += "; a link was cut" if arrival.cut else ""
+    value += f"; the link {' - '.join(arrival.cut)} is cut" if arrival.cut else ""
     what = f"{arrival.port} up to date before {arrival.ship} arrives, {arrival.at:%d %b %H:%M}"
-    return ReportLine(what, value, arrival.complete or arrival.cut)
+    return ReportLine(what, value, arrival.complete or arrival.cut is not None)
 
 
 def _ship_loss(each: ShipLossFigures) -> list[ReportLine]:

@@ -129,7 +129,7 @@ async def sail(
             clusters,
             timeout=barrier_timeout,
             check=check,
-            cut=lambda: network.cut_sites if network else (),
+            cut=lambda: network.cut_pairs if network else (),
             sunk=lambda: losses.sunk,
             left_over=left_over,
         )

@@ -26,6 +26,7 @@ from fairlead.kafka.clusters import Clusters
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.names import parse_log
 from fairlead.records.custody import CustodyEntry
+from simulators.network.controller import Pair
 from simulators.steps import BarrierKind, VoyageBarrier
 from simulators.voyage.player import BarrierTimeout
 from topologies.endpoints import EndpointResolver
@@ -46,7 +47,8 @@ class AheadOfShip(msgspec.Struct, frozen=True, kw_only=True):
     ``ashore``: what sites with a link to the port had; ``own``: the logs that the ship sends home at sea (alerts,
     positions, custody); ``boxes``: the logs of the boxes aboard, as the ship had them, most of which wait for the
     berth. Each with what the port had of it. ``seconds``: wall time in which the last of the first two came, while
-    simulated time stood still. ``cut``: a link on the way was cut. ``missing``: one log that the port lacked.
+    simulated time stood still. ``cut``: the sites of a link on the way that was cut. ``missing``: one log that the port
+    lacked.
     """
 
     ship: str
@@ -59,7 +61,7 @@ class AheadOfShip(msgspec.Struct, frozen=True, kw_only=True):
     boxes: int
     boxes_here: int
     seconds: float
-    cut: bool = False
+    cut: tuple[str, str] | None = None
     missing: str = ""
 
     @property
@@ -69,8 +71,9 @@ class AheadOfShip(msgspec.Struct, frozen=True, kw_only=True):
 
 def ends_ahead(
     topology: Topology, port: str, ship: str, ends: Mapping[str, Mapping[str, int]]
-) -> tuple[dict[str, int], dict[str, int]]:
-    """Return the log ends that a port should have before a ship berths, by log: those of sites ashore, and the ship's.
+) -> tuple[dict[str, int], dict[str, int], set[Pair]]:
+    """Return the log ends that a port should have before a ship berths, by log: those of sites ashore, and the ship's;
+    and the pairs of sites over whose links these records come.
 
     Only links that are always open count: those that lead to the port from ashore, and those that lead from the ship
     to the port, or to a site whose logs reach the port.
@@ -81,20 +84,21 @@ def ends_ahead(
     always = [link for link in topology.directed_links() if link.when == "always"]
     here = [link for link in always if link.to == port and topology.sites[link.from_].kind is not SiteKind.SHIP]
     ashore: dict[str, int] = {}
+    own: dict[str, int] = {}
+    ways: set[Pair] = set()
     for link in here:
         for log, end in ends[link.from_].items():
             if _carries(topology, link, log):
                 ashore[log] = max(end, ashore.get(log, 0))
-    own = {
-        log: end
-        for link in always
-        if link.from_ == ship
-        for log, end in ends[ship].items()
-        if topology.fixed_holder(log) == ship
-        and _carries(topology, link, log)
-        and (link.to == port or any(_carries(topology, onward, log) for onward in here))
-    }
-    return {log: end for log, end in ashore.items() if log not in own}, own
+                ways.add(frozenset((link.from_, link.to)))
+    for link in always:
+        for log, end in ends[ship].items() if link.from_ == ship else ():
+            if topology.fixed_holder(log) == ship and _carries(topology, link, log):
+                onward = [] if link.to == port else [each for each in here if _carries(topology, each, log)]
+                if link.to == port or onward:
+                    own[log] = end
+                    ways |= {frozenset((each.from_, each.to)) for each in (link, *onward)}
+    return {log: end for log, end in ashore.items() if log not in own}, own, ways
 
 
 class Waiter:
@@ -103,7 +107,7 @@ class Waiter:
     Args:
         timeout: Seconds without any progress after which a barrier fails.
         check: Called at every poll; raises if a worker that the voyage needs has ended.
-        cut: Returns the sites with a link that the scenario cuts now.
+        cut: Returns the pairs of sites whose link the scenario cuts now.
         sunk: Returns the sites that are lost; nobody asks them.
         left_over: Returns what is left of the topology now, in a scenario that loses a site.
     """
@@ -115,7 +119,7 @@ class Waiter:
         *,
         timeout: float = 60.0,
         check: Callable[[], None] = lambda: None,
-        cut: Callable[[], Collection[str]] = tuple,
+        cut: Callable[[], Collection[Pair]] = tuple,
         sunk: Callable[[], Collection[str]] = tuple,
         left_over: Callable[[], Topology] | None = None,
     ) -> None:
@@ -148,9 +152,8 @@ class Waiter:
         without progress, or ``GIVE_WAY`` seconds while a link on the way is cut."""
         port, ship = barrier.site, barrier.peer
         ends = await self._ends_of_sites()
-        ashore, own = ends_ahead(self._topology, port, ship, ends)
+        ashore, own, ways = ends_ahead(self._topology, port, ship, ends)
         boxes = {f"{self._topology.container_stream(number)}.{number}" for number in barrier.containers}
-        homes = {link.to for link in self._topology.links_from(ship) if link.when == "always"}
         began = moved_at = time.monotonic()
         there, before = ends[port], -1
         while True:
@@ -159,7 +162,7 @@ class Waiter:
             now, total = time.monotonic(), sum(here.values())
             if total > before:
                 before, moved_at = total, now
-            cut = bool({port, ship, *homes} & set(self._cut()))
+            cut = ways & set(self._cut())
             if not lacking or now - moved_at > (GIVE_WAY if cut else self._timeout):
                 break
             self._check()
@@ -181,7 +184,7 @@ class Waiter:
             boxes=sum(at_ship.values()),
             boxes_here=sum(min(end, ends[port].get(log, 0)) for log, end in at_ship.items()),
             seconds=round(moved_at - began, 1),
-            cut=cut,
+            cut=min(((first, second) for first, second in map(sorted, cut)), default=None),
             missing=f"{lacking[0]}: {here[lacking[0]]} of {(ashore | own)[lacking[0]]}" if lacking else "",
         )
 
@@ -222,7 +225,8 @@ class Waiter:
                     before, moved_at = missing, time.monotonic()
             self._check()
             now = time.monotonic()
-            if barrier.gives_way and now - moved_at > GIVE_WAY and {barrier.site, barrier.peer} & set(self._cut()):
+            theirs = {barrier.site, barrier.peer}
+            if barrier.gives_way and now - moved_at > GIVE_WAY and any(theirs & pair for pair in self._cut()):
                 log.warning("a link is cut, going on without: %s; %s", barrier.description, missing[0])
                 return
             if now - moved_at > self._timeout:

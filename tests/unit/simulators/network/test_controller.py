@@ -52,10 +52,10 @@ async def test_a_link_swallows_everything_while_it_is_cut(minimal: Topology, ech
         network.apply_weather(START)
         before = [await connected(network, *each) for each in (SITES, SITES[::-1])]
         assert [await answers(each) for each in before] == [True, True]
-        assert not network.cut_sites
+        assert not network.cut_pairs
 
         network.apply_weather(START + 5 * DAY)
-        assert set(network.cut_sites) == set(SITES)
+        assert set(network.cut_pairs) == {frozenset(SITES)}
         during = await connected(network, *SITES)
         assert [await answers(each, within=0.05) for each in (*before, during)] == [False] * 3
 
@@ -84,9 +84,9 @@ async def test_the_end_of_a_voyage_mends_every_link(minimal: Topology, echo: Add
     with Network(minimal, weather(minimal), dict.fromkeys(SITES, (echo,)), seed=1) as network:
         before = steered(network, then)
         for step in steps:
-            assert bool(network.cut_sites) == (step is not steps[0])
+            assert bool(network.cut_pairs) == (step is not steps[0])
             await before(step)
-        assert not network.cut_sites
+        assert not network.cut_pairs
         streams = await connected(network, *SITES)
         assert await answers(streams)
         streams[1].close()
@@ -120,7 +120,7 @@ async def test_a_cut_lasts_long_enough_to_be_noticed(minimal: Topology, echo: Ad
         for hour, cut in ((120, True), (121, True), (167, True), (168, False), (169, False)):
             time = START + dt.timedelta(hours=hour)
             await before(VoyageBarrier(time, BarrierKind.RECORDED, "any step will do"))
-            assert bool(network.cut_sites) == cut, hour
+            assert bool(network.cut_pairs) == cut, hour
             assert network.seconds_missing(time + dt.timedelta(minutes=1), 9.0) == 0.0, "nothing changes then"
     (cut_then,) = network.cuts
     assert cut_then.seconds >= 0.3

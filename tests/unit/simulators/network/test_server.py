@@ -143,7 +143,7 @@ async def test_a_controller_applies_weather_over_the_socket(place: Path, port: i
     await asyncio.to_thread(controller.apply_weather, START)
     assert await answered(port)
     await asyncio.to_thread(controller.apply_weather, START + 5 * DAY)
-    assert set(controller.cut_sites) == {"tokyo", "duck-star"}
+    assert set(controller.cut_pairs) == {frozenset(("tokyo", "duck-star"))}
     assert not await answered(port, within=0.1)
     await asyncio.to_thread(controller.apply_weather, START + 7 * DAY)
     assert await answered(port)

@@ -153,11 +153,11 @@ def test_the_next_port_was_up_to_date_before_the_ship_arrived() -> None:
     assert good.ok
     (line,) = [each for each in good.lines() if each.what.startswith("singapore up to date before duck-star arrives")]
     assert line.value == shown and line.what.endswith("09 Sep 14:00")
-    cut = report(
-        arrivals=(msgspec.structs.replace(ARRIVAL, own_here=0, cut=True, missing="alerts.duck-star: 0 of 310"),)
-    )
+    missing, between = "alerts.duck-star: 0 of 310", ("duck-star", "los-angeles")
+    cut = report(arrivals=(msgspec.structs.replace(ARRIVAL, own_here=0, cut=between, missing=missing),))
     assert cut.ok
-    assert any(each.value.endswith("missing alerts.duck-star: 0 of 310; a link was cut") for each in cut.lines())
+    named = f"missing {missing}; the link duck-star - los-angeles is cut"
+    assert any(each.value.endswith(named) for each in cut.lines())
 
 
 def test_json_has_the_promised_keys() -> None:

@@ -195,12 +195,13 @@ async def test_an_arrival_without_news_goes_on_and_names_what_is_missing(
     monkeypatch.setattr(waiting, "GIVE_WAY", 0.1)
     sites["duck-star"].lengthen("ships.9074729.location", 4)
     sites["tokyo"].lengthen("ships.9074729.location", 3)
-    cut: list[str] = []
+    cut = [frozenset(("duck-star", "sydney"))]  # not on the way
     made = Waiter(load("minimal", env={}), sites, timeout=0.1, cut=lambda: cut)
     await made.wait(arrival({"ships.9074729.location": 4}))
-    cut.append("duck-star")
+    cut.append(frozenset(("tokyo", "duck-star")))
     await made.wait(arrival({"ships.9074729.location": 4}))
-    assert [(found.complete, found.cut) for found in made.arrivals] == [(False, False), (False, True)]
+    excuses = [(found.complete, found.cut) for found in made.arrivals]
+    assert excuses == [(False, None), (False, ("duck-star", "tokyo"))]
     assert made.arrivals[0].missing == "ships.9074729.location: 3 of 4"
 
 
@@ -213,9 +214,15 @@ def test_what_lies_ahead_of_a_ship() -> None:
     ends[home] = {positions: 3, "bookings.los-angeles": 4}
     ends["duck-star"] = {positions: 5, box: 20, "alerts.duck-star": 2, "events.tokyo": 4, "strays.duck-star": 6}
     ends["singapore"] = {"events.singapore": 9}
-    ashore, own = ends_ahead(load("big-blue", env={}), "singapore", "duck-star", ends)
+    ashore, own, ways = ends_ahead(load("big-blue", env={}), "singapore", "duck-star", ends)
     assert ashore == {box: 8, "events.tokyo": 5, "bookings.los-angeles": 4}
     assert own == {positions: 5, "alerts.duck-star": 2}
+    assert {tuple(sorted(pair)) for pair in ways} == {
+        ("duck-star", "los-angeles"),
+        ("los-angeles", "singapore"),
+        ("singapore", "tokyo"),
+        ("singapore", "sydney"),
+    }
 
 
 async def test_finished_means_at_any_site_for_each_log(sites: FakeClusters) -> None:
@@ -243,10 +250,10 @@ async def test_a_barrier_gives_way_to_a_cut_link(sites: FakeClusters, monkeypatc
     monkeypatch.setattr(waiting, "GIVE_WAY", 0.2)
     sites["tokyo"].append(LOG)
     wanted = barrier(BarrierKind.CUSTODY, {})
-    cut: set[str] = {"sydney"}
+    cut = {frozenset(("sydney", "los-angeles"))}
     each = Waiter(load("minimal", env={}), sites, timeout=0.5, cut=lambda: cut)
     yielding = dataclasses.replace(wanted, gives_way=True)
     assert not await reaches(each, yielding), "the link that is cut is another one"
-    cut.add("duck-star")
+    cut.add(frozenset(("tokyo", "duck-star")))
     assert not await reaches(each, wanted)
     assert await reaches(each, yielding)
