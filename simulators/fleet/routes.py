@@ -86,8 +86,10 @@ class Route:
         gone = min(max(nautical_miles, 0.0), self.length)
         leg = min(max(bisect.bisect_right(self.along, gone) - 1, 0), len(self.points) - 2)
         a, b = self.points[leg], self.points[leg + 1]
-        course = bearing(a, b)
-        return destination(a, course, gone - self.along[leg]), course
+        sailed, left = gone - self.along[leg], self.along[leg + 1] - gone
+        point = destination(a, bearing(a, b), sailed)
+        # By the end of the leg that is further away: near a point no bearing to it can be computed.
+        return point, bearing(point, b) if left > sailed else (bearing(point, a) + 180.0) % 360.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from simulators.fleet import routes
-from simulators.fleet.routes import Fix, Passage
+from simulators.fleet.routes import Fix, Passage, Route
 from simulators.fleet.scenario import Closure, ScenarioShip
 from topologies.model import Topology
 
@@ -83,6 +83,10 @@ class Timetable:
                 return Fix(self._anchorage(call), 0.0, 0.0), AT_ANCHOR
             if time < call.departs or passage is None:
                 return Fix(routes.port(call.unlocode), 0.0, 0.0), MOORED
+            following = self.calls[call.number + 1]
+            slow = _anchorage_nm(passage.route) / passage.approach_speed
+            if following.arrives > following.comes and time >= passage.arrives - dt.timedelta(hours=slow):
+                continue  # the port is closed
             if time < passage.arrives:
                 return passage.at(time), UNDER_WAY
         raise AssertionError("a timetable has at least one call")
@@ -90,15 +94,20 @@ class Timetable:
     def _anchorage(self, call: CallTimes) -> routes.Point:
         if call.number:
             way = self.passages[call.number - 1].route
-            return way.at(way.length - min(ANCHORAGE_NM, way.length / 2))[0]
+            return way.at(way.length - _anchorage_nm(way))[0]
         if self.passages:
-            return self.passages[0].route.at(min(ANCHORAGE_NM, self.passages[0].route.length / 2))[0]
+            return self.passages[0].route.at(_anchorage_nm(self.passages[0].route))[0]
         return routes.port(call.unlocode)
 
     def berthed_at(self, time: dt.datetime) -> str | None:
         """Return the port site at whose berth the ship lies, its time of departure included; None at sea."""
         last = self.calls[-1].number
         return next((c.port for c in self.calls if c.arrives <= time and (time <= c.departs or c.number == last)), None)
+
+
+def _anchorage_nm(route: Route) -> float:
+    """Return how far before a port its anchorage is: less than a passage's approach."""
+    return min(ANCHORAGE_NM, route.length / 4)
 
 
 def closed_spans(closures: Iterable[Closure], port: str, start: dt.datetime) -> tuple[Span, ...]:

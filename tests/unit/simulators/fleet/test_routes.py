@@ -5,13 +5,16 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fairlead.errors import ConfigurationError, UnknownNameError
 from simulators.fleet import routes
 from simulators.fleet.routes import Passage, Point
+from simulators.fleet.scenario_file import load, topology_source
+from simulators.fleet.timetable import AT_ANCHOR, UNDER_WAY, timetable
 from simulators.physics import climate
+from topologies.loader.load import load as load_topology
 
 START = dt.datetime(2026, 9, 1, tzinfo=dt.UTC)
 PORTS = ["JPTYO", "SGSIN", "AUSYD", "USLAX", "NLRTM"]
@@ -61,6 +64,37 @@ def test_a_bearing_leads_to_the_other_point(a: Point, b: Point) -> None:
     miles = routes.distance(a, b)
     reached = routes.destination(a, routes.bearing(a, b), miles)
     assert routes.distance(reached, b) < 0.01
+
+
+@given(pairs, st.floats(0, 0.999))
+def test_the_course_is_where_the_ship_goes_next(ends: list[str], share: float) -> None:
+    """A great circle changes its course on the way, by more than ten degrees on a long leg."""
+    way = routes.route(ends[0], ends[1])
+    point, course = way.at(share * way.length)
+    leg = next(number for number, end in enumerate(way.along[1:]) if end > share * way.length)
+    assume(way.along[leg + 1] - share * way.length > 1.0)  # a mile: a bearing to a point close by says nothing
+    off = (course - routes.bearing(point, way.points[leg + 1]) + 180) % 360 - 180
+    assert abs(off) < 0.01
+
+
+def test_at_its_end_a_route_keeps_its_last_course() -> None:
+    way = routes.route("JPTYO", "USLAX")
+    assert way.at(way.length)[1] == pytest.approx(way.at(way.length - 0.5)[1], abs=0.1)
+
+
+def test_a_ship_anchors_before_a_closed_port_without_a_jump() -> None:
+    shipped = load("port-strike")
+    topology = load_topology(topology_source(shipped), env={})
+    times = [timetable(name, ship, topology, shipped.start, shipped.closures) for name, ship in shipped.ships.items()]
+    waits = [(table, call) for table in times for call in table.calls if call.number and call.arrives > call.comes]
+    assert waits
+    for table, call in waits:
+        minutes = [call.comes + dt.timedelta(minutes=minute) for minute in range(-120, 60)]
+        fixes = [table.at(time) for time in minutes]
+        assert all(routes.distance(a[0].point, b[0].point) < 0.5 for a, b in pairwise(fixes))
+        assert [status for _, status in fixes] == sorted(
+            (status for _, status in fixes), key=[UNDER_WAY, AT_ANCHOR].index
+        )
 
 
 def test_an_unknown_port_names_the_ports_of_its_country() -> None:
