@@ -220,6 +220,35 @@ def test_a_call_that_was_cut_short_needs_no_alerts_and_one_that_was_not_due_no_r
     assert roll_call(state=None, due=False).ok
 
 
+def test_an_alert_counts_for_the_sailing_in_which_it_is_open() -> None:
+    box, day = "BIGU1000001", dt.timedelta(days=1)
+    sailings = [
+        DepartureTruth(
+            "duck-star", "JPTYO", f"depa-{n}", DEPARTED + n * day, frozenset({box}), DEPARTED + (n + 0.9) * day
+        )
+        for n in range(3)
+    ]
+    records = [
+        RollCall(
+            vessel_imo_number="9074729", departure_id=each.event_id, departure_date_time=each.time,
+            called_date_time=each.time + day / 2, state="CALLED", aboard=1, heard=0, missing=pack_numbers({box}),
+        )
+        for each in sailings
+    ]  # fmt: skip
+    opened = Alert(
+        alert_id="it", kind="SILENCE", severity="ALARM", state="OPENED", equipment_reference=box,
+        raised_at="duck-star", event_date_time=DEPARTED + 1.1 * day, raised_date_time=DEPARTED,
+    )  # fmt: skip
+    cleared = msgspec.structs.replace(opened, state="CLEARED", event_date_time=DEPARTED + 1.7 * day, revision=1)
+
+    def alerted(*said: Alert) -> list[int]:
+        found = roll_call_figures(sailings, [], records, {"": said, "JPTYO": said})
+        return [each.alerted for each in found]
+
+    assert alerted(opened, cleared) == [0, 1, 0]
+    assert alerted(opened) == [0, 1, 1], "it is open still"
+
+
 def test_a_departure_is_compared_with_its_first_record_and_the_alerts_at_both_places() -> None:
     a, b, c, d = (f"BIGU100000{n}" for n in range(4))
     sailing = DepartureTruth("duck-star", "JPTYO", "depa-1", DEPARTED, frozenset({a, b, c, d}), DEPARTED)
