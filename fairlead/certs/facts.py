@@ -100,6 +100,15 @@ def load(certificate: Path, key: Path) -> KeyPair:
     return KeyPair(chain, plain)
 
 
+def fits(certificate: Path, key: Path) -> bool:
+    """Return whether a certificate is for this key; also True if one of them cannot be read."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        return error.reason != "KEY_VALUES_MISMATCH"
+    return True
+
+
 def check_accepted(certificate: Path, key: Path, ca: Path, *, site: str, address: str) -> None:
     """Check by a TLS handshake in memory that clients that trust ``ca`` accept a server with this certificate.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fairlead.certs.authority import DAYS, issue, new_authority
-from fairlead.certs.facts import CertificateError, CertificateFacts, all_facts, facts, load
+from fairlead.certs.facts import CertificateError, CertificateFacts, all_facts, facts, fits, load
 from fairlead.certs.trust import SOON, KeyPair
 from fairlead.errors import ConfigurationError, RefusedError
 from fairlead.local.files import write_file
@@ -74,10 +74,13 @@ class Certificates:
         return self.folder / site / f"{service}.pem", self.folder / site / f"{service}.key"
 
     def due(self, site: str) -> bool:
-        """Return whether a certificate of a site is missing or expires soon."""
+        """Return whether a certificate of a site is missing, expires soon, or is not for its key: an interruption
+        between the two files leaves the old certificate."""
         return any(
-            not file.exists() or facts(file.read_bytes()).days() < SOON
-            for file, _ in (self.site_files(site, service) for service in SERVICES)
+            not certificate.exists()
+            or facts(certificate.read_bytes()).days() < SOON
+            or (key.exists() and not fits(certificate, key))
+            for certificate, key in (self.site_files(site, service) for service in SERVICES)
         )
 
     def issue_site(self, site: str, names: Sequence[str] = (), *, days: int = DAYS) -> None:

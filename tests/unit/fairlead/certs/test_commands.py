@@ -139,3 +139,14 @@ def test_one_that_is_soon_to_end_is_renewed_when_its_site_starts(home: Path) -> 
     assert certificates.due("tokyo")  # what runs goes on showing what it has
     decide(home, "tokyo", None, files, running=False)
     assert not certificates.due("tokyo")
+
+
+def test_a_certificate_whose_issue_was_interrupted_is_issued_again(home: Path) -> None:
+    """The new key is there, and the certificate is still the one of the old key."""
+    decide(home, "tokyo", True, None, running=False)
+    certificate, key = Certificates(home).site_files("tokyo", "kafka")
+    before = certificate.read_bytes()
+    Certificates(home).issue_site("tokyo")
+    certificate.write_bytes(before)
+    assert decide(home, "tokyo", True, None, running=False) is not None
+    check_accepted(certificate, key, Certificates(home).trusted, site="tokyo", address="127.0.0.1")
