@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import partial
 from typing import TYPE_CHECKING
 
 from fairlead.local.files import write_file
@@ -74,18 +73,10 @@ async def sail_watched(
                     left_over=services.headquarters.left_over_now if services.headquarters else None,
                     on_player=control.attach,
                     on_progress=progressed,
-                    end_site=None if settings.elsewhere else partial(_end_site, context),
+                    end_site=None if settings.elsewhere else LocalSites(context.folder).kill_site,
                     source=context.source,
                 )
             )
-
-
-def _end_site(context: Context, site: str) -> None:
-    """Kill every process of a local site: nobody has the time to end anything on a ship that sinks."""
-    sites = LocalSites(context.folder)
-    sites.kill(site, "mqtt")
-    for broker in sites.status()[site].brokers:
-        sites.kill(site, broker=broker)
 
 
 def make_report(

@@ -500,6 +500,12 @@ class LocalSites(LocalSiteRegistry):
         self._known(site)
         processes.kill(self._site(site).pid_file(what, broker))
 
+    def kill_site(self, site: str) -> None:
+        """Send SIGKILL to every process of a site: nobody has the time to end anything on a ship that sinks."""
+        self.kill(site, "mqtt")
+        for broker in self._known(site).brokers:
+            self.kill(site, broker=broker.number)
+
     def _all_site_names(self) -> list[str]:
         """Return the names of all sites with files, including those that a damaged ``state.json`` does not have."""
         with_pid = {file.name.split(".")[1] for file in (self.folder / "run").glob("[km]*.pid")}

@@ -75,10 +75,7 @@ class LostHeadquarters:
         self._shore.fill()
         self.read_before = self._read(site)
         self._await_group()
-        sites = LocalSites(self._context.folder)
-        sites.kill(site, "mqtt")
-        for broker in sites.status()[site].brokers:
-            sites.kill(site, broker=broker)
+        LocalSites(self._context.folder).kill_site(site)
         self._tell(f"{site} is lost; shore goes on at {heir}")
         self._shore.move(heir)
         self._shore.fill()
