@@ -22,7 +22,7 @@ import msgspec
 import psutil
 
 from fairlead.errors import UnavailableError
-from fairlead.home import private_folder
+from fairlead.home import replace_file
 from fairlead.local import processes
 from fairlead.local.files import write_file
 from simulators.network.controller import Cut
@@ -155,10 +155,7 @@ class VoyageControl:
             acknowledged=now.acknowledged,
             cuts=self._cuts(now.sim_time),
         )
-        new = self._state_file.with_name(f".{self._state_file.name}.new")
-        private_folder(new.parent)
-        new.write_bytes(msgspec.json.encode(state))  # not synced: nobody needs it after a crash
-        new.replace(self._state_file)
+        replace_file(self._state_file, msgspec.json.encode(state))
 
 
 def control_files(folder: Path) -> tuple[Path, Path]:

@@ -32,6 +32,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 
 from fairlead.errors import RefusedError
 from fairlead.kafka.endpoint import MqttEndpoint
+from fairlead.local.passwords import secret_variable
 from fairlead.mqtt import identify, untrusted
 
 REFUSALS = frozenset({"Not authorized", "Bad user name or password"})
@@ -341,7 +342,7 @@ class Sender:
 
     def _refused(self, problem: str) -> RefusedError:
         site, user = self._endpoint.site, self._endpoint.user or ""
-        variable = f"FAIRLEAD_SECRET_{site}_{user}".upper().replace("-", "_")
+        variable = secret_variable(site, user)
         return RefusedError(
             f"the MQTT broker of {site} does not let user {user!r} in: {problem}",
             hint=f"its password comes from {variable}, or from secrets.json in the topology's state folder",
