@@ -12,7 +12,6 @@ import socket
 import ssl
 import struct
 import sys
-import time
 from pathlib import Path
 
 from fairlead.health import health_problem
@@ -65,11 +64,6 @@ def lines(at: str) -> str:
     return "" if answer else "it closed the connection"
 
 
-def status(file: Path, now: float) -> str:
-    """Return "" if a bridge's or replicator's status file is fresh and healthy, else the reason."""
-    return health_problem(file, fresh=_FRESH, now=now)
-
-
 def _connected(port: int, *, tls: bool) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), _PATIENCE)
     if not tls:
@@ -96,7 +90,7 @@ def check(what: str, *further: str) -> str:
             case "mqtt":
                 return mqtt(8883 if tls else 1883, tls=tls)
             case "bridge" | "replicator":
-                return status(_status_file(what, further[0]), time.time())
+                return health_problem(_status_file(what, further[0]), fresh=_FRESH)
             case "board":
                 return answers(BOARD, "/healthz", tls=True)
             case "metrics":

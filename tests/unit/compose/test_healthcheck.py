@@ -17,6 +17,7 @@ from board.server import Listen, serving
 from board.service import Board
 from compose.entry import healthcheck
 from fairlead.certs.authority import issue, new_authority
+from fairlead.home import private_folder
 from topologies.context import open_topology
 
 
@@ -87,20 +88,28 @@ def test_a_closed_port_is_unhealthy(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"ready": False}, 0, "not ready"),
         ({"target": {"state": "up"}}, 0, ""),
         ({"target": {"state": "down"}}, 0, "not ready"),
-        ({"ready": True}, 600, "600 s ago"),
+        ({"ready": True}, 600, "s ago"),
     ],
 )
-def test_a_status_file_must_be_fresh_and_healthy(body: object, age: float, why: str, tmp_path: Path) -> None:
-    file = tmp_path / "bridge.tokyo.json"
+def test_a_status_file_must_be_fresh_and_healthy(
+    body: object, age: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = status_file(tmp_path, monkeypatch)
     file.write_text(json.dumps(body))
-    now = file.stat().st_mtime
-    os.utime(file, (now - age, now - age))
-    said = healthcheck.status(file, now)
+    written = file.stat().st_mtime - age
+    os.utime(file, (written, written))
+    said = healthcheck.check("bridge", "tokyo")
     assert (why in said) if why else said == ""
 
 
-def test_a_missing_or_broken_status_file_is_unhealthy(tmp_path: Path) -> None:
-    file = tmp_path / "replicator.tokyo.json"
-    assert healthcheck.status(file, 0.0)
+def test_a_missing_or_broken_status_file_is_unhealthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = status_file(tmp_path, monkeypatch)
+    assert healthcheck.check("bridge", "tokyo")
     file.write_text('{"target": ')
-    assert healthcheck.status(file, file.stat().st_mtime)
+    assert healthcheck.check("bridge", "tokyo")
+
+
+def status_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setenv("FAIRLEAD_TOPOLOGY", "minimal.yaml")
+    return private_folder(tmp_path / "minimal" / "run") / "bridge.tokyo.json"
