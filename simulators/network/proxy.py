@@ -169,11 +169,6 @@ class TcpProxy:
         for way in ways or (self.up, self.down):
             way.open.clear()
 
-    @property
-    def open_connections(self) -> int:
-        """How many connections are open now."""
-        return len(self._open)
-
     async def __aenter__(self) -> Self:
         for address in self._servers:
             listener = socket.create_server(self._at.get(address, (HOST, 0)), backlog=128)
