@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -108,9 +109,9 @@ def test_hints_name_the_file_of_a_users_own_topology(tmp_path: Path, monkeypatch
     file.write_text("name: my-fleet\nsites:\n  quay: {kind: port, unlocode: JPTYO}\n")
     own, usual = open_topology(str(file)), open_topology()
     assert purge_command(own.folder, "quay") == f"fairlead down quay --topology '{file}' --purge"
-    for asked in (lambda: own.local.kafka("quay", "admin"), lambda: running_kafka(own, started=False)("quay")):
+    for ask in (partial(own.local.kafka, "quay", "admin"), partial(running_kafka(own, started=False), "quay")):
         with pytest.raises(UnavailableError) as error:
-            asked()
+            ask()
         assert f"fairlead up quay --topology '{file}'" in str(error.value.hint)
     with pytest.raises(UnavailableError) as error:
         usual.local.kafka("tokyo", "admin")
