@@ -51,6 +51,7 @@ DUE: Final = (
 """Rows of ``due``: what is to be appended to feeds."""
 
 _BEGIN: Final = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+"""No feed has an earlier hour (``IN_TIME``)."""
 
 
 def customer_rows(spark: SparkSession, readers: Iterable[FeedReader]) -> DataFrame:
@@ -311,8 +312,6 @@ def _made(
         kind, hour = F.split_part("log", F.lit("/"), F.lit(1)), F.col("device_date_time")
         if moved:
             scope.append((kind == "milestones") & among(moved))
-        if look.boxes:
-            scope.append((kind == "hours") & among(look.boxes))
         if begins:
             scope.append((kind == "hours") & among(frozenset(begins)) & (hour >= F.lit(min(begins.values()))))
         if look.events is not None:
@@ -326,7 +325,7 @@ def _made(
         rows = feeds.where(reduce(or_, scope))
     given = newest_rows(_of_readers(rows, customers))
     if not look.everything:
-        given = _in_scope(given, look, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
+        given = _in_scope(given, look.events, begins, {"milestones": moved, "alerts": alarmed, "digests": digested})
     if ashore is not None:
         given = without_deleted_alerts(given, ashore, periods, customers)
     given = with_stays(given, periods, readings_since)
@@ -404,11 +403,13 @@ def _of_digests(
 
 
 def _in_scope(
-    given: DataFrame, look: Look, begins: Mapping[str, dt.datetime], again: Mapping[str, frozenset[str]]
+    given: DataFrame, events: DataFrame | None, begins: Mapping[str, dt.datetime], again: Mapping[str, frozenset[str]]
 ) -> DataFrame:
     """The rows of feeds whose records are made again, and no others.
 
     Args:
+        events: The movements that are made again (``Look.events``).
+        begins: Containers whose hours are made again, and from when on.
         again: The containers all of whose records of a kind are made again, by kind.
     """
     spark = given.sparkSession
@@ -419,12 +420,11 @@ def _in_scope(
         rows = pa.table({"_box": list(begins), "_since": pa.array(list(begins.values()), TIME)})
         since = F.broadcast(spark.createDataFrame(rows))
         late = F.col("log_offset") >= F.expr("unix_seconds(_since) div 3600")
-        whole = among(look.boxes) if look.boxes else F.lit(False)
         hour = given.where(kind == "hours").join(since, on=[F.col("_box") == F.col(BOX)])
-        found.append(hour.where(late | whole).drop("_box", "_since"))
+        found.append(hour.where(late).drop("_box", "_since"))
     found += [of_boxes(given.where(kind == name), boxes) for name, boxes in again.items() if boxes]
-    if look.events is not None:
-        heard = F.broadcast(look.events.select(F.expr(NAME).alias("_event")))
+    if events is not None:
+        heard = F.broadcast(events.select(F.expr(NAME).alias("_event")))
         found.append(given.where(kind == "movements").join(heard, on=[F.col("_event") == name], how="left_semi"))
     return reduce(DataFrame.unionByName, found)
 

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from fairlead.records import encode
 from fairlead.records.custody import CustodyEntry
+from shore.feeds import look as looking
 from shore.feeds.entitlement import customer_rows, due, order_of_feeds
 from shore.feeds.kinds import Ledgers
 from shore.feeds.look import CHANGE, AtSea, keys_of, look_of
@@ -22,6 +23,7 @@ from shore.tables import TABLES
 from shore.tables.bookings import STATES
 from tests.integration.shore.feeds.scenarios import INPUTS, hours
 from tests.support.honest_ledgers import grant
+from topologies.model import Grain
 
 pytestmark = [pytest.mark.long, pytest.mark.integration, pytest.mark.spark]
 
@@ -40,6 +42,7 @@ def lacking(
     changes: Sequence[Mapping[str, Any]],
     ledgers: Ledgers | None = None,
     digests_since: dt.datetime | None = None,
+    grain: Grain = "detailed",
 ) -> list[tuple[str, int, bool]]:
     """Return what a batch of changes makes due to customer ducks: log, offset, and whether it is taken back."""
     inputs = {
@@ -49,20 +52,20 @@ def lacking(
         for name in (*INPUTS, "feeds")
     }
     inputs["bookings"] = spark.sql(STATES, booking_changes=inputs["booking_changes"])
-    readers = [FeedReader("ducks")]
+    readers = [FeedReader("ducks", grain)]
     held = periods(inputs["bookings"], customer_rows(spark, readers))
     schema = to_arrow_schema(CHANGE, timezone="UTC")
     batch = spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
     at_sea = AtSea.of(inputs["feeds"]).times
-    look = look_of(batch, keys_of(batch), inputs, held, {"detailed"}, ledgers, at_sea)
+    look = look_of(batch, keys_of(batch), inputs, held, {grain}, ledgers, at_sea)
     found = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds()).collect()
     return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
 
 
-def given(log: str, offset: int, hour: float, feed_offset: int) -> dict[str, Any]:
+def given(log: str, offset: int, hour: float, feed_offset: int, box: str = BOX) -> dict[str, Any]:
     row = {"customer": "ducks", "feed_offset": feed_offset, "log": log, "log_offset": offset, "retracts": False}
     made = {"revision": 0, "digest": "d"} if "/" in log else {}
-    return row | {"equipment_reference": BOX, "device_date_time": hours(hour)} | made
+    return row | {"equipment_reference": box, "device_date_time": hours(hour)} | made
 
 
 def test_an_entry_that_comes_late_decides_about_grants_that_were_there(spark: SparkSession) -> None:
@@ -113,3 +116,28 @@ def test_a_digest_stays_that_retention_has_deleted_and_no_reading_has_reached(sp
     rows["feeds"][1] = given(LOG, 1, 10, 1)
     came = [reading(10) | {"kind": "readings"}]
     assert lacking(spark, rows, came, None, hours(11)) == [standing], "a reading has reached it"
+
+
+def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_between_theirs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looking, "MOST_LITERALS", 1)
+    before, between, after = "BIGU0000016", "BIGU0000021", "BIGU0000037"
+    booked = [BOOKED | {"log_offset": at, "booking_reference": f"B{at}"} for at in (1, 2, 3)]
+    booked = [row | {"equipment_reference": box} for row, box in zip(booked, (before, between, after), strict=True)]
+    read = [
+        {"log": f"containers.{between}", "log_offset": at, "equipment_reference": between, "late": False}
+        | {"device_date_time": hours(hour), "device_id": "d", "boot_id": 1, "sequence": at, "payload": b"{}"}
+        for at, hour in enumerate((1, 2, 5))
+    ]
+    begin = int(hours(0).timestamp()) // 3600
+    rows = {
+        "booking_changes": booked,
+        "readings": read,
+        "feeds": [given(f"hours/{between}", begin + 1, 1, 0, between)],
+    }
+    changes = [{"kind": "bookings", "equipment_reference": box} for box in (before, after)]
+    new = {name: read[-1][name] for name in ("log", "log_offset", "equipment_reference", "device_date_time", "late")}
+    assert lacking(spark, rows, [*changes, {"kind": "readings", **new}], grain="coarse") == [
+        (f"hours/{between}", begin + 2, False)
+    ]
