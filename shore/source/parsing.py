@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Hashable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from fairlead.records import Decoder
-from shore.tables.model import Column
+from shore.tables.model import TIME, Column
 
 _encoder = msgspec.json.Encoder()
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -106,12 +106,16 @@ def _not_held(row: Any, columns: Sequence[Column]) -> str:
     return ""
 
 
+_PLAIN_TIME: Final = r"^(19|2\d)\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?(Z|[+-]\d\d:\d\d)$"
+
+
 class FastReader:
-    """Arrow's JSON reader for one kind of payload.
+    """Arrow's JSON reader for one kind of payload. It takes only what a strict reader reads in the same way: Arrow
+    itself takes times without a zone, years that Python does not know, and text that is no UTF-8.
 
     Args:
         columns: The columns to read; ``Column.path`` has one or two parts.
-        required: Paths that every payload must have.
+        required: Paths that every payload must have. Their numbers count from 0, and all times are among them.
         defaults: Values of fields that writers leave out, by path. The default of a field in an object counts where the
             object is present or has a default itself.
     """
@@ -121,7 +125,7 @@ class FastReader:
         self._required = frozenset(required)
         self._defaults = defaults
         tree: dict[str, pa.DataType | dict[str, pa.DataType]] = {}
-        types = {path: pa.string() for path in self._required} | {c.path: c.type for c in columns}
+        types = {path: pa.string() for path in self._required} | {c.path: c.type for c in columns if c.type != TIME}
         for path, kind in types.items():
             head, dot, tail = path.partition(".")
             if dot:
@@ -152,11 +156,25 @@ class FastReader:
             return None
         if table.num_rows != rows:
             return None
-        for path in self._required:
-            if self._at(table, path).null_count:
-                return None
-        arrays = [self._with_default(table, c) for c in self._columns]
+        if any(self._at(table, path).null_count for path in self._required):
+            return None
+        try:
+            arrays = [self._checked(self._with_default(table, c), c) for c in self._columns]
+        except pa.ArrowInvalid:
+            return None
         return Parsed(arrays, pa.nulls(rows, pa.string()))
+
+    def _checked(self, array: pa.Array, column: Column) -> pa.Array:
+        """Raise ArrowInvalid for a value that Arrow reads and a strict reader may not."""
+        if column.type == TIME:
+            if not pc.all(pc.match_substring_regex(array, _PLAIN_TIME)).as_py():
+                raise pa.ArrowInvalid("a time of another form")
+            return array.cast(TIME)
+        if pa.types.is_string(column.type):
+            array.validate(full=True)  # UTF-8
+        elif column.path in self._required and pc.any(pc.less(array, 0)).as_py():
+            raise pa.ArrowInvalid("a count below 0")
+        return array
 
     @staticmethod
     def _at(table: pa.Table, path: str) -> pa.Array:

@@ -4,8 +4,9 @@ A row with a ``reason`` belongs to ``readings_rejected``: all columns of its pay
 ``readings``: the columns that only ``readings_rejected`` has are null.
 
 A record is rejected when it does not identify a reading of a device of this container: it has no value, no JSON object,
-no container, device, boot, sequence or time, or names another container than its log. All other fields are optional:
-fields that a newer writer adds are ignored, and fields of another type than ours are null. The payload is kept as is.
+no container, device, boot, sequence or time, a time in the first or the last year of the calendar, or names another
+container than its log. Its neighbours in the log do not matter. All other fields are optional: fields that a newer
+writer adds are ignored, and fields of another type than ours are null. The payload is kept as is.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import pyarrow.compute as pc
 from fairlead.kafka.columnar import Columns
 from fairlead.names import parse_log
 from fairlead.records import decoder
-from fairlead.records.reading import Base, Device, Reading
+from fairlead.records.reading import Base, Device, Reading, check_year
 from shore.source.columns import (
     Collector,
     binary,
@@ -69,11 +70,22 @@ _FEW: Final = 160  # rows: reading them one by one costs no more than finding th
 _PARTS: Final = 4
 
 
+class _Device(Device, frozen=True, kw_only=True):
+    """A device whose time can be converted and printed everywhere."""
+
+    def __post_init__(self) -> None:
+        check_year("deviceDateTime", self.device_date_time)
+
+
+class _Whole(Reading, frozen=True, kw_only=True):
+    device: _Device
+
+
 class _Needed(Base, frozen=True, kw_only=True):
     """The fields that every reading must have."""
 
     equipment_reference: str
-    device: Device
+    device: _Device
 
 
 class ReadingsCollector(Collector):
@@ -83,7 +95,7 @@ class ReadingsCollector(Collector):
         super().__init__()
         self._fast = FastReader(_COLUMNS, required=_REQUIRED, defaults=_DEFAULTS)
         self._tolerant = TolerantReader(
-            _COLUMNS, decoder(Reading), msgspec.json.Decoder(_Needed), required=_REQUIRED, defaults=_DEFAULTS
+            _COLUMNS, decoder(_Whole), msgspec.json.Decoder(_Needed), required=_REQUIRED, defaults=_DEFAULTS
         )
 
     def _rows(self, logs: list[tuple[str, int]], records: Columns) -> pa.RecordBatch:

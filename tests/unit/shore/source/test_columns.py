@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fairlead.kafka.columnar import Stretch, stretch
@@ -275,6 +275,55 @@ def test_what_no_column_can_hold_is_rejected_and_stops_nothing(changed: bytes) -
     assert first["reason"] is not None and second["reason"] is None
     assert (first["device_id"], first["sequence"], first["payload"]) == (None, None, changed)
     assert second["sequence"] == 2
+
+
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00", "9999-06-01T00:00:00Z"])
+def test_a_time_beyond_the_calendar_is_rejected_by_both_readers(time: str) -> None:
+    changed = NEEDED.replace(b"2026-03-01T12:00:00Z", time.encode())
+    for beyond in (changed + b"}", changed + b',"isPowered":7}'):
+        first, second = batch_of([beyond, NEEDED + b"}"]).to_pylist()
+        assert "year" in first["reason"] and first["device_date_time"] is None
+        assert second["reason"] is None
+        assert "year" in batch_of([beyond]).to_pylist()[0]["reason"]
+
+
+_TIMES = st.sampled_from(
+    "2026-01-01T00:00:00 2026-01-01 2026-01-01T00:00Z 2026-01-01T24:00:00Z 2026-01-01t00:00:00z "
+    "2026-01-01T00:00:00.1234567Z 2026-01-01T00:00:00+0200 2026-01-01T00:00:00+02 0000-01-01T00:00:00Z "
+    "0001-01-01T00:00:00+05:00 9999-12-31T23:59:59-05:00 9998-12-31T23:59:59-05:00".split()
+) | st.datetimes(timezones=st.timezones() | st.none()).map(dt.datetime.isoformat)
+_COUNTS = st.sampled_from([-1, 0, 2**63 - 1, 2**63, -(2**63), 1.0, 1.5, True, "1", None]) | st.integers(-5, 5)
+_ANY = (
+    st.none() | st.booleans() | st.integers(-2, 2) | st.floats(-2, 2) | st.text(max_size=2) | st.just([]) | st.just({})
+)
+_RECORDS = st.fixed_dictionaries(
+    {
+        "equipmentReference": st.just(BOX),
+        "device": st.fixed_dictionaries(
+            {"deviceId": st.just("d"), "bootId": _COUNTS, "sequence": _COUNTS, "deviceDateTime": _TIMES}
+        ),
+    },
+    optional={"isPowered": _ANY, "motion": _ANY, "measurements": st.fixed_dictionaries({"o2": _ANY}), "alarms": _ANY},
+).map(msgspec.json.encode)
+_BROKEN = st.builds(
+    lambda at, byte: NEEDED[:at] + bytes([byte]) + NEEDED[at + 1 :] + b"}",
+    st.integers(0, len(NEEDED) - 1),
+    st.integers(0, 255) | st.sampled_from(b'0"-+.,: \x80\\'),
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(_RECORDS | _BROKEN, min_size=1, max_size=4))
+@example([NEEDED.replace(b"2026-03-01T12:00:00Z", b"2026-03-01T12:00:00") + b"}"])
+@example([NEEDED.replace(b'"sequence":2', b'"sequence":-5') + b"}"])
+@example([NEEDED.replace(b'"d"', b'"\xff"') + b"}"])
+def test_no_neighbour_decides_whether_a_record_is_rejected(values: list[bytes]) -> None:
+    alone = [row for value in values for row in batch_of([value]).to_pylist()]
+    together = batch_of(values).to_pylist()
+    beside = batch_of([*values, b"{"]).to_pylist()[:-1]  # no fast reader takes this part
+    for row in (*alone, *together, *beside):
+        del row["log_offset"]
+    assert alone == together == beside
 
 
 def test_pretty_printed_json_and_other_time_zones_are_read() -> None:
