@@ -31,7 +31,7 @@ from shore.feeds.movements import NAME, movements
 from shore.feeds.periods import covered
 from shore.feeds.readers import SHORE_LOG, FeedReader, reader_rows
 from shore.tables.custody import believed_of
-from shore.tables.model import TIME
+from shore.tables.model import FIRST, LAST, TIME, micros_of
 from topologies.ledger_trust import history_rules
 
 DUE: Final = (
@@ -173,7 +173,9 @@ def due(
         parts += _of_shore(inputs, look)
     if not parts:
         return spark.createDataFrame([], DUE)
-    return reduce(DataFrame.unionByName, (_conform(part) for part in parts))
+    found = reduce(DataFrame.unionByName, (_conform(part) for part in parts))
+    shown = F.greatest(F.least(F.unix_micros("device_date_time"), F.lit(micros_of(LAST))), F.lit(micros_of(FIRST)))
+    return found.withColumn("device_date_time", F.timestamp_micros(shown))
 
 
 def order_of_feeds() -> list[Column]:

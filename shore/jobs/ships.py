@@ -32,7 +32,6 @@ from shore.tables.dock_movements import DOCK_MOVEMENTS, dock_movements
 from shore.tables.geofence_visits import GEOFENCE_VISITS, VISIT, geofence_visits, visited
 from shore.tables.itineraries import (
     CALL,
-    EARLIEST,
     LEG,
     PORT_CALLS,
     VOYAGES,
@@ -41,7 +40,7 @@ from shore.tables.itineraries import (
     named,
     ship_events,
 )
-from shore.tables.model import MICROSECOND, Table, micros_of, time_of
+from shore.tables.model import FIRST, MICROSECOND, Table, micros_of, time_of
 from shore.tables.operations import HAPPENED
 from shore.tables.ships_now import SHIPS_NOW, USED, ships_now
 
@@ -249,7 +248,7 @@ def update_visits(lake: Lake, spans: Mapping[str, Span]) -> None:
 
 
 def _before(span: Span, back: dt.timedelta | None) -> int | None:
-    return None if back is None else max(span.first - back // MICROSECOND, EARLIEST)
+    return None if back is None else max(span.first - back // MICROSECOND, micros_of(FIRST))
 
 
 def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, dict[str, TimeBounds]]:
@@ -259,7 +258,7 @@ def nearby(movements: DataFrame, spans: Mapping[str, Span]) -> tuple[DataFrame, 
     for back in _LOOK_BACK:
         rows = movements.where(F.col(_SHIP).isin(sorted(left)))
         if back is not None:
-            since = max(min(span.first for span in left.values()) - back // MICROSECOND, EARLIEST)
+            since = max(min(span.first for span in left.values()) - back // MICROSECOND, micros_of(FIRST))
             rows = rows.where(F.col("event_date_time") >= F.lit(time_of(since)))
         found = windows(rows, left, cut=back is not None)
         parts.append(rows.where(F.col(_SHIP).isin(sorted(found))))

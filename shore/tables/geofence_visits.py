@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from shore.geofences import Geofence, Visit, visits, window
 from shore.sailing import ALL
-from shore.tables.itineraries import POSITION, named, spark_schema, track_of
+from shore.tables.itineraries import PLACED, POSITION, named, spark_schema, track_of
 from shore.tables.model import TIME, Column, Table, time_of
 
 if TYPE_CHECKING:
@@ -85,8 +85,7 @@ def visited(
         found += [{VISIT: {_SHIP: ship, **_row(visit)}} for visit in visits(track, known) if part.has(visit.entered)]
         return pa.Table.from_pylist(found, schema=_SCHEMA)
 
-    placed = positions.where(f"latitude is not null and device_date_time is not null and {_SHIP} is not null")
-    return placed.select(*POSITION).groupBy(_SHIP).applyInArrow(of_ship, spark_schema(_SCHEMA))
+    return positions.where(PLACED).select(*POSITION).groupBy(_SHIP).applyInArrow(of_ship, spark_schema(_SCHEMA))
 
 
 def _row(visit: Visit) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from shore.sailing import ALL, Call, Leg, Port, ShipEvent, TimeBounds, Track, sail
-from shore.tables.model import TIME, Column, Table, micros_of, time_of
+from shore.tables.model import TIME, Column, Table, time_of, within_calendar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,6 +77,8 @@ _EVENT: Final = (_SHIP, "event_date_time", "movement", "un_location_code", "even
 _ORDER: Final = ("device_date_time", "log", "log_offset")
 POSITION: Final = (_SHIP, *_ORDER, "latitude", "longitude", "speed_over_ground", "navigation_status")
 """The columns of ``positions`` that ``track_of`` takes, and the ship."""
+PLACED: Final = f"latitude is not null and {_SHIP} is not null and {within_calendar('device_date_time')}"
+"""The positions that say where a ship was, and when."""
 
 CALL, LEG = "call", "leg"
 """Columns of ``itineraries``: exactly one of them is set in each row."""
@@ -127,7 +129,7 @@ def itineraries(
         rows += [{LEG: {_SHIP: ship, **_leg(leg)}} for leg in legs]
         return pa.Table.from_pylist(rows, schema=_SCHEMA)
 
-    placed = positions.where(f"latitude is not null and device_date_time is not null and {_SHIP} is not null")
+    placed = positions.where(PLACED)
     events = ship_events(dock_movements).groupBy(_SHIP)
     return events.cogroup(placed.select(*POSITION).groupBy(_SHIP)).applyInArrow(of_ship, spark_schema(_SCHEMA))
 
@@ -148,10 +150,6 @@ def events_of(rows: pa.Table) -> list[ShipEvent]:
     """Convert rows of ``ship_events`` to events for ``shore.sailing``."""
     columns = [rows["event_date_time"].cast(pa.int64()), *(rows[name] for name in _EVENT[2:])]
     return [ShipEvent(*each) for each in zip(*(column.to_pylist() for column in columns), strict=True)]
-
-
-EARLIEST: Final = micros_of(dt.datetime.min.replace(tzinfo=dt.UTC))
-"""The earliest time that Python can show, in microseconds since 1970."""
 
 
 def track_of(positions: pa.Table) -> Track:

@@ -18,16 +18,29 @@ KEPT = "Rows are kept; 'fairlead shore vacuum' deletes only files that no versio
 TIME = pa.timestamp("us", tz="UTC")  # all times are UTC instants with microseconds
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 MICROSECOND: Final = dt.timedelta(microseconds=1)
+FIRST: Final = dt.datetime.min.replace(tzinfo=dt.UTC)
+LAST: Final = dt.datetime.max.replace(tzinfo=dt.UTC)
+"""The first and the last time that Python can show."""
 
 
 def time_of(micros: int) -> dt.datetime:
-    """Return the time that Arrow and Spark store as this number of microseconds."""
-    return EPOCH + micros * MICROSECOND
+    """Return the time that Arrow and Spark store as this number of microseconds; beyond Python's calendar, its end."""
+    try:
+        return EPOCH + micros * MICROSECOND
+    except OverflowError:
+        return FIRST if micros < 0 else LAST
 
 
 def micros_of(time: dt.datetime) -> int:
     """Return the number of microseconds as which Arrow and Spark store a time."""
     return (time - EPOCH) // MICROSECOND
+
+
+def within_calendar(time: str) -> str:
+    """Return the SQL condition that Python can show a time, as well as the day before and after. Rows of earlier
+    releases and of foreign writers may have any time."""
+    return f"""{time} >= timestamp '0001-01-02 00:00:00+00:00'
+    and {time} < timestamp '9999-12-31 00:00:00+00:00'"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from shore.tables.model import TIME, Column, Table
+from shore.tables.model import TIME, Column, Table, within_calendar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -48,9 +48,7 @@ QUALITY = Table(
 AHEAD_MINUTES: Final = 1
 DELAYED_HOURS: Final = 24
 
-WITHIN_CALENDAR: Final = """day >= timestamp '0001-01-02 00:00:00+00:00'
-    and day < timestamp '9999-12-31 00:00:00+00:00'"""
-"""Days that Python can name, as well as the day before and after. Brokers and foreign writers accept any time."""
+WITHIN_CALENDAR: Final = within_calendar("day")
 
 REPORTS: Final = f"""
 with copies as (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from shore.tables.model import TIME, Column, Table
+from shore.tables.model import TIME, Column, Table, within_calendar
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -45,7 +45,7 @@ with ranked as (
         partition by vessel_imo_number order by device_date_time desc, log, log_offset
     ) as age
     from {{positions}}
-    where latitude is not null and device_date_time is not null and vessel_imo_number is not null
+    where latitude is not null and vessel_imo_number is not null and {within_calendar("device_date_time")}
 )
 select {", ".join(f"p.{name}" for name in USED)}, s.title as vessel
 from ranked p

@@ -522,7 +522,7 @@ def as_line(record: Received) -> str:
     return "  ".join(
         (
             f"{record.offset:>8}",
-            f"{reading.device.device_date_time.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}",
+            _in_utc(reading.device.device_date_time),
             f"{reading.equipment_reference:<11}",
             f"{supply:7.1f}" if supply is not None else f"{'-':>7}",
             f"{wanted:6.1f}" if wanted is not None else f"{'-':>6}",
@@ -530,6 +530,13 @@ def as_line(record: Received) -> str:
             f"{place.latitude:.3f} {place.longitude:.3f}" if place else "-",
         )
     )
+
+
+def _in_utc(moment: dt.datetime) -> str:
+    try:
+        return f"{moment.astimezone(dt.UTC):%Y-%m-%d %H:%M:%S}"
+    except OverflowError:  # in the first or the last hours of the calendar
+        return moment.isoformat(" ")
 
 
 def _words(record: Received) -> str:

@@ -165,6 +165,16 @@ def test_the_newest_position_of_a_ship_stays_whatever_comes_late(fleet: FleetLak
     check(fleet)
 
 
+@pytest.mark.parametrize("beyond", [2**60, -(2**60)])
+def test_a_position_beyond_the_calendar_counts_nowhere(fleet: FleetLake, beyond: int) -> None:
+    fleet.add(positions=[position(1, 5, TOKYO), position(2, 6, TOKYO)])
+    before = {table: fleet.rows(table) for table in TABLES}
+    fleet.add(positions=[position(3, 7, SINGAPORE, device_date_time=beyond)])
+    assert {table: fleet.rows(table) for table in TABLES} == before
+    fleet.add(events=[docked(1, 1, "ARRI"), docked(2, 9, "DEPA")])
+    assert len(fleet.rows("port_calls")) == 1
+
+
 SEA = (20.0, 130.0)
 
 

@@ -21,6 +21,7 @@ from shore.feeds.periods import periods
 from shore.feeds.readers import FeedReader
 from shore.tables import TABLES
 from shore.tables.bookings import STATES
+from shore.tables.model import LAST
 from tests.integration.shore.feeds.scenarios import INPUTS, hours
 from tests.support.honest_ledgers import grant
 from topologies.model import Grain
@@ -58,7 +59,7 @@ def lacking(
     batch = spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
     at_sea = AtSea.of(inputs["feeds"]).times
     look = look_of(batch, keys_of(batch), inputs, held, {grain}, ledgers, at_sea)
-    found = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds()).collect()
+    found = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds()).toArrow().to_pylist()
     return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
 
 
@@ -141,3 +142,16 @@ def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_betw
     assert lacking(spark, rows, [*changes, {"kind": "readings", **new}], grain="coarse") == [
         (f"hours/{between}", begin + 2, False)
     ]
+
+
+def test_a_reading_beyond_the_calendar_is_delivered_with_a_time_within_it(spark: SparkSession) -> None:
+    def reading(offset: int, time: Any) -> dict[str, Any]:
+        row = {"log": LOG, "log_offset": offset, "equipment_reference": BOX, "payload": b"", "late": False}
+        return row | {"device_date_time": time}
+
+    rows = {"booking_changes": [BOOKED | {"valid_to": None}], "readings": [reading(1, 2**60), reading(2, -(2**60))]}
+    news = [row | {"kind": "readings"} for row in rows["readings"]]
+    assert lacking(spark, rows, news) == [(LOG, 1, False)]
+    assert lacking(spark, rows, [{"kind": "bookings", "equipment_reference": BOX}]) == [(LOG, 1, False)]
+    delivered = given(LOG, 1, 0, 0) | {"device_date_time": LAST.replace(microsecond=999_000)}  # feeds have milliseconds
+    assert lacking(spark, rows | {"feeds": [delivered]}, news) == []

@@ -45,6 +45,13 @@ def test_plugged_and_powered_are_told_apart(plugged: bool | None, powered: bool 
     assert as_line(received(encode(reading))).split()[-2] == shown
 
 
+@pytest.mark.parametrize("time", ["0001-01-01T00:00:00+05:00", "9999-12-31T23:59:59-05:00"])
+def test_a_time_that_utc_does_not_have_is_told_as_it_is(time: str) -> None:
+    device = Device(device_id="d", boot_id=0, sequence=1, device_date_time=dt.datetime.fromisoformat(time))
+    line = as_line(received(encode(Reading(equipment_reference=BOX, device=device))))
+    assert line.split()[1:3] == time.split("T")
+
+
 def test_an_alert_in_words() -> None:
     alert = Alert(
         alert_id="x",

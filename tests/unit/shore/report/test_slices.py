@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import shutil
 from pathlib import Path
@@ -18,6 +19,7 @@ from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
 from shore.report.slices import open_slices, rows_of, table_warnings
 from shore.tables import TABLES
+from shore.tables.model import TIME
 from tests.support.port_story import WARM, WRONG, at
 from tests.support.tables import fill
 
@@ -146,3 +148,9 @@ def test_rows_are_those_of_arrow(times: list[int | None], zone: str | None) -> N
         {"at": moments, "n": range(len(times)), "kinds": pa.array([["a"]] * len(times), pa.list_(pa.string()))}
     )
     assert rows_of(table) == table.to_pylist()
+
+
+def test_a_time_beyond_the_calendar_is_told_as_the_nearest_one_within_it() -> None:
+    times = pa.table({"time": pa.array([-(2**62), 0, 2**62], TIME)})
+    told = [row["time"].replace(tzinfo=None) for row in rows_of(times)]
+    assert told == [dt.datetime.min, dt.datetime(1970, 1, 1), dt.datetime.max]  # noqa: DTZ001, DTZ901
