@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from fairlead.records.reading import MOST
 from shore.paths import TablePaths
 from shore.tables.operations import ALERTS
 from shore.tables.readings import READINGS
@@ -147,19 +148,21 @@ left join {{sites}} s on s.site = a.holder
 where a.choice = 1
 """  # noqa: S608
 
-_GAPS = """
-select equipment_reference, device_id, previous_date_time, next_date_time, boot_id, missing from (
+_GAPS = f"""
+select equipment_reference, device_id, previous_date_time, next_date_time, boot_id,
+    cast(least(missing, {MOST}) as bigint) as missing
+from (
     select equipment_reference, device_id,
         lag(last_date_time) over device as previous_date_time, first_date_time as next_date_time,
         first_boot_id as boot_id,
         case when lag(last_boot_id) over device = first_boot_id
-            then first_sequence - lag(last_sequence) over device - 1 end as missing
-    from {quality}
+            then cast(first_sequence as decimal(20, 0)) - lag(last_sequence) over device - 1 end as missing
+    from {{quality}}
     where device_id <> ''
     window device as (partition by equipment_reference, device_id order by day)
 ) days
 where missing > 0
-"""
+"""  # noqa: S608
 
 READINGS_WITH_BOOKINGS: Final = View(
     "readings_with_bookings",

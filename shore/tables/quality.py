@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from fairlead.records.reading import MOST
 from shore.tables.model import TIME, Column, Table, within_calendar
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ with copies as (
 ),
 read as (
     select *,
-        sequence - lag(sequence) over (
+        cast(sequence as decimal(20, 0)) - lag(sequence) over (
             partition by equipment_reference, device_id, day, boot_id order by sequence
         ) - 1 as skipped,
         sequence < max(sequence) over (
@@ -90,7 +91,7 @@ reported as (
     select
         equipment_reference, device_id, day,
         count(*) as readings,
-        coalesce(sum(skipped), 0) as missing,
+        cast(least(coalesce(sum(skipped), 0), {MOST}) as bigint) as missing,
         count(*) filter (where skipped > 0) as gaps,
         count(*) filter (where late) as late,
         count(*) filter (where out_of_order) as out_of_order,

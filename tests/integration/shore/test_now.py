@@ -359,6 +359,17 @@ def test_days_of_devices(tables: Tables) -> None:
     assert tables.differing(ORACLES).keys() <= {"containers_now"}
 
 
+def test_any_sequence_numbers_make_a_day(tables: Tables) -> None:
+    """Two boots of one day that miss as many numbers as a column holds, and a row of an earlier release below 0."""
+    most = 2**63 - 1
+    told = [(1, 0, BOX), (1, most, BOX), (2, 0, BOX), (2, most, BOX), (1, -5, OTHER), (1, most, OTHER)]
+    rows = [reading(n, n / 10, box, boot_id=boot, sequence=sequence) for n, (boot, sequence, box) in enumerate(told)]
+    tables.start("quality")
+    tables.add(readings=rows)
+    assert tables.rows("quality", "readings", "missing", "gaps") == [(4, most, 2), (2, most, 1)]
+    assert tables.differing(ORACLES).keys() <= {"containers_now"}
+
+
 def test_days_that_follow_each_other_are_one_span() -> None:
     day = dt.timedelta(days=1)
     found = spans([(BOX, at(0)), (OTHER, at(24)), (BOX, at(24)), (YELLOW, at(96))])

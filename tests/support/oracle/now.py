@@ -226,7 +226,7 @@ with told as (
 ),
 read as (
     select *,
-        sequence - lag(sequence) over (
+        sequence::hugeint - lag(sequence) over (
             partition by equipment_reference, device_id, day, boot_id order by sequence
         ) - 1 as skipped,
         sequence < max(sequence) over (
@@ -252,7 +252,7 @@ reported as (
     select
         equipment_reference, device_id, day,
         count(*) as readings,
-        coalesce(sum(skipped), 0) as missing,
+        least(coalesce(sum(skipped), 0), 9223372036854775807) as missing,
         count(*) filter (where skipped > 0) as gaps,
         count(*) filter (where late) as late,
         count(*) filter (where out_of_order) as out_of_order,

@@ -115,6 +115,11 @@ def test_gaps_between_days(fleet: Fleet) -> None:
     assert ask(fleet, query) == [(at(2), at(26), 1, 2)]
 
 
+def test_a_gap_of_any_sequence_numbers(fleet: Fleet) -> None:
+    fleet.add(readings=[reading(1, 1, sequence=-5), reading(2, 26, sequence=2**63 - 1)])
+    assert ask(fleet, "select missing from device_gaps") == [(2**63 - 1,)]
+
+
 def test_views_can_be_joined_and_filtered(fleet: Fleet) -> None:
     fleet.add(readings=[reading(1, 1), reading(1, 1, OTHER)], booking_changes=[change(1, 0)])
     query = f"""select r.equipment_reference, b.customer from READINGS_WITH_BOOKINGS b
