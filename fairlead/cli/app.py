@@ -177,13 +177,12 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         app(args=arguments)  # typer prints usage errors itself and ends with SystemExit
     except SystemExit as done:
+        if done.code == ExitCode.INTERRUPTED:  # typer makes this of KeyboardInterrupt
+            errors.print("interrupted")
         return done.code if isinstance(done.code, int) else ExitCode.OK
     except FairleadError as error:
         show_error(error, as_json=as_json)
         return error.exit_code
-    except KeyboardInterrupt:
-        errors.print("interrupted")
-        return ExitCode.INTERRUPTED
     return ExitCode.OK
 
 

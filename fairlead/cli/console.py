@@ -101,7 +101,11 @@ class Consent:
         if self.dry_run or self._yes:
             return not self.dry_run
         show(errors)
-        return typer.confirm("Do it?", err=True)
+        try:
+            return typer.confirm("Do it?", err=True)
+        except typer.Abort:  # Ctrl-C instead of an answer
+            errors.print()
+            raise KeyboardInterrupt from None
 
     def agreed(self, plan: Sequence[str]) -> bool:
         """Return whether to carry out a plan given as sentences; print it as the command's result if not."""

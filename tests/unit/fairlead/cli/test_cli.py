@@ -81,14 +81,6 @@ def test_errors_become_exit_codes(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "start it" in capsys.readouterr().err
 
 
-def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(**_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "app", interrupt)
-    assert cli.run([]) == ExitCode.INTERRUPTED
-
-
 @pytest.mark.parametrize(
     ("line", "offered"),
     [

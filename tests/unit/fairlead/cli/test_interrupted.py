@@ -1,0 +1,40 @@
+"""Ctrl-C ends every command with one word and 130."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import typer
+
+from fairlead.cli import app as cli
+from fairlead.cli.commands.sites import local as command
+from fairlead.cli.console import Consent
+from fairlead.errors import ExitCode
+
+
+def interrupt(*_: Any, **__: Any) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def test_any_command_says_that_it_was_interrupted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "open_topology", interrupt)
+    assert cli.run(["status"]) == ExitCode.INTERRUPTED
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", "interrupted\n")
+
+
+def test_ctrl_c_instead_of_an_answer_is_an_interruption(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(*_: Any, **__: Any) -> NoReturn:
+        raise typer.Abort
+
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setattr(typer, "confirm", ask)
+    monkeypatch.setattr(Consent, "__init__", lambda self, **_: self.__dict__.update(dry_run=False, _yes=False))
+    assert cli.run(["down", "--purge"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr().err.endswith("\ninterrupted\n")
