@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from fairlead.cli.commands.sites.status import show
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.fleet_status import fleet_status, loses
+from fairlead.local.processes import interruptible
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.state import Profile
@@ -109,7 +111,10 @@ def bring_up(
     mqtt_profile: Profile | None = None,
     tls: bool | None = None,
 ) -> list[str]:
-    """Start these sites, with users and access rules, and wait until they serve; return the names of the local ones."""
+    """Start these sites, with users and access rules, and wait until they serve; return the names of the local ones.
+
+    On Ctrl-C, stop those of which nothing ran before.
+    """
     topology = context.topology
     local = [name for name in names if topology.sites[name].is_local]
     specs = [
@@ -124,8 +129,17 @@ def bring_up(
     ]
     with _ending_is_interrupting(), _progress(local, quiet=quiet) as tell:
         place_devices(topology, context.folder, local)
-        LocalSites(context.folder).up(specs, on_progress=tell)
-        apply_topology(context.topology, context.resolver, names, tell)
+        ran = {name for name, found in context.local.status().items() if found.pids}
+        sites = LocalSites(context.folder)
+        sites.up(specs, on_progress=tell)
+        try:
+            apply_topology(context.topology, context.resolver, names, tell)
+        except KeyboardInterrupt:
+            if started := [name for name in local if name not in ran]:
+                tell("", f"stopping {', '.join(started)}")
+                with interruptible(threading.Event()):  # an impatient second Ctrl-C does not leave some of them
+                    sites.down(started)
+            raise
     return local
 
 

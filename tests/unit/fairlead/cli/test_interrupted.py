@@ -1,7 +1,8 @@
-"""Ctrl-C ends every command with one word and 130."""
+"""Ctrl-C ends every command with one word and 130, and leaves no site behind that the command started."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -12,6 +13,8 @@ from fairlead.cli import app as cli
 from fairlead.cli.commands.sites import local as command
 from fairlead.cli.console import Consent
 from fairlead.errors import ExitCode
+from fairlead.local.registry import LocalSiteRegistry, SiteProcess
+from fairlead.local.sites import LocalSites
 
 
 def interrupt(*_: Any, **__: Any) -> NoReturn:
@@ -38,3 +41,23 @@ def test_ctrl_c_instead_of_an_answer_is_an_interruption(
     monkeypatch.setattr(Consent, "__init__", lambda self, **_: self.__dict__.update(dry_run=False, _yes=False))
     assert cli.run(["down", "--purge"]) == ExitCode.INTERRUPTED
     assert capsys.readouterr().err.endswith("\ninterrupted\n")
+
+
+def test_ctrl_c_while_access_rules_are_applied_stops_the_sites_that_this_call_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = SiteProcess("tokyo", True, True, 1, 2, "", "", {"kafka": 1, "mqtt": 2}, {})
+    stopped: list[str] = []
+
+    def down(_self: LocalSites, sites: Collection[str] | None, **_: Any) -> None:
+        stopped.extend(sites or ())
+
+    monkeypatch.setenv("FAIRLEAD_HOME", str(tmp_path))
+    monkeypatch.setattr(LocalSiteRegistry, "status", lambda _: {"tokyo": runs})
+    monkeypatch.setattr(LocalSites, "up", lambda *_, **__: None)
+    monkeypatch.setattr(LocalSites, "down", down)
+    monkeypatch.setattr(command, "apply_topology", interrupt)
+    assert cli.run(["up", "tokyo", "singapore", "duck-star"]) == ExitCode.INTERRUPTED
+    assert sorted(stopped) == ["duck-star", "singapore"]
+    said = capsys.readouterr().err
+    assert "stopping" in said and said.endswith("interrupted\n")
