@@ -87,7 +87,7 @@ class UnknownNameError(ConfigurationError):
     """An unknown name; carries the valid names and the nearest one."""
 
     def __init__(self, kind: str, name: str, valid: Iterable[str]) -> None:
-        known = sorted(valid)
+        known = sorted(map(str, valid))  # members of an enumeration too
         near = nearest(name, known)
         hint = f"did you mean {near!r}? " if near else ""
         super().__init__(

@@ -92,9 +92,14 @@ def trouble_of(snapshot: Mapping[str, Any], site: str, log: str) -> Mapping[str,
 
     Raises:
         UnknownNameError: no log of this name is in trouble; the error lists the logs that are.
+        ConfigurationError: no log is.
     """
     found: Mapping[str, Any] | None = snapshot["logs"].get(log)
     if found is None:
+        if not snapshot["logs"]:
+            raise ConfigurationError(
+                f"{log} is in no trouble at {site}, nor is any other log", hint="fairlead status shows logs in trouble"
+            )
         raise UnknownNameError(f"log in trouble at {site} named", log, snapshot["logs"])
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,14 @@ def test_unknown_name_suggests_the_nearest() -> None:
     assert "did you mean 'tokyo'" in str(error)
     assert "sydney" in str(error)
     assert error.exit_code == ExitCode.CONFIG
+
+
+def test_a_name_of_an_enumeration_is_suggested_as_it_is_written() -> None:
+    class Colour(StrEnum):
+        RED = "RED"
+
+    error = UnknownNameError("colour", "REED", Colour)
+    assert error.hint == "did you mean 'RED'? valid: RED"
 
 
 def test_unknown_name_without_anything_near() -> None:

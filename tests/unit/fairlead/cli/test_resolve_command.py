@@ -42,6 +42,15 @@ def test_a_site_whose_replicator_never_ran_here(run: Run) -> None:
     assert error.hint
 
 
+def test_no_log_is_in_trouble(run: Run, tmp_path: Path) -> None:
+    snapshot = {"at": "2026-03-01T00:00:00+00:00", "pid": os.getpid(), "links": [], "logs": {}}
+    file = tmp_path / "two-way" / "run" / "replicator.east.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(json.dumps(snapshot))
+    error = failed(run("events.east", "--site", "east"), ConfigurationError)
+    assert error.what == "events.east is in no trouble at east, nor is any other log"
+
+
 def test_a_log_that_is_not_in_trouble_is_told_from_those_that_are(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
