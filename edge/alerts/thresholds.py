@@ -12,13 +12,13 @@ import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_type_hints
 
 import pydantic
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from fairlead.errors import ConfigurationError
+from fairlead.errors import ConfigurationError, UnknownNameError
 from topologies.values import parse_duration
 
 DEFAULTS = Path(__file__).parent / "defaults.yaml"
@@ -185,6 +185,13 @@ class CommodityThresholds:
         return self.humidity, self.o2, self.co2
 
 
+DURATIONS = frozenset(
+    name
+    for group in get_type_hints(CommodityThresholds).values()
+    for name, kind in get_type_hints(group, include_extras=True).items()
+    if kind == Milliseconds
+)
+"""The names of all values that are durations, in any group."""
 _limits: pydantic.TypeAdapter[CommodityThresholds] = pydantic.TypeAdapter(CommodityThresholds)
 
 
@@ -214,6 +221,22 @@ class Thresholds:
         """The names that have thresholds of their own, by part: streams, commodities, customers."""
         ashore = self._layers["ashore"]
         return {part: sorted({*self._layers[part], *ashore[part]}) for part in _NAMED}
+
+    def require(self, commodity: str | None, *, stream: str | None = None, customer: str | None = None) -> None:
+        """Check that these names, those that are not None, have thresholds of their own.
+
+        Raises:
+            UnknownNameError, ConfigurationError: one has none; no name of this kind has any.
+        """
+        names = {"stream": stream, "commodity": commodity and _plain(commodity), "customer": customer}
+        for (kind, name), valid in zip(names.items(), self.known.values(), strict=True):
+            if name is None or name in valid:
+                continue
+            if not valid:
+                raise ConfigurationError(
+                    f"no {kind} has thresholds of its own", hint=f"without --{kind} you see what applies to all of them"
+                )
+            raise UnknownNameError(f"{kind} with thresholds of its own named", name, valid)
 
     def table(
         self,
@@ -269,8 +292,10 @@ def load_thresholds(path: Path) -> Thresholds:
     """
     try:
         raw = path.read_bytes()
+    except FileNotFoundError:
+        raise ConfigurationError(f"there is no file {path}", hint="name a YAML file of thresholds") from None
     except OSError as error:
-        raise _unreadable(str(path), error) from error
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}", hint="name a YAML file") from error
     return parse_thresholds(raw, str(path))
 
 

@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 import typer
@@ -15,7 +15,7 @@ from rich.table import Table
 
 from edge.alerts.loss_report import LostContainerReport, ReportType, text
 from edge.alerts.operator import WAIT, answer_body, chosen, make_report, order_for, place_order, read_alerts
-from edge.alerts.thresholds import default_thresholds, load_thresholds
+from edge.alerts.thresholds import DURATIONS, default_thresholds, load_thresholds
 from fairlead.cli.commands.context import (
     DryRunOption,
     JsonOption,
@@ -32,6 +32,7 @@ from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder, alert_key
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.users import ADMIN
+from topologies.values import format_duration
 
 T = TypeVar("T")
 
@@ -173,6 +174,7 @@ def rules(
     Example: fairlead alert rules --commodity frozen-fish
     """
     known = load_thresholds(thresholds) if thresholds is not None else default_thresholds()
+    known.require(commodity, stream=stream, customer=customer)
     groups = known.table(commodity, stream=stream, customer=customer, ashore=ashore)
     asked = {"commodity": commodity, "stream": stream, "customer": customer, "ashore": ashore}
     body = {**asked, "known": known.known["commodities"], "groups": groups}
@@ -274,27 +276,23 @@ def _show_rules(groups: dict[str, dict[str, Any]]) -> None:
         console.print(f"[bold]{group}[/]  [dim]{escape(values['source'])}[/]", soft_wrap=True)
         for name, value in values.items():
             if name != "source" and value is not None:
-                console.print(f"  {name:<18} {_value(name, value)}", soft_wrap=True, highlight=False)
+                console.print(f"  {name:<18} {_value(group, name, value)}", soft_wrap=True, highlight=False)
 
 
-def _value(name: str, value: Any) -> str:
+_UNITS: Final = {  # by group, else by name
+    "setpoint": " °C",
+    "temperature": " °C",
+    **dict.fromkeys(("humidity", "o2", "co2"), " %"),
+    "free_fall": " s",
+    "impact": " g",
+    "tilt": "°",
+    **dict.fromkeys(("away", "update_moved"), " m"),
+}
+
+
+def _value(group: str, name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {weight:g}" for key, weight in value.items())
-    if isinstance(value, int) and name in _DURATIONS:
-        return str(dt.timedelta(milliseconds=value))
-    return f"{value:g}"
-
-
-_DURATIONS = frozenset(
-    {
-        "dwell",
-        "recovery",
-        "after_defrost",
-        "ahead",
-        "at_least",
-        "unknown",
-        "window",
-        "neighbours_window",
-        "update_every",
-    }
-)
+    if name in DURATIONS:
+        return format_duration(dt.timedelta(milliseconds=value))
+    return f"{value:g}{_UNITS.get(group) or _UNITS.get(name, '')}"

@@ -43,7 +43,34 @@ def test_rules_shows_every_threshold_with_its_source(capsys: pytest.CaptureFixtu
     assert run(["alert", "rules", "--commodity", "frozen-fish"]) == ExitCode.OK
     out = capsys.readouterr().out
     assert "ATP Annex 2" in out
-    assert "1:00:00" in out
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for line in ("dwell 1h", "recovery 15m", "tolerance 2 °C", "maximum -15 °C", "tolerance 15 %", "at_most 6h"):
+        assert line in lines
+    for line in ("unknown 1d", "away 500 m", "intervals 4", "neighbours 2"):
+        assert line in lines
+
+
+def test_rules_of_a_name_that_is_spelled_as_in_a_booking(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alert", "rules", "--commodity", "Frozen Fish"]) == ExitCode.OK
+    assert "ATP Annex 2" in capsys.readouterr().out
+
+
+def test_rules_of_an_unknown_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("customers: {ducks: {power: {dwell: 10m}}}")
+    assert run(["alert", "rules", "--commodity", "frozen-fsh"]) == ExitCode.CONFIG
+    assert "did you mean 'frozen-fish'?" in capsys.readouterr().err
+    assert run(["alert", "rules", "--customer", "nobody"]) == ExitCode.CONFIG
+    assert "no customer has thresholds of its own" in capsys.readouterr().err
+    assert run(["alert", "rules", "--customer", "duck", "--thresholds", str(mine)]) == ExitCode.CONFIG
+    assert "did you mean 'ducks'?" in capsys.readouterr().err
+    assert run(["alert", "rules", "--customer", "ducks", "--thresholds", str(mine)]) == ExitCode.OK
+
+
+def test_a_file_of_thresholds_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["alert", "rules", "--thresholds", str(tmp_path / "nope.yaml")]) == ExitCode.CONFIG
+    said = capsys.readouterr().err
+    assert f"there is no file {tmp_path / 'nope.yaml'}" in said and "Errno" not in said
 
 
 def test_rules_as_json_are_plain_values(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
