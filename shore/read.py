@@ -37,6 +37,10 @@ from shore.tables.bands import MICROS_IN_DUCKDB
 
 _FORMULA = r"^([=+\-@\t\r])"
 _NO_TABLE = re.compile(r"Table with name (\S+) does not exist")
+_WRITING = frozenset(
+    getattr(duckdb.StatementType, name)
+    for name in ("DELETE", "INSERT", "UPDATE", "MERGE_INTO", "CREATE", "DROP", "ALTER")
+)
 _READING = re.compile(r"^IO Error|reading the stream registered as")
 
 
@@ -130,7 +134,13 @@ def sql(folder: Path, query: str, *, storage: str | None = None, known: Collecti
         connection.execute("set enable_external_access = false")
         connection.execute("set lock_configuration = true")
         try:
-            relation = connection.sql(query)
+            statements = connection.extract_statements(query)
+            if len(statements) != 1:
+                raise QueryError(
+                    f"these are {len(statements)} queries" if statements else "the query is empty",
+                    hint="give one select, such as: select * from readings limit 5",
+                )
+            relation = None if statements[0].type in _WRITING else connection.sql(query)
             if relation is None:
                 raise QueryError(
                     "the statement gives no rows", hint="tables are only written by shore's jobs: use select"

@@ -20,7 +20,7 @@ from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import SafeConsole, console, emit, output, printable, show_error, size
 from fairlead.errors import UnavailableError, UnknownNameError
 from shore import read
-from shore.delta.table_errors import missing_table_error
+from shore.delta.table_errors import missing_table_error, no_tables_error
 from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
 from shore.paths import CUSTOMERS, TablePaths
@@ -194,7 +194,8 @@ def tables(
 
     def render() -> None:
         if not found and not damaged:
-            console.print("there are no tables yet: fairlead shore run --once")
+            error = no_tables_error(paths)
+            console.print(escape(f"{context.topology.name}: {error.what}; {error.hint}"), soft_wrap=True)
         elif name is not None:
             show_table(found[0], kept[name])
         else:
@@ -217,6 +218,8 @@ def sql(
 
     Example: fairlead sql "select equipment_reference, quantity, minutes from excursions order by minutes desc"
     """
+    if as_csv and as_json:
+        raise typer.BadParameter("--csv and --json exclude each other")
     context = open_topology(topology)
     result = read.sql(context.folder, query, storage=_storage(context), known=kept_tables(context.topology))
     names, rows = result.schema.names, [tuple(row.values()) for row in read.rows(result)]

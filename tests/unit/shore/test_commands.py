@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from fairlead.cli.app import run
+from fairlead.errors import ExitCode
 from shore.jobs.status import JobStatus, write_status
 from shore.paths import TablePaths
 from shore.tables import TABLES
@@ -63,6 +64,12 @@ def test_a_table_is_shown_with_its_promises(capsys: pytest.CaptureFixture[str]) 
     assert "a view on quality" in capsys.readouterr().out
 
 
+def test_a_topology_without_tables_is_named_with_its_folder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["tables"]) == 0
+    told = capsys.readouterr().out
+    assert f"{folder.name}: there are no tables in {TablePaths.of(folder).tables} yet" in told
+
+
 def test_a_table_that_is_not_there_yet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["tables", "mkt"]) == 4
     assert "table mkt is not there yet" in capsys.readouterr().err
@@ -82,6 +89,13 @@ def test_numbers_for_programs_are_whole(capsys: pytest.CaptureFixture[str]) -> N
     assert json.loads(capsys.readouterr().out) == [{"total": 3, "third": 1 / 3, "times": [None]}]
     assert run(["sql", query, "--csv"]) == 0
     assert capsys.readouterr().out.splitlines()[1] == "3,0.3333333333333333,[null]"
+
+
+@pytest.mark.usefixtures("filled")
+def test_rows_have_one_form(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sql", "select 1", "--csv", "--json"]) == ExitCode.USAGE
+    said = capsys.readouterr()
+    assert said.out == "" and "exclude each other" in " ".join(said.err.split())
 
 
 @pytest.mark.usefixtures("filled")

@@ -103,8 +103,19 @@ def test_all_tables_can_be_listed(folder: Path) -> None:
         ("attach '/tmp/x.db'", "disabled"),
         ("install httpfs", "disabled"),
         ("set enable_external_access = true", "locked"),
-        ("delete from readings", "Can only delete"),
-        ("", "no rows"),
+        *(
+            (change, "written by shore's jobs")
+            for change in (
+                "delete from readings",
+                "update readings set quantity = 1",
+                "insert into readings select * from readings",
+                "create table mine as select 1",
+                "drop view readings",
+            )
+        ),
+        ("", "the query is empty"),
+        (" -- nothing\n;", "the query is empty"),
+        ("select 1; select 2", "2 queries"),
     ],
 )
 def test_queries_that_cannot_run_are_explained_and_reach_nothing_else(folder: Path, query: str, told: str) -> None:
