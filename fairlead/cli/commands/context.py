@@ -19,10 +19,12 @@ import typer
 
 from fairlead.cli.console import errors
 from fairlead.errors import ConfigurationError, ExitCode, FairleadError, UnavailableError
-from fairlead.home import private_folder
+from fairlead.home import private_folder, topology_folder
+from fairlead.local.state import read_state
 from fairlead.scrape import MetricsServer, serving
 from topologies.context import DEFAULT_TOPOLOGY
-from topologies.loader.load import load, shipped
+from topologies.loader.load import load, locate, shipped
+from topologies.model import Topology
 from topologies.values import parse_duration
 
 
@@ -118,6 +120,28 @@ def require_writable(file: Path) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.TemporaryFile(dir=private_folder(file.parent)):
             pass
+
+
+def shared_data(topology: Topology, source: str) -> list[str]:
+    """Return warnings that a topology's state folder seems to be another one's, because both have one name."""
+    folder = topology_folder(topology.name)
+    try:
+        sites = read_state(folder / "state.json").sites
+    except ConfigurationError:
+        return []  # damaged: purging it must work
+    found = []
+    if others := [name for name in sites if name not in topology.sites]:
+        found.append(
+            f"{folder} has data of {', '.join(others)}, which {source} does not have; if it is another topology's, "
+            "rename this one"
+        )
+    ours = shipped().get(topology.name)
+    if sites and ours is not None and not locate(source).samefile(ours):
+        found.append(
+            f"{source} and the shipped topology {topology.name} have one name, and so share the data in {folder}; "
+            "rename this one"
+        )
+    return found
 
 
 _HINT: Final = (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
-from fairlead.cli.commands.context import JsonOption, complete_topology
+from fairlead.cli.commands.context import JsonOption, complete_topology, shared_data
 from fairlead.cli.console import console, emit, output
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
@@ -33,24 +33,25 @@ TopologyArgument = Annotated[
 def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = False) -> None:
     """Check a topology with its local file and environment; list every mistake (exit code 3).
 
-    Warns of sites that keep old records for another site which cannot confirm that it has them.
+    Warns of sites that keep old records for another site which cannot confirm that it has them, and of data on this
+    machine that seem to be those of another topology with the same name.
 
     Example: fairlead topology check my-fleet.yaml
     """
     found = load(topology)
-    data = {
+    data: dict[str, Any] = {
         "topology": found.name,
         "ok": True,
         "sites": len(found.sites),
         "streams": len(found.streams),
         "links": len(found.directed_links()),
-        "warnings": warnings(found),
+        "warnings": [*warnings(found), *shared_data(found, topology)],
     }
     counts = f"{data['sites']} sites, {data['streams']} streams, {data['links']} links in one direction each"
 
     def render() -> None:
         console.print(f"[green]ok[/]  {found.name}: {counts}")
-        for each in warnings(found):
+        for each in data["warnings"]:
             console.print(f"[yellow]warning:[/] {escape(each)}", soft_wrap=True)
 
     emit(data, as_json=json, render=render)

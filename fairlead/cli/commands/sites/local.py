@@ -17,12 +17,21 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from acl.apply import apply_topology
 from acl.devices import place_devices
-from fairlead.cli.commands.context import DryRunOption, JsonOption, TopologyOption, YesOption, complete_site
+from fairlead.cli.commands.context import (
+    DryRunOption,
+    JsonOption,
+    TopologyOption,
+    YesOption,
+    complete_site,
+    shared_data,
+)
 from fairlead.cli.commands.sites.status import show
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.fleet_status import fleet_status, loses
+from fairlead.home import home
 from fairlead.local.processes import interruptible
+from fairlead.local.registry import LocalSiteRegistry
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
 from fairlead.local.state import Profile
@@ -69,6 +78,7 @@ def up(
     """
     context = open_topology(topology)
     names = _named(context, sites)
+    _warn(context, quiet=as_json)
     if dry_run:
         Consent(yes=False, dry_run=True, as_json=as_json).agreed(_up_plan(context, names))
         return
@@ -171,6 +181,7 @@ def down(
     """
     consent = Consent(yes=yes or not purge, dry_run=dry_run, as_json=as_json)
     context = open_topology(topology)
+    _warn(context, quiet=as_json or not purge)
     workers = Workers(context.folder)
     names = [*_named(context, sites, also=context.local.status())] if sites else None
     plan = _down_plan(context, names, purge=purge)
@@ -211,9 +222,38 @@ def status(
     """
     context = open_topology(topology)
     found = fleet_status(context.topology, context.folder, context.local, context.resolver)
-    emit(found, as_json=as_json, render=lambda: show(found, console))
+
+    def render() -> None:
+        show(found, console)
+        for name in _running_instead(context):
+            known = name in shipped()
+            where = f"--topology {name}" if known else f"--topology FILE, with the file of {name}"
+            console.print(escape(f"{name} runs: fairlead status {where}"), soft_wrap=True)
+
+    emit(found, as_json=as_json, render=render)
     if check and loses(found):
         raise typer.Exit(ExitCode.FAILED)
+
+
+def _running_instead(context: Context) -> list[str]:
+    """Return other topologies of this FAIRLEAD_HOME that run; none if anything of this one may run."""
+    if _runs(context.local) or not all(site.is_local for site in context.topology.sites.values()):
+        return []
+    folders = sorted(file.parent for file in home().glob("*/state.json"))
+    return [each.name for each in folders if each != context.folder and _runs(LocalSiteRegistry(each))]
+
+
+def _runs(local: LocalSiteRegistry) -> bool:
+    """Return whether any site runs; not where the state is damaged: that topology's own commands say so."""
+    try:
+        return any(each.kafka_up or each.mqtt_up for each in local.status().values())
+    except ConfigurationError:
+        return False
+
+
+def _warn(context: Context, *, quiet: bool) -> None:
+    for each in () if quiet else shared_data(context.topology, context.source):
+        errors.print(f"[yellow]warning:[/] {escape(each)}", soft_wrap=True)
 
 
 def _named(context: Context, sites: Sequence[str] | None, also: Iterable[str] = ()) -> list[str]:
