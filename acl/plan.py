@@ -173,7 +173,8 @@ class AccessPlan:
         limits = f", {quotas} quotas to set" if quotas else ""
         add, remove = sum(len(site.add) for site in self.sites), sum(len(site.remove) for site in self.sites)
         keep = sum(site.keep for site in self.sites)
-        away = f", {len(self.unread)} sites could not be read" if self.unread else ""
+        sites = "site" if len(self.unread) == 1 else "sites"
+        away = f", {len(self.unread)} {sites} could not be read" if self.unread else ""
         return f"plan {self.identity}: {add} to add, {remove} to remove, {keep} kept{limits}{away}"
 
 

@@ -30,6 +30,7 @@ from fairlead.cli.console import Consent, console, emit, lines, output, utc_text
 from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder, alert_key
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology, running_kafka
 from topologies.users import ADMIN
 from topologies.values import format_duration
@@ -245,7 +246,7 @@ def _show_list(site: str, alerts: Iterable[Alert], opened: dict[tuple[str, str],
             escape(alert.raised_at),
             escape("; ".join(each.detail or each.name for each in alert.evidence)),
         )
-    console.print(f"{len(rows)} alerts (logs at {site})")
+    console.print(f"{count(len(rows), 'alert')} (logs at {site})")
     if rows:
         console.print(table)
 

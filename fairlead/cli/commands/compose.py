@@ -11,6 +11,7 @@ from compose.fleet import plan
 from compose.render import render as write_project
 from fairlead.cli.commands.context import JsonOption, TopologyOption
 from fairlead.cli.console import console, emit
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.loader.load import load, locate
 
@@ -59,7 +60,8 @@ def render(
                 f"notify does not start before its receiver's secret is in {out}/secrets/{name}", soft_wrap=True
             )
         console.print(
-            f"{len(fleet.sites)} sites with {number} brokers; next: docker compose -f {out}/compose.yaml up --wait"
+            f"{count(len(fleet.sites), 'site')} with {count(number, 'broker')}; next: "
+            f"docker compose -f {out}/compose.yaml up --wait"
         )
 
     emit(body, as_json=as_json, render=show)

@@ -68,7 +68,7 @@ def container(
             console.print(f"table {name} is not there yet: the page says what is missing because of it", style="yellow")
         _tell(doubtful)
         console.print(f"page: {escape(str(page_file))}", soft_wrap=True)
-        console.print(f"{len(manifest.files) - 1} files and a manifest beside it", style="dim")
+        console.print(f"{count(len(manifest.files) - 1, 'file')} and a manifest beside it", style="dim")
 
     body = {"folder": str(folder), "page": str(page_file), "manifest": manifest, "doubts": doubtful}
     body |= msgspec.to_builtins(report)

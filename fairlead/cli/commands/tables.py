@@ -25,6 +25,7 @@ from shore.feeds.readers import kept_tables
 from shore.joins import VIEWS, View
 from shore.paths import CUSTOMERS, TablePaths
 from shore.read import ColumnInfo, TableInfo
+from shore.report.wording import count
 from shore.storage import open_paths
 from shore.tables import Table as Declared
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -73,7 +74,10 @@ def show_table(info: TableInfo, declared: Declared) -> None:
         ("late data", declared.late),
         ("layout", declared.layout),
         ("retention", declared.retention),
-        ("now", f"{info.rows:,} rows in {info.files:,} files, {size(info.bytes)}; version {info.version}"),
+        (
+            "now",
+            f"{count(info.rows, 'row')} in {count(info.files, 'file')}, {size(info.bytes)}; version {info.version}",
+        ),
         ("where", info.location),
     ]
     facts = Table.grid(padding=(0, 2))
@@ -116,7 +120,7 @@ def show_rows(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         _records(names, rows[:_MOST_RECORDS])
         shown = _MOST_RECORDS
     more = f", the first {shown} shown; --csv and --json give all" if len(rows) > shown else ""
-    console.print(f"{len(rows):,} row{'' if len(rows) == 1 else 's'}{more}", style="dim")
+    console.print(f"{count(len(rows), 'row')}{more}", style="dim")
 
 
 def _records(names: Iterable[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from fairlead.cli.commands.context import JsonOption, complete_topology, shared_data
 from fairlead.cli.console import console, emit, output
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY
 from topologies.drawing.text import as_data, draw, mermaid
 from topologies.loader.load import load, shipped
@@ -47,7 +48,7 @@ def check(topology: TopologyArgument = DEFAULT_TOPOLOGY, json: JsonOption = Fals
         "links": len(found.directed_links()),
         "warnings": [*warnings(found), *shared_data(found, topology)],
     }
-    counts = f"{data['sites']} sites, {data['streams']} streams, {data['links']} links in one direction each"
+    counts = ", ".join(count(data[f"{what}s"], what) for what in ("site", "stream", "link")) + " in one direction each"
 
     def render() -> None:
         console.print(f"[green]ok[/]  {found.name}: {counts}")

@@ -183,7 +183,7 @@ def live(day: Day, spark: SparkSession) -> None:
     day.play(
         "A new customer",
         ("topology check", 0, says("ok", "2 sites")),
-        ("up los-angeles", 0, says("1 sites ready")),
+        ("up los-angeles", 0, says("1 site ready")),
         ("feed beans --client python --out", 0, says("feed.py")),
     )
     booked = Booking(

@@ -163,7 +163,7 @@ def test_a_site_that_is_away_holds_up_no_other_and_is_finished_later(topology: T
     plan = plan_topology(topology, opened(stores))
     assert [unread.site for unread in plan.unread] == ["duck-star"]
     assert any("skipped, duck-star does not answer (is it up?)" in text for text, _ in plan.lines())
-    assert "1 sites could not be read" in plan.totals()
+    assert "1 site could not be read" in plan.totals()
     stores["duck-star"] = MemoryStore()
     check_complete(apply_sites(topology, opened(stores)))
     with pytest.raises(AccessIncomplete, match=r"tokyo .*duck-star"):

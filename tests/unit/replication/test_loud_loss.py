@@ -109,6 +109,14 @@ def test_a_log_that_only_waits_fails_no_check_and_alerts_when_it_lasts(
     assert any(_asks_for(expression, "fairlead_logs", "state", state) for expression in RULES.values())
 
 
+def test_the_cause_of_a_link_s_state_has_a_heading(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    link = {"name": "duck-star->tokyo", "state": "closed", "lag": None, "records": 0, "bytes": 0, "cause": "at sea"}
+    write_snapshot(status_file(folder, "tokyo"), replicator(LogState.PAUSED) | {"links": [link]})
+    assert run(["status", "--topology", "minimal"]) == ExitCode.OK
+    told = " ".join(capsys.readouterr().out.split())
+    assert "┃ cause ┃" in told and "at sea" in told
+
+
 def test_what_ends_the_cause_is_shown_before_the_ways_out_of_the_state(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ from fairlead.local.sites import Progress as Tell
 from fairlead.local.state import Profile
 from fairlead.local.tls import OwnCertificate, Wanted
 from fairlead.local.workers import Workers
+from shore.report.wording import count
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.loader.load import shipped
 from topologies.model import Topology
@@ -99,7 +100,8 @@ def up(
     def render() -> None:
         elsewhere = f", {len(names) - len(local)} elsewhere" if len(local) < len(names) else ""
         console.print(
-            f"{len(local)} sites ready in {seconds:.1f} s{elsewhere}; their data is in {escape(str(context.folder))}"
+            f"{count(len(local), 'site')} ready in {seconds:.1f} s{elsewhere}; "
+            f"the data is in {escape(str(context.folder))}"
         )
 
     emit(body, as_json=as_json, render=render)

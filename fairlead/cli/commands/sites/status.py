@@ -53,7 +53,7 @@ def show(found: Mapping[str, Any], console: Console) -> None:
 
 
 def _show_links(links: list[dict[str, Any]], console: Console) -> None:
-    table = Table("link", "state", "lag", "records", "bytes", "")
+    table = Table("link", "state", "lag", "records", "bytes", "cause")
     for column in table.columns[2:5]:
         column.justify = "right"
     for link in links:

@@ -178,13 +178,17 @@ app = typer.Typer(
 TopologyArgument = Annotated[
     str | None,
     typer.Argument(
-        help="The topology to sail on. Default: the scenario's.", show_default=False, autocompletion=complete_topology
+        help="The topology to sail on. Default: that of the scenario or recording, else big-blue.",
+        show_default=False,
+        autocompletion=complete_topology,
     ),
 ]
 FileArgument = Annotated[Path, typer.Argument(help="The file of the recording.", metavar="FILE")]
 ScenarioOption = Annotated[
     str | None,
-    typer.Option("--scenario", help="A shipped scenario's name or a YAML file. Default: the topology's."),
+    typer.Option(
+        "--scenario", help="A shipped scenario's name or a YAML file. Default: the shipped one for the topology."
+    ),
 ]
 ContainersOption = Annotated[
     int | None,

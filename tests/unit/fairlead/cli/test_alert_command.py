@@ -151,6 +151,8 @@ def test_a_list_has_an_alert_until_the_site_that_raised_it_ends_it(
     known.alerts["sydney"].append(msgspec.structs.replace(opened, state="CLEARED", raised_at="zulu"))
     assert run(["alert", "list", "--site", "sydney", "--json"]) == ExitCode.OK
     assert [each["raisedAt"] for each in json.loads(capsys.readouterr().out)["alerts"]] == [opened.raised_at]
+    assert run(["alert", "list", "--site", "sydney"]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("1 alert (logs at sydney)\n")
 
 
 def test_an_alert_that_the_site_does_not_know_is_named(known: Known, capsys: pytest.CaptureFixture[str]) -> None:
