@@ -105,6 +105,7 @@ HOST = socket.gethostname()
         ("pod", 1 << 30, dt.timedelta(minutes=2), "running"),  # it fills its tables, perhaps
         ("pod", 1, dt.timedelta(minutes=11), "gone"),  # although this machine has a process 1
     ],
+    ids=["alive", "number used again", "older release", "elsewhere", "elsewhere and busy", "elsewhere and silent"],
 )
 def test_a_process_number_alone_does_not_say_that_shore_lives(
     tmp_path: Path, host: str, pid: int, age: dt.timedelta, state: str
