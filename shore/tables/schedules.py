@@ -69,13 +69,15 @@ def schedules_sql(eta_hours: int) -> str:
     """Return the statement over ``{events}`` and ``{sites}``, for Spark and DuckDB."""
     return f"""
 with copies as (
-    select *, row_number() over (partition by vessel_imo_number, event_id order by {COPIES}) as copy
-    from {{events}}
+    select e.*, coalesce(e.un_location_code, p.un_location_code) as port,
+        row_number() over (partition by e.vessel_imo_number, event_id order by {COPIES}) as copy
+    from {{events}} e
+    left join {{sites}} p on e.log = 'events.' || p.site
     where problem is null and transport_event_type_code is not null
-        and vessel_imo_number is not null and un_location_code is not null
+        and e.vessel_imo_number is not null and coalesce(e.un_location_code, p.un_location_code) is not null
 ),
 told as (
-    select vessel_imo_number, coalesce(voyage_reference, '') as voyage_reference, un_location_code,
+    select vessel_imo_number, coalesce(voyage_reference, '') as voyage_reference, port as un_location_code,
         transport_event_type_code as movement, event_date_time, event_created_date_time, event_id,
         {HAPPENED} as happened
     from copies
@@ -134,7 +136,7 @@ def schedules(events: DataFrame, sites: DataFrame, eta_hours: int) -> DataFrame:
 
     Args:
         events: All transport events of each of its ships.
-        sites: All sites of the topology: the names of ships.
+        sites: All sites of the topology: the names of ships, and the ports of events that name none.
         eta_hours: By so many hours an arrival may move, before it is an exception.
     """
     found: DataFrame = events.sparkSession.sql(schedules_sql(eta_hours), events=events, sites=sites)

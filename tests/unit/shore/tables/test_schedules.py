@@ -99,6 +99,13 @@ def test_a_port_that_the_ship_passes_by_is_omitted_until_it_comes(fleet: Fleet) 
     assert marks(fleet)["KRPUS", "ARRI"] == set()
 
 
+def test_an_event_that_names_no_port_is_of_the_site_that_published_it(fleet: Fleet) -> None:
+    fleet.add(events=[scheduled(1, 0, 40), scheduled(2, 0, 60, site="tokyo")])
+    fleet.add(events=[docked(3, 41, "ARRI", "singapore", un_location_code=None), docked(4, 61, "ARRI", "tokyo")])
+    assert fleet.rows("schedules", "un_location_code", "actual_date_time") == [("JPTYO", at(61)), ("SGSIN", at(41))]
+    assert set.union(*marks(fleet).values()) == set()
+
+
 def test_another_ship_and_another_voyage_are_other_schedules(fleet: Fleet) -> None:
     fleet.add(events=[scheduled(1, 0, 60), scheduled(2, 0, 90, voyage_reference="V2", event_id="v2")])
     fleet.add(events=[docked(3, 61, "ARRI", "singapore", MARLIN), scheduled(4, 0, 99, vessel_imo_number=MARLIN)])
