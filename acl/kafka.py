@@ -256,7 +256,11 @@ class UserConsumer:
             if stopwatch.seconds() > _MADE_WITHIN:
                 raise UnavailableError(
                     f"{topic} does not exist at site {self.endpoint.site} yet",
-                    hint="it is made with its first record",
+                    hint=(
+                        "fairlead shore run makes it, and fills it from the bookings"
+                        if topic.startswith("feeds.")
+                        else "a bridge makes it with its first record: fairlead status"
+                    ),
                     site=self.endpoint.site,
                     topic=topic,
                 )

@@ -37,6 +37,8 @@ from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
 from topologies.model import Topology
 
 CA_FILE: Final = "ca.pem"
+LOOK_AGAIN_MS: Final = 10_000
+"""How often clients look whether a topic that was missing is there now. Their own default is five minutes."""
 
 
 class Client(StrEnum):
@@ -151,6 +153,10 @@ class _Maker:
         """Return the topic if there is only one and it is not a prefix."""
         return self.topics[0] if len(self.topics) == 1 and _beginning(self.topics[0]) is None else None
 
+    def feeds(self) -> list[str]:
+        """Return the topics that are feeds, which ``fairlead shore run`` makes."""
+        return [topic for topic in self.topics if topic.startswith("feeds.")]
+
     def patterns(self) -> list[str]:
         """Return the topics as regular expressions of whole names."""
         beginnings = [(topic, _beginning(topic)) for topic in self.topics]
@@ -196,7 +202,7 @@ class _Maker:
             lines += ["ssl.truststore.type=PEM", f"ssl.truststore.location={self.ca}"]
         if self.endpoint.tls and not self.endpoint.tls_verify_hostname:
             lines += ["ssl.endpoint.identification.algorithm="]
-        lines += [f"group.id={self.group}", "auto.offset.reset=earliest"]
+        lines += [f"group.id={self.group}", "auto.offset.reset=earliest", f"metadata.max.age.ms={LOOK_AGAIN_MS}"]
         return "\n".join(lines) + "\n"
 
     def console(self) -> tuple[dict[str, str], str]:
@@ -215,12 +221,15 @@ class _Maker:
         )
 
     def python(self) -> tuple[dict[str, str], str]:
-        settings = "".join(f"        {name!r}: {value!r},\n" for name, value in self.librdkafka().items())
+        values = self.librdkafka() | {"topic.metadata.refresh.interval.ms": str(LOOK_AGAIN_MS)}
+        settings = "".join(f"        {name!r}: {value!r},\n" for name, value in values.items())
         secret = repr(self.password) if self.password else f'os.environ["{self.variable}"]'
         beginnings = [(topic, _beginning(topic)) for topic in self.topics]
         wanted = [topic if begin is None else f"^{re.escape(begin)}" for topic, begin in beginnings]
         text = _PYTHON.replace("SETTINGS", settings.rstrip("\n")).replace("SECRET", secret)
-        return {"feed.py": text.replace("TOPICS", repr(wanted))}, "python3 feed.py"
+        made_by = f"{self.feeds()[0]} is made by fairlead shore run" if self.feeds() else "the topics are not made yet"
+        text = text.replace("TOPICS", repr(wanted)).replace("NOTHING_YET", repr(f"nothing yet: {made_by}"))
+        return {"feed.py": text}, "python3 feed.py"
 
     def notes(self, kind: KafkaClient) -> tuple[str, ...]:
         needs = {
@@ -237,8 +246,12 @@ class _Maker:
             f"{self.endpoint.user}.",
             "records with the header 'fairlead' are Fairlead's own marks: pass over them",
             "a record with the header 'retracts' takes back the one whose header 'origin' it names",
+            *((f"{'ends' if kind is Client.KCAT else 'waits'} {_NO_FEED}",) if self.feeds() else ()),
             *(("this site is on this machine only: run it here",) if local else ()),
         )
+
+
+_NO_FEED: Final = "while the feed does not exist: fairlead shore run makes it"
 
 
 def _beginning(topic: str) -> str | None:
@@ -276,8 +289,9 @@ public class Feed {
 
 _PYTHON: Final = """\
 import os
+import sys
 
-from confluent_kafka import Consumer
+from confluent_kafka import Consumer, KafkaError
 
 consumer = Consumer(
     {
@@ -286,10 +300,16 @@ SETTINGS
     }
 )
 consumer.subscribe(TOPICS)
+waiting = False
 try:
     while True:
         record = consumer.poll(1.0)
         if record is None:
+            continue
+        if record.error() and record.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            if not waiting:
+                print(NOTHING_YET, file=sys.stderr, flush=True)
+            waiting = True
             continue
         if record.error():
             raise SystemExit(str(record.error()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -108,3 +109,60 @@ def test_streams_as_well_as_single_logs() -> None:
     assert "--include 'feeds\\.red|red\\..*' " in command(Client.CONSOLE)
     assert "subscribe(['feeds.red', '^red\\\\.'])" in file(Client.PYTHON, "feed.py")
     assert 'compile("feeds\\\\.red|red\\\\..*")' in file(Client.JAVA, "Feed.java")
+
+
+_NO_TOPIC_YET = """
+class KafkaError:
+    UNKNOWN_TOPIC_OR_PART = 3
+
+    def code(self):
+        return 3
+
+
+class Record:
+    def __init__(self, error):
+        self._error = error
+
+    def error(self):
+        return self._error
+
+    def headers(self):
+        return None
+
+    def key(self):
+        return b"BIGU1000010"
+
+    def value(self):
+        return b"{}"
+
+
+class Consumer:
+    def __init__(self, settings):
+        self._left = [Record(KafkaError()), None, Record(KafkaError()), Record(None)]
+
+    def subscribe(self, topics):
+        pass
+
+    def poll(self, seconds):
+        if not self._left:
+            raise KeyboardInterrupt
+        return self._left.pop(0)
+
+    def close(self):
+        pass
+"""
+
+
+def test_the_python_program_waits_for_a_feed_that_shore_has_not_made_yet(tmp_path: Path) -> None:
+    (tmp_path / "confluent_kafka.py").write_text(_NO_TOPIC_YET)
+    (tmp_path / "feed.py").write_text(made(Client.PYTHON, password=PLAIN.password).files["feed.py"])
+    done = subprocess.run([sys.executable, "feed.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stderr == "nothing yet: feeds.ducks is made by fairlead shore run\n"
+    assert done.stdout == "BIGU1000010 {}\n"
+
+
+def test_clients_look_soon_again_for_a_feed_that_is_missing() -> None:
+    """Their own default is five minutes."""
+    assert "'topic.metadata.refresh.interval.ms': '10000'" in made(Client.PYTHON).files["feed.py"]
+    assert "metadata.max.age.ms=10000\n" in made(Client.JAVA).files["client.properties"]
+    assert any("fairlead shore run makes it" in note for note in made(Client.KCAT).notes)
