@@ -5,6 +5,7 @@ The printed files have no password unless it is asked for: clients read it from 
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import json
 import re
@@ -31,6 +32,8 @@ from fairlead.local.files import write_file
 from fairlead.local.passwords import secret_variable
 from fairlead.records import UNREADABLE, decoder
 from fairlead.records.alert import Alert
+from fairlead.records.booking import Retraction
+from fairlead.records.custody import CustodyEntry, ledger_entries
 from fairlead.records.headers import ORIGIN
 from fairlead.records.reading import PowerState, Reading, power_state
 from topologies.context import DEFAULT_TOPOLOGY, Context, open_topology
@@ -324,6 +327,7 @@ finally:
 
 _readings = decoder(Reading)
 _alerts = decoder(Alert)
+_retractions = decoder(Retraction)
 _POWER: Final[dict[PowerState | None, str]] = {
     "POWERED": "on",
     "NO_POWER": "OFF",
@@ -531,7 +535,7 @@ def _as_json(record: Received) -> dict[str, Any]:
 
 
 def as_line(record: Received) -> str:
-    """Format a record on one line for a person: a reading in columns, an alert in words, anything else as it is."""
+    """Format a record on one line for a person: a reading in columns, alerts and custody in words, else as it is."""
     try:
         reading = _readings.decode(record.value or b"")
     except UNREADABLE:
@@ -560,12 +564,20 @@ def _in_utc(moment: dt.datetime) -> str:
 
 
 def _words(record: Received) -> str:
-    try:
-        alert = _alerts.decode(record.value or b"")
-    except UNREADABLE:
-        return (record.value or b"").decode(errors="replace")
-    evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
-    return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"
+    value = record.value or b""
+    with contextlib.suppress(*UNREADABLE):
+        alert = _alerts.decode(value)
+        evidence = ", ".join(f"{one.name} ({one.detail})" if one.detail else one.name for one in alert.evidence)
+        return f"{alert.severity} {alert.kind} {alert.state.lower()} by {alert.raised_at}: {evidence}"
+    with contextlib.suppress(*UNREADABLE):
+        entry = ledger_entries.decode(value)
+        if isinstance(entry, CustodyEntry):
+            sites = " ".join(filter(None, (entry.from_site, "->", entry.to_site)))
+            return f"{entry.event} {sites}, term {entry.term}"
+    with contextlib.suppress(*UNREADABLE):
+        taken = _retractions.decode(value)
+        return f"takes back offset {taken.feed_offset} ({taken.retracts})"
+    return value.decode(errors="replace")
 
 
 def _time(milliseconds: int) -> dt.datetime:

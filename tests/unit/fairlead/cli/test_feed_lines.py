@@ -12,6 +12,8 @@ from fairlead.cli.commands import feed
 from fairlead.cli.commands.feed import as_line
 from fairlead.records import encode
 from fairlead.records.alert import Alert, Evidence
+from fairlead.records.booking import Retraction
+from fairlead.records.custody import CustodyEntry, CustodyEvent
 from fairlead.records.reading import Device, Measurements, Reading, Setpoints
 
 WHEN = dt.datetime(2026, 9, 21, 16, 51, 12, tzinfo=dt.UTC)
@@ -66,6 +68,44 @@ def test_an_alert_in_words() -> None:
     )
     line = as_line(received(encode(alert)))
     assert line.endswith(f"{BOX}  CRITICAL OVERBOARD opened by duck-star: impact (15.5 g), tilt")
+
+
+def moved(event: CustodyEvent, from_site: str | None, to_site: str | None) -> bytes:
+    return encode(
+        CustodyEntry(
+            log=f"containers.{BOX}",
+            term=2,
+            marker_offset=3,
+            from_site=from_site,
+            to_site=to_site,
+            event=event,
+            event_id="e",
+            event_date_time=WHEN,
+            granted_date_time=WHEN,
+            granted_by="tokyo",
+            marker_batch=bytes(600),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("event", "from_site", "to_site", "shown"),
+    [
+        ("LOAD", "tokyo", "duck-star", "LOAD tokyo -> duck-star, term 2"),
+        ("GTIN", None, "tokyo", "GTIN -> tokyo, term 2"),
+        ("GTOT", "tokyo", None, "GTOT tokyo ->, term 2"),
+    ],
+)
+def test_a_change_of_custody_in_words(
+    event: CustodyEvent, from_site: str | None, to_site: str | None, shown: str
+) -> None:
+    line = as_line(received(moved(event, from_site, to_site)))
+    assert line == f"       7  2026-09-21 16:51:12  {BOX}  {shown}"
+
+
+def test_a_retraction_in_words() -> None:
+    taken = Retraction(retracts=f"digests/{BOX}@0", feed_offset=5, equipment_reference=BOX)
+    assert as_line(received(encode(taken))).endswith(f"{BOX}  takes back offset 5 (digests/{BOX}@0)")
 
 
 def test_anything_else_as_it_is() -> None:
