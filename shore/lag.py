@@ -34,9 +34,7 @@ LOGS_ASKED: Final = 200  # the logs with most records to read, whose record time
 _BYTES: Final = 64 << 10
 SAMPLE_SECONDS: Final = 30.0  # between two measurements for the metrics
 _SECONDS: Final = 15.0  # that a site has to answer
-_UNKNOWN: Final = (
-    "cannot be told: a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
-)
+_UNKNOWN: Final = "a table that it reads is gone, was made anew, or is damaged ('fairlead tables' tells)"
 
 logger = logging.getLogger(__name__)
 

@@ -18,6 +18,7 @@ import typer
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
 from rich.segment import Segment
+from rich.table import Table
 from rich.text import Text
 
 from fairlead.errors import FairleadError, UnconfirmedError
@@ -176,6 +177,18 @@ def site_progress(*, quiet: bool) -> Callable[[str, str], None]:
             errors.print(f"{site}: {escape(text)}", soft_wrap=True)
 
     return tell
+
+
+def uncut(table: Table, *whole: str) -> Table:
+    """Return the table, made so that a narrow terminal cuts no cell off.
+
+    Args:
+        whole: Headings of columns with what people copy. The other columns give way to them, the widest first.
+    """
+    for column in table.columns:
+        column.no_wrap = column.no_wrap or column.header in whole
+        column.overflow = "ellipsis" if column.no_wrap else "fold"
+    return table
 
 
 def number(count: int | None) -> str:

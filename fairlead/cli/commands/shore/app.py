@@ -27,7 +27,7 @@ from fairlead.cli.commands.context import (
 )
 from fairlead.cli.commands.shore.context import ShorePlace, ShoreSiteOption, open_shore
 from fairlead.cli.commands.shore.tables import backfill, compact_, rebuild, vacuum_, verify
-from fairlead.cli.console import Consent, console, emit, errors
+from fairlead.cli.console import Consent, console, emit, errors, uncut
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.scrape import ADDRESS, serve
 from shore.jobs.status import (
@@ -87,6 +87,7 @@ def _live_table(jobs: Mapping[str, JobStatus]) -> Table:
     for heading in ("logs", "behind", "batches", "rows", "rows/s", "last batch"):
         table.add_column(heading, justify="right")
     table.add_column("remarks")
+    uncut(table, "job", "state")
     for job in jobs.values():
         style = STYLES.get(job.state, "")
         wrong = job.error is not None and job.state in IN_TROUBLE
@@ -233,6 +234,7 @@ def _status_table(found: ShoreStatus, behind: dict[str, Lag]) -> Table:
     table = Table("job", "state", box=None, header_style="bold", pad_edge=False)
     for heading in ("logs", "to read", "behind", "rows", "rows/s", "last batch", "state kept"):
         table.add_column(heading, justify="right")
+    uncut(table, "job", "state")
     for name, job in found.jobs.items():
         lag, style = behind[name], STYLES.get(job.state, "")
         table.add_row(
@@ -257,9 +259,11 @@ def _remarks(name: str, job: JobStatus, lag: Lag) -> None:
         say(f"does not come through since {_time(job.failing_since)} UTC, started {job.starts} times", "yellow")
     if job.error is not None:
         when = f" at {_time(job.error_at)} UTC" if job.error_at is not None else ""
-        say(f"last error{when}: {job.error}", "" if job.state in IN_TROUBLE else "dim")
+        # The advice is for an error that lasts.
+        text = job.error if job.state in IN_TROUBLE else job.error.partition("\n  what to do:")[0]
+        say(f"last error{when}: {text}", "" if job.state in IN_TROUBLE else "dim")
     if lag.why:
-        say(f"lag: {lag.why}", "yellow")
+        say(f"lag is not known: {lag.why}", "yellow")
     for log in lag.unreadable:
         say(f"cannot read {log}", "yellow")
     if job.skipped:
