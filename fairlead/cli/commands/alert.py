@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -26,7 +27,7 @@ from fairlead.cli.commands.context import (
     complete_site,
 )
 from fairlead.cli.commands.custody.app import ask_first
-from fairlead.cli.console import Consent, console, emit, lines, output, utc_text
+from fairlead.cli.console import Consent, console, emit, lines, output, uncut, utc_text
 from fairlead.errors import ConfigurationError, FairleadError
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.records.alert import ALERT_ORDERS, Alert, AlertOrder, alert_key
@@ -234,21 +235,31 @@ def _order(
 
 
 def _show_list(site: str, alerts: Iterable[Alert], opened: dict[tuple[str, str], Alert]) -> None:
-    table = Table("severity", "kind", "container", "since (UTC)", "state", "raised at", "what", box=None)
+    headings = ("severity", "kind", "container", "since (UTC)", "state", "raised at", "what")
+    table = Table(*headings, box=None, padding=(0, 1, 0, 0))
     rows = sorted(alerts, key=lambda alert: opened[alert_key(alert)].event_date_time, reverse=True)
     for alert in rows:
+        what = [each.detail or each.name for each in alert.evidence]
+        if alert.acknowledged_by:
+            what.insert(0, f"acknowledged by {alert.acknowledged_by}")
         table.add_row(
             f"[{_COLOURS[alert.severity]}]{alert.severity}[/]",
             escape(alert.kind),
             alert.equipment_reference or "(all)",
             f"{opened[alert_key(alert)].event_date_time:%Y-%m-%d %H:%M}",
-            alert.state + (escape(f", acknowledged by {alert.acknowledged_by}") if alert.acknowledged_by else ""),
+            alert.state,
             escape(alert.raised_at),
-            escape("; ".join(each.detail or each.name for each in alert.evidence)),
+            escape("; ".join(what)),
         )
     console.print(f"{count(len(rows), 'alert')} (logs at {site})")
     if rows:
-        console.print(table)
+        console.print(uncut(table, "container", "since (UTC)", "raised at"))
+    open_alerts = [alert for alert in rows if alert.state != "CLEARED"]
+    several = Counter((alert.raised_at, alert.equipment_reference) for alert in open_alerts)
+    for alert in open_alerts:
+        if several[alert.raised_at, alert.equipment_reference] > 1:
+            box = alert.equipment_reference or "all containers"
+            console.print(escape(f"id of {alert.kind} of {box} at {alert.raised_at}: {alert.alert_id}"), soft_wrap=True)
 
 
 def _order_plan(alert: Alert, order: AlertOrder) -> list[str]:

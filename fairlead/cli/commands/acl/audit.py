@@ -18,7 +18,7 @@ from acl.audit import LogReaders, ReadVerdict, TopicReader, audit_logs, log_of_c
 from acl.kafka import admin_stores
 from acl.plan import Unread
 from fairlead.cli.commands.context import JsonOption, SitesOption, TopologyOption
-from fairlead.cli.console import console, emit
+from fairlead.cli.console import console, emit, uncut
 from fairlead.errors import ExitCode
 from topologies.context import DEFAULT_TOPOLOGY, open_topology
 from topologies.model import check_sites
@@ -87,7 +87,7 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
         for (user, kind, verdict, why), sites in _grouped(one for one in found if one.log == name).items():
             style = _STYLES.get(verdict, "")
             table.add_row(escape(user), kind, ", ".join(sites), _SAYS[verdict], escape(why), style=style)
-        console.print(table)
+        console.print(uncut(table, "user"))
     for one in away:
         console.print(f"[yellow]{one.site}: not asked, {escape(one.why)}[/]", soft_wrap=True)
     if feeds.unknown:
@@ -100,7 +100,7 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
             if each.valid_from is None:  # without a booking
                 times = ("any, at its port" if each.feed == "movements" else "any", "-")
             table.add_row(escape(each.customer), each.feed or "[dim]has none[/]", each.feed_at or "-", *times)
-        console.print(table)
+        console.print(uncut(table, "customer"))
     elif not feeds.unknown:
         console.print(f"{container} is in no feed")
     if feeds.bookings:
@@ -112,7 +112,7 @@ def _show(container: str, log: str, found: Sequence[LogReaders], away: Sequence[
             recorded = (_time(state.recorded_from), _time(state.until))
             times = (_time(state.valid_from), _time(state.valid_to))
             table.add_row(escape(state.booking), *recorded, state.status.lower(), party, *times)
-        console.print(table)
+        console.print(uncut(table, "booking"))
 
 
 def _grouped(found: Iterator[LogReaders]) -> dict[tuple[str, str, ReadVerdict, str], list[str]]:

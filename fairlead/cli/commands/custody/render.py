@@ -19,7 +19,7 @@ from rich.table import Table
 from edge.custody.operator.plan import CustodyPlan, seize_command
 from edge.custody.operator.takeover import TakeoverPlan, TakeoverRequest, TakeoverRun
 from edge.strays.report import WaitingLog
-from fairlead.cli.console import utc_text
+from fairlead.cli.console import uncut, utc_text
 from fairlead.custody.history import Chain, TermInterval, chains
 from fairlead.custody.ledger import Ledgers
 from fairlead.records.custody import CustodyEntry, CustodyOrder, LedgerEntry
@@ -301,7 +301,6 @@ def _show_logs(body: Mapping[str, Any], console: Console) -> None:
         return
     gone = {each["log"] for each in body["stranded"]}
     table = _table(*headers, numbers=(2, 3))
-    table.columns[0].no_wrap = True
     for log, holder, *rest in rows:
         table.add_row(escape(log), f"[red]{escape(holder)}[/]" if log in gone else escape(holder), *rest)
     console.print(table)
@@ -330,7 +329,6 @@ def show_strays(body: Mapping[str, Any], console: Console) -> None:
     else:
         console.print(f"strays and ledgers at {body['at']}:", soft_wrap=True)
         table = _table("log", "held by", "readings", "events", "oldest", "kept at", numbers=(2, 3, 4))
-        table.columns[0].no_wrap = True
         for each in body["logs"]:
             table.add_row(
                 escape(each["log"]),
@@ -403,6 +401,5 @@ def _table(*headers: str, numbers: tuple[int, ...] = ()) -> Table:
     """Return an empty table; ``numbers`` are the places of the columns that are aligned to the right."""
     table = Table(*headers, box=None, pad_edge=False)
     for place, column in enumerate(table.columns):
-        column.no_wrap = column.header == "when (UTC)"
         column.justify = "right" if place in numbers else "left"
-    return table
+    return uncut(table, "log", "holder", "held by", "when (UTC)")

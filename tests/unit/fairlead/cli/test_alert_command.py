@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,9 +15,10 @@ import pytest
 from edge.alerts import operator
 from fairlead.cli.app import run
 from fairlead.cli.commands import alert as command
+from fairlead.cli.console import SafeConsole
 from fairlead.errors import ExitCode, FairleadError
 from fairlead.kafka.protocol.errors import AuthenticationFailed, ConnectionLost
-from fairlead.records.alert import Alert
+from fairlead.records.alert import Alert, Evidence, alert_key
 from tests.unit.edge.alerts.detecting import FALL, Voyage
 from tests.unit.edge.samples import BOX
 
@@ -173,3 +176,47 @@ def test_the_next_site_is_asked_when_one_cannot_be_reached(
     assert BOX in capsys.readouterr().out
     assert known.asked == ["tokyo", "sydney"]
     assert run(["alert", "report", BOX, "--site", "tokyo"]) == error.exit_code
+
+
+def alert_of(alert_id: str, kind: str = "NOT_HEARD_SINCE_DEPARTURE", **more: Any) -> Alert:
+    when = dt.datetime(2026, 9, 21, 16, 51, tzinfo=dt.UTC)
+    return Alert(
+        alert_id=alert_id,
+        kind=kind,
+        severity="CRITICAL",
+        state="OPENED",
+        equipment_reference=BOX,
+        raised_at="los-angeles",
+        event_date_time=when,
+        raised_date_time=when,
+        evidence=(Evidence(name="silence", weight=1.0, detail="no word since the ship left, which is long ago"),),
+        **more,
+    )
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    got = io.StringIO()
+    monkeypatch.setattr(command, "console", SafeConsole(file=got, width=80))
+    return got
+
+
+def listed(*alerts: Alert) -> None:
+    command._show_list("tokyo", alerts, {alert_key(each): each for each in alerts})  # noqa: SLF001
+
+
+def test_no_name_is_cut_at_80_columns(narrow: io.StringIO) -> None:
+    listed(alert_of("a", acknowledged_by="ann"))
+    assert BOX in narrow.getvalue() and "\N{HORIZONTAL ELLIPSIS}" not in narrow.getvalue()
+
+
+def test_the_list_has_ids_where_the_container_does_not_say_which_alert(narrow: io.StringIO) -> None:
+    one, other = alert_of("SILENCE-1"), alert_of("OVERBOARD-2", "OVERBOARD")
+    listed(one)
+    assert "SILENCE-1" not in narrow.getvalue()
+    listed(one, other)
+    assert f"id of OVERBOARD of {BOX} at los-angeles: OVERBOARD-2\n" in narrow.getvalue()
+    assert "SILENCE-1" in narrow.getvalue()
+    narrow.truncate(0)
+    listed(one, msgspec.structs.replace(other, state="CLEARED"))
+    assert "SILENCE-1" not in narrow.getvalue()

@@ -107,6 +107,19 @@ def test_the_chain_of_a_container(ground: FakeLedgers, capsys: pytest.CaptureFix
     assert body(capsys, "show", BOX, "--site", "head")["holder"] == "tokyo"
 
 
+def test_holders_are_whole_at_80_columns(
+    ground: FakeLedgers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    why = "the ship has not answered for a week, and the owner has given it up"
+    long = entry(18, 30, "port-of-los-angeles", "SEIZURE", log=LOG, by="los-angeles", ordered_by="ann", reason=why)
+    ground.entries["tokyo"].append(long)
+    for command, code in ((("show", BOX), ExitCode.OK), (("list",), ExitCode.FAILED)):
+        _, *table = say(capsys, *command, code=code).splitlines()  # the first line names the holder in words
+        assert "port-of-los-angeles" in "\n".join(table)
+        assert "\N{HORIZONTAL ELLIPSIS}" not in "\n".join(table)
+
+
 def test_a_box_that_came_in_elsewhere_is_claimed(ground: FakeLedgers, capsys: pytest.CaptureFixture[str]) -> None:
     claim = msgspec.structs.replace(claimed("sydney", 4, after=9), log=LOG)
     ground.entries["tokyo"] += [entry(4, 1070, None, "GTOT", log=LOG), claim]
