@@ -432,7 +432,7 @@ def _sail(
     """
     from board.pages.voyage import voyage_file
     from board.service import Board
-    from fairlead.cli.commands.voyage.display import telling, terminal_display
+    from fairlead.cli.commands.voyage.display import telling, terminal_display, with_jobs
     from simulators.sail import make_report, sail_watched
     from simulators.voyage.run import check_clock
     from simulators.voyage.services import timed, voyage_services
@@ -451,7 +451,7 @@ def _sail(
         sailed = asyncio.run(sail_watched(context, trip, settings, services, display))
         if sailed is None:
             raise KeyboardInterrupt
-        with telling(quiet=quiet) as tell_now:
+        with telling(quiet=quiet) as show, with_jobs(context.folder, show) as tell_now:
             made = make_report(context, sailed, settings, services, tell=tell_now)
             tell_now("writing the page")
             site = services.headquarters.loss.heir if services.headquarters else usual_site(context)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import sys
 import termios
+import threading
 import tty
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from fairlead.cli.console import errors
+from shore.jobs.status import JobStatus, read_status
 from simulators.sail import Display, OnProgress
 from simulators.voyage.control import VoyageControl
 from simulators.voyage.player import Progress as Sailing
@@ -42,6 +46,54 @@ def telling(*, quiet: bool) -> Iterator[Callable[[str], None]]:
             yield lambda text: status.update(escape(text))
     else:
         yield lambda text: errors.print(escape(text))
+
+
+@contextmanager
+def with_jobs(
+    folder: Path, tell: Callable[[str], None], *, look_seconds: float = 1.0
+) -> Iterator[Callable[[str], None]]:
+    """Yield a function that tells what is being done; while shore's jobs run meanwhile, add how far they are.
+
+    Args:
+        folder: The state folder of the topology, which has the jobs' status.
+    """
+    doing, since, lock, ended = "", dt.datetime.now(dt.UTC), threading.Lock(), threading.Event()
+
+    def begin(text: str) -> None:
+        nonlocal doing, since
+        with lock:
+            doing, since = text, dt.datetime.now(dt.UTC)
+            tell(text)
+
+    def watch() -> None:
+        told = ""
+        while not ended.wait(look_seconds):
+            status = read_status(folder)
+            with lock:
+                if status is None or status.at < since:  # of what was done before
+                    continue
+                text = f"{doing}: {jobs_so_far(status.jobs)}"
+                if text != told:
+                    tell(text)
+                told = text
+
+    watching = threading.Thread(target=watch, name="jobs", daemon=True)
+    watching.start()
+    try:
+        yield begin
+    finally:
+        ended.set()
+        watching.join()
+
+
+def jobs_so_far(jobs: Mapping[str, JobStatus]) -> str:
+    """Return how many of shore's jobs are done, and which are tried again, in words."""
+    again = [
+        f"; {name} is tried again: {(job.error or '').partition(chr(10))[0]}"
+        for name, job in jobs.items()
+        if job.state == "retrying"
+    ]
+    return f"{sum(job.state == 'done' for job in jobs.values())} of {len(jobs)} jobs done{''.join(again)}"
 
 
 @contextmanager
