@@ -35,6 +35,7 @@ from board.pages.alerts import alert_panel
 from board.service import Board, Page, address_of
 from board.viewer import Access
 from fairlead.names import is_container_number
+from fairlead.records.alert import OVERBOARD
 from fairlead.records.reading import power_state
 from shore.paths import TablePaths
 from shore.report import course
@@ -178,7 +179,8 @@ TONES: Final = {
 def _where(row: Row) -> str:
     if row["gone"]:
         return "left by the gate"
-    return row["vessel"] or row["holder_title"] or row["holder"] or ""
+    place = row["vessel"] or row["holder_title"] or row["holder"] or ""
+    return f"{place}, lost overboard" if OVERBOARD in row["alert_kinds"] else str(place)
 
 
 # --- one container
@@ -375,6 +377,7 @@ def page_values(seen: Seen) -> Json:
         "now": _now(seen),
         "left": outlook_of(seen.outlook, report.latest),
         "concerns": wrong,
+        "lost": any(row["kind"] == OVERBOARD for row in report.alerts if _is_open(row)),
         "urgent": any(SEVERITIES.get(row["severity"] or "") == "bad" for row in report.alerts if _is_open(row)),
         "sites": sites,
         "container_alerts": sorted(report.alerts, key=_open_and_newest)[:_TOLD],

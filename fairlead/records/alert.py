@@ -24,6 +24,9 @@ KINDS: Final = (
 )
 """The kinds that this version's bridges raise, for checking what people write. A reader accepts others, too."""
 
+OVERBOARD: Final = "OVERBOARD"
+"""The kind of the alert about a box that has fallen into the sea. While it is open, the box is no cargo of its ship."""
+
 NOT_HEARD: Final = "NOT_HEARD_SINCE_DEPARTURE"
 """The kind of the alert about a box that is aboard by custody and was not heard since its ship left a port."""
 LEFT_PORT: Final = "left-port"

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairlead.errors import ConfigurationError, nearest
-from fairlead.records.alert import LEFT_PORT, NOT_HEARD
+from fairlead.records.alert import LEFT_PORT, NOT_HEARD, OVERBOARD
 from fairlead.records.reading import PowerState, power_state
 from shore.paths import TablePaths
 from shore.report.slices import Row, Slices, open_slices
@@ -221,6 +221,11 @@ class PortBox(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def power(self) -> PowerState | None:
         return power_state(self.is_connected_to_power_source, self.is_powered)
 
+    @property
+    def lost(self) -> bool:
+        """Whether it has fallen overboard, by an open alert. Custody still says that it is aboard."""
+        return OVERBOARD in self.alert_kinds
+
 
 def box_of(row: Row, audience: Audience) -> PortBox:
     """Return the box of a row of ``BOXES``. Each structure takes of the row the fields that it names."""
@@ -279,7 +284,8 @@ _CALLS_SHOWN: Final = 20
 
 class Ship(msgspec.Struct, frozen=True, kw_only=True):
     """A ship and the boxes aboard: those for this port first, in each group those with most concerns first.
-    ``last_call``: its newest port call (table ``port_calls``), null where none is known."""
+    ``last_call``: its newest port call (table ``port_calls``), null where none is known. ``boxes`` also has those that
+    were lost overboard; ``for_port`` does not count them."""
 
     vessel_imo_number: str
     vessel: str
@@ -288,6 +294,11 @@ class Ship(msgspec.Struct, frozen=True, kw_only=True):
     for_port: int
     concerning: int
     boxes: tuple[PortBox, ...]
+
+    @property
+    def aboard(self) -> int:
+        """Number of boxes without those that were lost overboard."""
+        return sum(not box.lost for box in self.boxes)
 
 
 class PortReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -441,7 +452,7 @@ def _ships(
     for row in found.rows(_SHIPS):
         imo = row["vessel_imo_number"]
         boxes = aboard.get(imo, ())
-        booked = sum(box.discharged_here for box in boxes)
+        booked = sum(box.discharged_here and not box.lost for box in boxes)
         ships.append(
             Ship(
                 vessel_imo_number=imo,

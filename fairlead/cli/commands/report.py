@@ -114,7 +114,7 @@ def port(
             eta = ship.approach.eta
             expected = f"about {eta:%Y-%m-%d %H:%M}" if eta is not None else "nobody knows when"
             console.print(
-                f"  {escape(ship.vessel)}: {expected}; {len(ship.boxes):,} boxes, {ship.for_port:,} for here, "
+                f"  {escape(ship.vessel)}: {expected}; {ship.aboard:,} boxes, {ship.for_port:,} for here, "
                 f"{ship.concerning:,} with something wrong"
             )
         if not report.arriving:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from board.pages.container import Seen, chart_of, concerns_of, gaps_of, map_of, outlook_of, page_values
+from board.pages.container import _where as where_of
 from shore.report.container import ContainerReport, Figures
 from shore.report.course import SAMPLED, SET, Interval
 from shore.report.entitled import ContainerFeeds
@@ -284,6 +285,16 @@ def test_what_is_wrong_counts_open_alerts_and_excursions_of_its_holder() -> None
         "not plugged in",
         "set to 5.0, agreed 2.0",
     )
+
+
+@pytest.mark.parametrize(("state", "lost"), [("OPENED", True), ("UPDATED", True), ("CLEARED", False)])
+def test_a_box_that_fell_overboard_is_lost_until_the_alert_is_cleared(state: str, lost: bool) -> None:
+    fell = row_of("alerts_now", kind="OVERBOARD", state=state, opened_date_time=at(1))
+    found = report(latest=NOW, alerts=(fell,))
+    values = page_values(Seen(found, None, (), None, (), ContainerFeeds((), ()), at(2), ()))
+    assert values["lost"] is lost
+    listed = {"gone": False, "vessel": "MV Duck Star", "alert_kinds": ["OVERBOARD"] if lost else []}
+    assert where_of(listed) == ("MV Duck Star, lost overboard" if lost else "MV Duck Star")
 
 
 def test_silence_is_told_against_the_newest_time_of_the_tables() -> None:

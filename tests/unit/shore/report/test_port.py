@@ -190,6 +190,26 @@ def test_an_excursion_of_the_last_journey_is_none_of_this_one(story: TablePaths,
     assert found.arriving[0].boxes[0].excursions == 0
 
 
+def test_a_box_that_was_lost_overboard_is_marked_and_is_no_cargo(story: TablePaths, tmp_path: Path) -> None:
+    kept = {name: DeltaTable(story.table(name)).to_pyarrow_dataset().to_table().to_pylist() for name in
+            ("sites", "containers_now", "positions", "bookings", "alerts_now")}  # fmt: skip
+
+    def found(state: str) -> PortReport:
+        fall = {"alert_id": "fall", "kind": "OVERBOARD", "severity": "CRITICAL", "state": state}
+        lost = {**kept["alerts_now"][0], **fall, "equipment_reference": FROZEN}
+        fill(tmp_path / state, {**kept, "alerts_now": [*kept["alerts_now"], lost]})
+        return port_report(TablePaths.of(tmp_path / state), "JPTYO", distance=straight)
+
+    report = found("UPDATED")
+    (ship,) = report.arriving
+    assert (ship.for_port, ship.aboard, len(ship.boxes)) == (1, 2, 3)
+    assert [box.equipment_reference for box in ship.boxes if box.lost] == [FROZEN]
+    assert ship.approach.basis.startswith("1 box aboard")
+    assert plain(port_file(report)).count("lost overboard") == 1
+    (back,) = found("CLEARED").arriving
+    assert (back.for_port, back.aboard) == (2, 3)
+
+
 def test_what_a_digest_says_is_marked(tmp_path: Path) -> None:
     """At sea the ship's digest is newer than the readings; its own judgement of the air is told."""
     told = rows()
