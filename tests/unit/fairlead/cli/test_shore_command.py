@@ -51,6 +51,6 @@ def test_names_of_jobs_are_whole_at_80_columns(shown: io.StringIO) -> None:
         state_rows=1_234_567, state_bytes=123_400_000,
     )  # fmt: skip
     render(long, lag=Lag(1_234_567, 7_000.0))
-    command.console.print(command._live_table({"containers_now": long}))  # noqa: SLF001
+    SafeConsole(file=shown, width=80).print(command._live_table({"containers_now": long}))  # noqa: SLF001
     assert shown.getvalue().count("containers_now ") == 2
     assert "\N{HORIZONTAL ELLIPSIS}" not in shown.getvalue()
