@@ -144,7 +144,11 @@ with numbered as (
     from {{events}}
     where problem is null and event_date_time is not null and {HAPPENED}
 ),
-told as (select * from numbered where copy = 1),
+told as (
+    select n.*, coalesce(n.un_location_code, s.un_location_code) as port
+    from numbered n left join {{sites}} s on n.log = 'events.' || s.site
+    where n.copy = 1
+),
 aboard as (
     select l.event_id, l.equipment_reference, l.vessel_imo_number, l.event_date_time as since,
         min(d.event_date_time) as until
@@ -176,7 +180,7 @@ select distinct
         'equipmentEventTypeCode', h.equipment_event_type_code,
         'transportEventTypeCode', h.transport_event_type_code,
         'eventDateTime', {json_time("h.event_date_time")},
-        'UNLocationCode', h.un_location_code,
+        'UNLocationCode', h.port,
         'vesselIMONumber', h.vessel_imo_number,
         'voyageReference', h.voyage_reference
     )) as content
@@ -186,10 +190,11 @@ where p.grain = 'coarse' and {covered("h.event_date_time")}
 """  # noqa: S608
 
 
-def milestones(events: DataFrame, periods: DataFrame) -> DataFrame:
+def milestones(events: DataFrame, sites: DataFrame, periods: DataFrame) -> DataFrame:
     """Compute the milestones of all recipients.
 
     Args:
         events: All events of the containers, and those of their ships.
+        sites: All sites of the topology: the ports of events that name none.
     """
-    return events.sparkSession.sql(_MILESTONES, events=events, periods=periods)
+    return events.sparkSession.sql(_MILESTONES, events=events, sites=sites, periods=periods)

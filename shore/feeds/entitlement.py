@@ -288,7 +288,7 @@ def _made(
         if not look.everything:
             events = events.where(among(moved) | F.col(BOX).isNull()) if len(moved) <= MOST_LITERALS else events
         boxes = None if look.everything else moved
-        derived.append(of_boxes(milestones(events, coarse), boxes))
+        derived.append(of_boxes(milestones(events, inputs["sites"], coarse), boxes))
     if "movements" in grains and (look.events is not None or look.everything):
         heard = inputs["events"].where("problem is null")
         if look.events is not None:

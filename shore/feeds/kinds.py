@@ -101,15 +101,15 @@ class FeedKinds:
 def _kinds(paths: TablePaths, readers: Iterable[FeedReader]) -> dict[FeedReader, str]:
     """Return what to note of each reader."""
     found = {reader: reader.kind for reader in readers}
-    if movers := [reader for reader in found if reader.grain == "movements"]:
+    if named := [reader for reader in found if reader.grain in ("movements", "coarse")]:
         digest = _digest_of_names(paths)
-        found |= {reader: f"{reader.kind} {digest}" for reader in movers}
+        found |= {reader: f"{reader.kind} {digest}" for reader in named}
     return found
 
 
 def _digest_of_names(paths: TablePaths) -> str:
     """Return a digest of what records of movements have of tables ``sites`` and ``owners``: the ports of sites, the
-    names of ships, and the lines of owner codes."""
+    names of ships, and the lines of owner codes. Milestones have the ports, too."""
     sites = SITES.sorted(datasets.rows(paths, SITES)).to_pylist()
     owners = OWNERS.sorted(datasets.rows(paths, OWNERS)).to_pylist()
     names = (

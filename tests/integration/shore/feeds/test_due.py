@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -46,6 +47,18 @@ def lacking(
     grain: Grain = "detailed",
 ) -> list[tuple[str, int, bool]]:
     """Return what a batch of changes makes due to customer ducks: log, offset, and whether it is taken back."""
+    found = lacking_rows(spark, rows, changes, grain, ledgers, digests_since)
+    return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
+
+
+def lacking_rows(
+    spark: SparkSession,
+    rows: Rows,
+    changes: Sequence[Mapping[str, Any]],
+    grain: Grain,
+    ledgers: Ledgers | None = None,
+    digests_since: dt.datetime | None = None,
+) -> list[dict[str, Any]]:
     inputs = {
         name: spark.createDataFrame(
             pa.Table.from_pylist(list(rows.get(name, ())), schema=TABLES[name].plain_schema).combine_chunks()
@@ -59,8 +72,9 @@ def lacking(
     batch = spark.createDataFrame(pa.Table.from_pylist(list(changes), schema=schema))
     at_sea = AtSea.of(inputs["feeds"]).times
     look = look_of(batch, keys_of(batch), inputs, held, {grain}, ledgers, at_sea)
-    found = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds()).toArrow().to_pylist()
-    return [(row["log"], row["log_offset"], row["retracts"] is not None) for row in found]
+    ordered = due(inputs, readers, held, look, None, digests_since).orderBy(*order_of_feeds())
+    found: list[dict[str, Any]] = ordered.toArrow().to_pylist()
+    return found
 
 
 def given(log: str, offset: int, hour: float, feed_offset: int, box: str = BOX) -> dict[str, Any]:
@@ -142,6 +156,17 @@ def test_many_changed_bookings_take_no_hours_from_a_container_whose_name_is_betw
     assert lacking(spark, rows, [*changes, {"kind": "readings", **new}], grain="coarse") == [
         (f"hours/{between}", begin + 2, False)
     ]
+
+
+def test_a_milestone_that_names_no_port_has_that_of_the_site_that_published_it(spark: SparkSession) -> None:
+    told = {"log_offset": 1, "event_id": "e", "event_date_time": hours(1), "equipment_event_type_code": "GTIN"}
+    rows: Rows = {
+        "booking_changes": [BOOKED],
+        "sites": [{"site": "tokyo", "kind": "port", "un_location_code": "JPTYO"}],
+        "events": [told | {"log": "events.tokyo", "equipment_reference": BOX}],
+    }
+    (row,) = lacking_rows(spark, rows, [{"kind": "events", "equipment_reference": BOX, "event_id": "e"}], "coarse")
+    assert json.loads(row["payload"])["UNLocationCode"] == "JPTYO"
 
 
 def test_a_reading_beyond_the_calendar_is_delivered_with_a_time_within_it(spark: SparkSession) -> None:

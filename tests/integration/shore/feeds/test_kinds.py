@@ -97,11 +97,12 @@ def test_a_customer_that_left_and_comes_back_is_compared_whole(start: Callable[.
     assert start(KINDS["coarse"], DUCKS, begun=False) == ["shop"]  # what it has of another kind is retracted
 
 
-def test_a_ports_authority_is_compared_whole_when_ships_ports_or_lines_change(
-    lake: Lake, start: Callable[..., list[str]]
+@pytest.mark.parametrize("kind", ["movements:SGSIN", "coarse"])
+def test_a_feed_that_names_ports_is_compared_whole_when_ships_ports_or_lines_change(
+    lake: Lake, start: Callable[..., list[str]], kind: str
 ) -> None:
     """They are in its records, and no batch has their changes."""
-    port = KINDS["movements:SGSIN"]
+    port = KINDS[kind]
     singapore = {"site": "singapore", "kind": "port", "title": "Singapore"}
     star = {"site": "star", "kind": "ship", "title": "MV Duck Star", "vessel_imo_number": "9074729"}
     yellow = {"owner_code": "YELU", "stream": "yellow", "line": "Yellow"}

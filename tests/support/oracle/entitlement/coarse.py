@@ -135,7 +135,10 @@ from boxes x join touched t using (equipment_reference) where x.grain = 'coarse'
 
 _MILESTONES: Final = f"""
 insert into derived
-with told as ({TOLD}),
+with told as (
+    select t.*, coalesce(t.un_location_code, s.un_location_code) as port
+    from ({TOLD}) t left join sites s on t.log = 'events.' || s.site
+),
 aboard as (
     select
         l.equipment_reference, l.vessel_imo_number, l.event_date_time as since,
@@ -165,7 +168,7 @@ select distinct
         'equipmentEventTypeCode', h.equipment_event_type_code,
         'transportEventTypeCode', h.transport_event_type_code,
         'eventDateTime', {_time("h.event_date_time")},
-        'UNLocationCode', h.un_location_code,
+        'UNLocationCode', h.port,
         'vesselIMONumber', h.vessel_imo_number,
         'voyageReference', h.voyage_reference
     ))::varchar

@@ -201,7 +201,7 @@ def due(
     Args:
         touched: Rows of ``TOUCHED``.
         relations: ``readings``, ``alerts``, ``alerts_ashore``, ``custody_entries``, ``booking_changes``, ``events``,
-            ``digests`` and ``feeds``, with all rows; for feeds of movements ``sites`` and ``owners``.
+            ``digests`` and ``feeds``, with all rows; for feeds of movements and coarse ones ``sites`` and ``owners``.
         readings_since: Retention may have deleted earlier readings; None: it has deleted none.
 
     Returns:

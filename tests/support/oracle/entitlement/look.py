@@ -26,7 +26,7 @@ def entitled(paths: TablePaths, readers: Collection[FeedReader]) -> pa.Table:
     """Compare the whole feeds of these customers; return the rows of ``due``."""
     names = (*_WITH_BOXES, "readings", "events", "digests", "feeds")
     relations = {name: open_dataset(paths, name) for name in names} | {CUSTODY_ENTRIES.name: _believed(paths)}
-    if any(reader.grain == "movements" for reader in readers):
+    if any(reader.grain in ("movements", "coarse") for reader in readers):
         relations |= {table.name: stored(paths, table) for table in (SITES, OWNERS)}
     named = [relations[name].to_table(columns=[BOX])[BOX].chunks for name in _WITH_BOXES]
     boxes = pc.unique(pa.chunked_array([*(chunk for each in named for chunk in each), pa.nulls(1, pa.string())]))
