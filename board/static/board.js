@@ -137,10 +137,20 @@
     for (const each of document.querySelectorAll("[data-without]")) each.hidden = !!document.getElementById(each.dataset.without);
   }
 
+  /* Alerts come and go while people look: the words below them are there only while no alert is. */
+  function showNoAlerts() {
+    const words = document.getElementById("no-alerts");
+    if (!words) return;
+    words.hidden = document.querySelector("#alerts > tr") !== null;
+    if (words.hidden) words.textContent = "";
+    else if (!words.textContent.trim()) words.textContent = "No alert is open.";
+  }
+
   /* After the content of an element has changed. */
   function settle(root) {
     showTimes(root);
     showDrawings();
+    showNoAlerts();
     filterAll();
     reachScrolling();
     document.dispatchEvent(new CustomEvent("fairlead:content", { detail: root }));

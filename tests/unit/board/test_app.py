@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
+import board.pages.container
 from board.app import create_app
+from board.pages.container import Listed
 from board.service import Board
 from board.viewer import LOCAL
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError
+from shore.report.container import UnknownContainerError
+from tests.unit.board.test_port_page import NOW, alert
 
 NAME = "board.example.com"
 OWN = {"origin": "http://localhost"}
@@ -79,3 +85,41 @@ async def test_only_who_reads_the_fleet_hears_where_something_is_wrong(
         await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
         answer = await browser.get("/sign-in/oidc")
         assert answer.status_code == status and "10.0.0.5" in answer.text and "10.0.0.6" in answer.text
+
+
+async def test_a_container_that_is_not_known_leads_to_the_list(service: Board, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown(*_: object) -> None:
+        raise UnknownContainerError("no table has container BIGU1000010")
+
+    monkeypatch.setattr(board.pages.container, "read_container", unknown)
+    async with client(service, "http://localhost") as browser:
+        assert 'href="/containers"' not in (await browser.get("/containers/BIGU1000010")).text
+        await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
+        answer = await browser.get("/containers/BIGU1000010")
+        assert answer.status_code == 404 and '<a href="/containers">' in main_of(answer.text)
+        assert '<a href="/containers">' not in main_of((await browser.get("/no-such-page")).text)
+
+
+def main_of(page: str) -> str:
+    return page[page.index("<main") :]
+
+
+_COLUMNS = ("setpoint_temperature", "supply_temperature", "return_temperature", "is_connected_to_power_source",
+            "is_powered", "bookings", "customer", "minutes_left", "booking_reference", "reading_date_time")  # fmt: skip
+BOX = dict.fromkeys(_COLUMNS) | {"tone": "good", "equipment_reference": "BIGU1000010", "where": "", "concerns": ()}
+
+
+@pytest.mark.parametrize("rows", [(), (BOX,)], ids=["empty", "one"])
+async def test_words_for_an_empty_list_are_on_the_page_only_while_it_is_empty(
+    service: Board, monkeypatch: pytest.MonkeyPatch, rows: tuple[dict[str, Any], ...]
+) -> None:
+    """Text browsers and programs read also what a style sheet hides."""
+    listed = Listed(rows, dict.fromkeys(board.pages.container.TONES, len(rows)), NOW, ())
+    monkeypatch.setattr(board.pages.container, "read_list", lambda *_: listed)
+    monkeypatch.setattr(service.live, "read_at", NOW)
+    monkeypatch.setattr(service.live, "opened", lambda _id: NOW)
+    monkeypatch.setattr(service.live, "open_alerts", lambda: [alert("tokyo")] if rows else [])
+    async with client(service, "http://localhost") as browser:
+        await browser.get(f"/local/{service.sessions.link_for(LOCAL.name)}")
+        assert ("No alert is open." in (await browser.get("/")).text) is not bool(rows)
+        assert ("The tables know no container yet." in (await browser.get("/containers")).text) is not bool(rows)
