@@ -62,7 +62,18 @@ def planned(
     every = parse_span("--interval", interval) if interval else None
     start = start.replace(tzinfo=dt.UTC) if start else None
     plan = plan.adjusted(containers=containers, start=start, reading_interval=every)
-    return context, Voyage(plan, context.topology, seed=seed, with_bad=with_bad)
+    try:
+        return context, Voyage(plan, context.topology, seed=seed, with_bad=with_bad)
+    except ConfigurationError as error:
+        mistakes = error.fields.get("mistakes", [])
+        if not mistakes or plan.topology == context.topology.name:
+            raise
+        more = f", and {len(mistakes) - 1} more" if len(mistakes) > 1 else ""
+        raise ConfigurationError(
+            f"scenario {plan.name} does not fit topology {context.topology.name}: {mistakes[0]}{more}",
+            hint=f"name no topology, or the one that it was written for: {topology_source(plan)}",
+            mistakes=mistakes,
+        ) from error
 
 
 def recorded(topology: str | None, path: Path, *, calm: bool) -> tuple[Context, ReplayedVoyage]:
