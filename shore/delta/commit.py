@@ -27,7 +27,6 @@ from typing import Any, Final
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from shore.delta.diff import MISSING, differences
 from shore.delta.lake import Lake, computed
@@ -224,14 +223,13 @@ def exchange_rows(lake: Lake, table: Table, keys: DataFrame, fresh: DataFrame, *
     return int(counts["num_affected_rows"])
 
 
-def conform(rows: DataFrame, table: Table | StructType) -> DataFrame:
-    """Return rows with the columns of a table or schema, in its order and types. Missing columns are null."""
+def conform(rows: DataFrame, table: Table) -> DataFrame:
+    """Return rows with the table's columns, in its order and types. Missing columns are null."""
     there = set(rows.columns)
-    schema = table.spark_schema if isinstance(table, Table) else table
     return rows.select(
         *(
             (F.col(field.name) if field.name in there else F.lit(None)).cast(field.dataType).alias(field.name)
-            for field in schema.fields
+            for field in table.spark_schema.fields
         )
     )
 

@@ -23,7 +23,6 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructType, TimestampType
 
-from shore.delta.commit import conform
 from shore.feeds.ashore import alerts_for_log, alerts_found_ashore, without_deleted_alerts
 from shore.feeds.at_sea import digests_at_sea, without_deleted_digests, without_reached_before
 from shore.feeds.coarse import hours, milestones, with_stays
@@ -174,7 +173,7 @@ def due(
         parts += _of_shore(inputs, look)
     if not parts:
         return spark.createDataFrame([], DUE)
-    found = reduce(DataFrame.unionByName, (conform(part, DUE) for part in parts))
+    found = reduce(DataFrame.unionByName, (_conform(part) for part in parts))
     shown = F.greatest(F.least(F.unix_micros("device_date_time"), F.lit(micros_of(LAST))), F.lit(micros_of(FIRST)))
     return found.withColumn("device_date_time", F.timestamp_micros(shown))
 
@@ -184,6 +183,16 @@ def order_of_feeds() -> list[Column]:
     for a feed by time. The states of one of shore's alerts come in the order of its revisions."""
     made = F.when(F.col("step") == 3, F.col("device_date_time"))
     return [F.col("customer"), F.col("step"), made, F.col("log"), F.col("log_offset")]
+
+
+def _conform(part: DataFrame) -> DataFrame:
+    there = set(part.columns)
+    return part.select(
+        *(
+            (F.col(each.name) if each.name in there else F.lit(None)).cast(each.dataType).alias(each.name)
+            for each in DUE.fields
+        )
+    )
 
 
 def _copied(
