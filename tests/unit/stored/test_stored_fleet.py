@@ -7,6 +7,7 @@ another archive.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -243,6 +244,15 @@ def as_then(steps: Iterable[Step]) -> Iterator[Step]:
                 yield step
 
 
+def without_courses(steps: Iterable[Step]) -> Iterator[Step]:
+    """Yield the steps, positions without course and heading: a ship's were those with which it began its leg."""
+    for step in steps:
+        if isinstance(step, Publish) and step.kind is MessageKind.POSITION:
+            payload = re.sub(rb',"(courseOverGround|heading)":[0-9.]+', b"", step.payload)
+            step = dataclasses.replace(step, payload=payload)
+        yield step
+
+
 def test_a_stored_recording_equals_the_scenario_today(stored: StoredFleet, topology: Topology) -> None:
     recorded = ReplayedVoyage(stored.folder / "voyage.gz", topology)
     assert recorded.expected_messages() == stored.expected["recording"]["messages"]
@@ -251,4 +261,4 @@ def test_a_stored_recording_equals_the_scenario_today(stored: StoredFleet, topol
     header = recorded.header
     scenario = Scenario.model_validate(header.scenario)
     today = Voyage(scenario, topology, seed=header.seed, with_bad=header.with_bad).steps()
-    assert steps == list(as_then(today))
+    assert list(without_courses(steps)) == list(without_courses(as_then(today)))

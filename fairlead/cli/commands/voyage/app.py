@@ -479,9 +479,8 @@ def _report(
     """
     from simulators.report.model import as_table
 
-    with writing(folder, "folder", "--report"):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
+    with writing(folder, "folder", "--report"):  # a voyage that is refused leaves no folder behind
+        with tempfile.TemporaryFile(dir=next(each for each in (folder, *folder.absolute().parents) if each.exists())):
             pass
     made, page = _sail(context, trip, settings, board=board, quiet=as_json)
     emit(json.loads(made.to_json()), as_json=as_json, render=lambda: console.print(as_table(made)))

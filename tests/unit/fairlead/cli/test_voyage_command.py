@@ -41,7 +41,7 @@ def test_a_report_that_cannot_be_written_in_the_end_is_printed(
             return b'{"ok": true}'
 
     def sail(*_: Any, **__: Any) -> tuple[Made, str]:
-        (folder / "report.json").mkdir()
+        (folder / "report.json").mkdir(parents=True)
         return Made(), "<p>page</p>"
 
     monkeypatch.setattr(voyage, "_sail", sail)
