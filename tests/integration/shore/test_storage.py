@@ -314,5 +314,5 @@ def test_the_lock_is_on_the_storage_too(paths: TablePaths, tmp_path: Path) -> No
             pass
     with only_one(tmp_path / "two", paths):
         pass
-    with only_one(tmp_path / "one", TablePaths.of(tmp_path)) as none:
+    with only_one(tmp_path / "one", TablePaths.of(tmp_path / "one")) as none:
         assert none is None
