@@ -73,7 +73,7 @@ def warm(box: str, first: int, last: int, supply: float) -> list[NewRecord]:
     return [reading(box, n, T0 + 10 * n * MINUTE, supply) for n in range(first, last)]
 
 
-def site_alert(box: str, at: dt.datetime) -> NewRecord:
+def site_alert(box: str, site: str, at: dt.datetime) -> NewRecord:
     """Return the alert that a site raises about the condition that begins with the box's first warm reading."""
     value = Alert(
         alert_id=f"TEMPERATURE.{box}.dev-{box}.1.0",
@@ -81,7 +81,7 @@ def site_alert(box: str, at: dt.datetime) -> NewRecord:
         severity="ALARM",
         state="OPENED",
         equipment_reference=box,
-        raised_at="alpha",
+        raised_at=site,
         event_date_time=at,
         raised_date_time=at,
     )
@@ -124,7 +124,7 @@ def test_an_alert_is_raised_once_and_ended_once_at_every_site(
     world.append({world.log(box(each)): found for each, found in held.items()} | {world.log(box(over)): whole})
     world.append({world.log(foreign): warm(foreign, 0, 10, 9.0)})
     world.append({world.bookings: [booking(f"B-{world.tag}", world.customer, box(shores), T0, None)]})
-    world.append({world.alerts: [site_alert(box(told), T0 + 61 * MINUTE)]})
+    world.append({world.alerts: [site_alert(box(told), world.tag, T0 + 61 * MINUTE)]})
     run(shore_of, begun, then=False)
     now = DeltaTable(TablePaths.of(shore_of.folder).table("feeds")).version()
     settings = settings_to_die(shore_of.spark, tmp_path, "feeds", now + 1, "before")
@@ -143,7 +143,7 @@ def test_an_alert_is_raised_once_and_ended_once_at_every_site(
     assert check(shore_of, topology) == []
 
     world.append({world.log(box(shores)): warm(box(shores), 10, 14, 4.0)})
-    world.append({world.alerts: [site_alert(box(later), T0 + 90 * MINUTE)]})
+    world.append({world.alerts: [site_alert(box(later), world.tag, T0 + 90 * MINUTE)]})
     run(shore_of, topology, then=False)
     assert check(shore_of, topology) == [], "what is still to be read is not missing"
     run(shore_of, topology)

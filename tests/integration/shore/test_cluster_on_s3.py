@@ -86,7 +86,7 @@ def fill(world: World) -> None:
         for box in boxes
     }
     logs[world.bookings] = [booking(f"b-{box}", world.customer, box, T0, end) for box in boxes[:4]]
-    logs[world.alerts] = [alert(box, "alpha", T0 + 30 * MINUTE) for box in boxes[:2]]
+    logs[world.alerts] = [alert(box, world.tag, T0 + 30 * MINUTE) for box in boxes[:2]]
     logs[world.custody] = [grant(world.log(box), 1, "alpha", T0) for box in boxes]
     logs[world.events] = [
         docked(f"in-{world.tag}", "ARRI", T0 + MINUTE),

@@ -52,7 +52,7 @@ def more(world: World, round_: int) -> None:
             ],
             world.log(new): [reading(new, i, start + i * 5 * MINUTE) for i in range(3)],
             world.bookings: [booking(f"B{round_}-{world.tag}", world.customer, new, T0, None)],
-            world.alerts: [alert(old, "alpha", start + MINUTE)],
+            world.alerts: [alert(old, world.tag, start + MINUTE)],
             ledger: [NewRecord(encode(moved), timestamp_ms=1)],
         }
     )

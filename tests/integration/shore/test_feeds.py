@@ -70,7 +70,7 @@ def test_a_booking_opens_and_closes_a_container_whenever_it_comes(shore_of: Shor
     first, second = f"B1-{world.tag}", f"B2-{world.tag}"
     write(world, 0, 1, 2)
     world.append({world.bookings: [booking(first, world.customer, world.box(0), at(10), at(20))]})
-    world.append({world.alerts: [alert(world.box(0), "alpha", at(15)), alert(world.box(0), "alpha", at(30))]})
+    world.append({world.alerts: [alert(world.box(0), world.tag, at(15)), alert(world.box(0), world.tag, at(30))]})
     run_jobs(shore_of)
     assert offsets(world, 0) == list(range(11, 21))
     assert origins(feed(world))[0] == (world.alerts, 1)

@@ -32,7 +32,7 @@ def fill(world: World) -> None:
     world.append(
         {
             world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)],
-            world.alerts: [alert(box, "alpha", T0)],
+            world.alerts: [alert(box, world.tag, T0)],
         }
     )
 

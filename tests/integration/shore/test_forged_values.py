@@ -220,7 +220,7 @@ def fill(world: World) -> None:
                 booking(f"B-{world.tag}", world.customer, box, T0, None, consignee=world.recipient),
                 booking(f"C-{world.tag}", world.customer, other_box, T0, None, **treated),
             ],
-            world.alerts: [alert(box, "alpha", T0 + 5 * MINUTE)],
+            world.alerts: [alert(box, world.tag, T0 + 5 * MINUTE)],
             world.custody: [grant(world.log(box), 1, world.tag, T0)],
             world.events: [
                 docked(f"in-{world.tag}", "ARRI", at["here"], imo=IMO),

@@ -68,7 +68,7 @@ def test_a_crash_between_write_and_commit_repeats_nothing(shore_of: Shore, world
     world.append(
         {
             world.bookings: [booking(f"B-{world.tag}", world.customer, box, T0, None)],
-            world.alerts: [alert(box, "alpha", T0 + MINUTE)],
+            world.alerts: [alert(box, world.tag, T0 + MINUTE)],
         }
     )
     jobs = ("readings", "operations", "histories", "conditions", "feeds")
@@ -219,7 +219,7 @@ def test_checkpoints_and_tables_must_belong_together(shore_of: Shore, world: Wor
 def test_a_failing_job_says_why_and_goes_on_next_time(
     shore_of: Shore, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.append({world.alerts: [alert(world.box(0), "alpha", T0)]})
+    world.append({world.alerts: [alert(world.box(0), world.tag, T0)]})
 
     def full(*_: object, **__: object) -> bool:
         raise OSError(28, "No space left on device")

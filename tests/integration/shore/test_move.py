@@ -127,7 +127,7 @@ def test_feeds_go_on_at_another_site(moving: Move) -> None:
     box = old.log(old.box(0))
     taken = booking(f"B-{old.tag}", old.customer, old.box(0), at(0), None, consignee=old.recipient)
     old.append({box: [reading(old.box(0), i, at(i)) for i in (*range(20), 65)], old.bookings: [taken]})
-    old.append({old.alerts: [alert(old.box(0), "alpha", at(15))]})
+    old.append({old.alerts: [alert(old.box(0), old.tag, at(15))]})
     moving.run(old, *BEFORE_FEEDS)
     moving.run(old, "feeds")
     before = {name: moving.old.read(f"feeds.{name}") for name in customers}
