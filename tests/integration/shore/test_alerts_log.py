@@ -151,7 +151,7 @@ def test_an_alert_is_raised_once_and_ended_once_at_every_site(
     assert [states(world, each) for each in (shores, later)] == [[("OPENED", 0), ("CLEARED", 1)]] * 2
     ended = newest_states(log_of(world))[f"TEMPERATURE.{box(later)}@1"]
     assert [(each.name, each.detail) for each in ended.evidence] == [
-        ("told", "alpha has raised an alert about the same")
+        ("told", f"{world.tag} has raised an alert about the same")
     ]
     assert check(shore_of, topology) == []
 
