@@ -6,12 +6,11 @@ folder.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from pydantic import SecretStr
 
 from fairlead.certs.trust import KeyPair
 from fairlead.errors import ConfigurationError, FairleadError, RefusedError, UnavailableError, UnknownNameError
-from fairlead.home import home, private_folder, purge_command, restart_command, topology_option
+from fairlead.home import private_folder, purge_command, restart_command, topology_option
 from fairlead.jars import ensure_jars, find_java, jar_set
 from fairlead.kafka.endpoint import KafkaEndpoint, MqttEndpoint
 from fairlead.local import cds, kafka, mosquitto, ports, processes, tls
@@ -33,7 +32,17 @@ from fairlead.local.mosquitto import Programs
 from fairlead.local.passwords import mqtt_secret, secret_variable
 from fairlead.local.processes import Cancelled, interruptible
 from fairlead.local.registry import LocalSite, LocalSiteRegistry, trusted
-from fairlead.local.state import Broker, LocalState, Profile, SiteState, TlsFiles, locked, read_state, write_state
+from fairlead.local.state import (
+    Broker,
+    LocalState,
+    Profile,
+    SiteState,
+    TlsFiles,
+    all_states,
+    locked,
+    read_state,
+    write_state,
+)
 from fairlead.local.tls import Wanted, decide
 
 
@@ -304,7 +313,8 @@ class LocalSites(LocalSiteRegistry):
                 )
             processes.stop(site.pid_files())  # its ports change
         others = [other for name, other in state.sites.items() if name != spec.name]
-        taken_ports = {port for other in (*others, *_elsewhere()) for port in other.ports}
+        elsewhere = [other for _, stored in all_states() for other in stored.sites.values()]  # may be stopped
+        taken_ports = {port for other in (*others, *elsewhere) for port in other.ports}
         mqtt, *kafka_ports = ports.choose_ports(1 + 2 * spec.brokers, taken=taken_ports)
         (client, controller), *more = zip(kafka_ports[::2], kafka_ports[1::2], strict=True)
         addresses = {"kafka_port": client, "controller_port": controller, "mqtt_port": mqtt, "more_brokers": more}
@@ -401,6 +411,7 @@ class LocalSites(LocalSiteRegistry):
             if not purge:
                 return
             with explained(self.folder):
+                self._delete_purged()
                 entries = self.folder.iterdir() if state is None else (self.folder / "sites" / name for name in chosen)
                 self._set_aside(sorted(entries, key=lambda entry: entry.name != "sites"))  # passwords may outlive data
                 if state is not None:
@@ -412,7 +423,6 @@ class LocalSites(LocalSiteRegistry):
 
     def _set_aside(self, entries: Sequence[Path]) -> None:
         """Move what a purge deletes to one folder: an interruption then leaves no site with half of its data."""
-        self._delete_purged()
         for entry in entries:
             if entry.name != ".lock" and os.path.lexists(entry):
                 entry.rename(private_folder(self.folder / _PURGED) / entry.name)
@@ -514,13 +524,6 @@ class LocalSites(LocalSiteRegistry):
 
     def _locked(self, tell: Progress | None = None) -> AbstractContextManager[None]:
         return locked(self.folder, lambda: tell("", "waiting for another fairlead up or down") if tell else None)
-
-
-def _elsewhere() -> Iterator[SiteState]:
-    """Yield the sites of all topologies on this machine. Those that are stopped keep their ports."""
-    for file in home().glob("*/state.json"):
-        with contextlib.suppress(ConfigurationError, OSError):  # damaged, or another user's
-            yield from read_state(file).sites.values()
 
 
 def _authority(files: TlsFiles | None) -> tuple[bool, str] | None:

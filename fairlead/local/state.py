@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fairlead.errors import ConfigurationError, UnavailableError
-from fairlead.home import private_folder, purge_command
+from fairlead.home import home, private_folder, purge_command
 from fairlead.local.files import explained, write_file
 
 
@@ -113,6 +114,13 @@ def read_state(file: Path) -> LocalState:
             f"{file} is damaged: {error.errors()[0]['msg']}",
             hint=f"restore it, or forget the sites' data: {purge_command(file.parent)}",
         ) from error
+
+
+def all_states() -> Iterator[tuple[Path, LocalState]]:
+    """Yield the state folder of each topology on this machine, and its state; not a damaged one or another user's."""
+    for file in sorted(home().glob("*/state.json")):
+        with contextlib.suppress(ConfigurationError, OSError):
+            yield file.parent, read_state(file)
 
 
 def write_state(file: Path, state: LocalState) -> None:

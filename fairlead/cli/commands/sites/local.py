@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -29,12 +29,11 @@ from fairlead.cli.commands.sites.status import show
 from fairlead.cli.console import Consent, console, emit, errors
 from fairlead.errors import ConfigurationError, ExitCode, UnknownNameError
 from fairlead.fleet_status import fleet_status, loses
-from fairlead.home import home
 from fairlead.local.processes import interruptible
 from fairlead.local.registry import LocalSiteRegistry
 from fairlead.local.sites import LocalSites, SiteSpec
 from fairlead.local.sites import Progress as Tell
-from fairlead.local.state import Profile
+from fairlead.local.state import Profile, all_states
 from fairlead.local.tls import OwnCertificate, Wanted
 from fairlead.local.workers import Workers
 from shore.report.wording import count
@@ -227,7 +226,7 @@ def status(
 
     def render() -> None:
         show(found, console)
-        for name in _running_instead(context):
+        for name in _running_instead(context, found):
             known = name in shipped()
             where = f"--topology {name}" if known else f"--topology FILE, with the file of {name}"
             console.print(escape(f"{name} runs: fairlead status {where}"), soft_wrap=True)
@@ -237,20 +236,19 @@ def status(
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _running_instead(context: Context) -> list[str]:
-    """Return other topologies of this FAIRLEAD_HOME that run; none if anything of this one may run."""
-    if _runs(context.local) or not all(site.is_local for site in context.topology.sites.values()):
+def _running_instead(context: Context, found: Mapping[str, Any]) -> list[str]:
+    """Return other topologies of this FAIRLEAD_HOME that run; none if anything of this one may run, as ``found`` by
+    ``fleet_status`` or beside it."""
+    if not all(site["local"] and not (site["kafka"]["up"] or site["mqtt"]["up"]) for site in found["sites"]):
         return []
-    folders = sorted(file.parent for file in home().glob("*/state.json"))
-    return [each.name for each in folders if each != context.folder and _runs(LocalSiteRegistry(each))]
+    if _runs(context.local):  # a site that the topology has no more
+        return []
+    folders = [folder for folder, _ in all_states() if folder != context.folder]
+    return [folder.name for folder in folders if _runs(LocalSiteRegistry(folder))]
 
 
 def _runs(local: LocalSiteRegistry) -> bool:
-    """Return whether any site runs; not where the state is damaged: that topology's own commands say so."""
-    try:
-        return any(each.kafka_up or each.mqtt_up for each in local.status().values())
-    except ConfigurationError:
-        return False
+    return any(each.kafka_up or each.mqtt_up for each in local.status().values())
 
 
 def _warn(context: Context, *, quiet: bool) -> None:

@@ -99,9 +99,11 @@ def with_data(sites: LocalSites, *names: str) -> None:
     write_state(sites.folder / "state.json", LocalState(sites={name: site_state() for name in names}))
 
 
-@pytest.mark.parametrize("names", [[NAME], None], ids=["one site", "all"])
+@pytest.mark.parametrize(
+    ("names", "again"), [([NAME], [NAME]), (None, None), ([NAME], None)], ids=["one site", "all", "one site, then all"]
+)
 def test_an_interrupted_purge_leaves_no_half_of_a_site(
-    sites: LocalSites, monkeypatch: pytest.MonkeyPatch, names: list[str] | None
+    sites: LocalSites, monkeypatch: pytest.MonkeyPatch, names: list[str] | None, again: list[str] | None
 ) -> None:
     """A site whose data is half deleted would start on it, or never again."""
     with_data(sites, NAME, "sydney")
@@ -115,9 +117,9 @@ def test_an_interrupted_purge_leaves_no_half_of_a_site(
             sites.down(names, purge=True)
     assert not LocalSite(sites.folder, NAME).kafka_folder().exists()
     assert list(sites.status()) == ([] if names is None else ["sydney"])
-    sites.down(names, purge=True)
+    sites.down(again, purge=True)
     left = {path.parts[-4] for path in sites.folder.rglob("log")}
-    assert left == ({"sydney"} if names else set()), "the second purge deletes what the first one left"
+    assert left == ({"sydney"} if again else set()), "the second purge deletes what the first one left"
 
 
 def test_up_deletes_what_an_interrupted_purge_left(sites: LocalSites, monkeypatch: pytest.MonkeyPatch) -> None:
