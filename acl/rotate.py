@@ -250,15 +250,17 @@ def check_complete(results: Collection[Rotated]) -> None:
     if len(old) == len(results) == 1:
         raise old[0][1]
     if failed:
-        parts = (("the old password still counts at", old), (f"{failed[0][0].user} has no ACLs yet at", closed))
-        hints = ["the other sites are done; when these are back:"]
-        hints += ["the same command with --site for each finishes"] if old else []
-        hints += ["fairlead acl apply restores the ACLs"] if closed else []
+        told, to_do = [], []
+        for what, does, some in (
+            ("the old password still counts at", "the same command with --site for each finishes", old),
+            (f"{failed[0][0].user} has no ACLs yet at", "fairlead acl apply restores the ACLs", closed),
+        ):
+            if some:
+                told.append(f"{what} " + ", ".join(f"{site} ({error.what})" for site, error in some))
+                to_do.append(does)
         raise RotationIncomplete(
-            "; ".join(
-                f"{what} " + ", ".join(f"{site} ({error.what})" for site, error in some) for what, some in parts if some
-            ),
-            hint=f"{hints[0]} {', and '.join(hints[1:])}",
+            "; ".join(told),
+            hint=f"the other sites are done; when these are back: {', and '.join(to_do)}",
             sites=[result.site for result, _ in failed],
         )
 

@@ -242,11 +242,7 @@ async def _on_failure(request: Request, error: Exception) -> Response:
 
 def _message(request: Request, status: int, text: str, hint: str, headers: dict[str, str] | None = None) -> Response:
     service: Board = request.app.state.board
-    viewer = service.viewer(request)
-    about_a_container = status == 404 and request.url.path.startswith("/containers/")
-    told = {"text": text, "hint": hint, "code": status}
-    told["containers"] = about_a_container and viewer is not None and viewer.reads  # the list is for staff
-    answer = service.page(request, "message.html.j2", status=status, **told)
+    answer = service.page(request, "message.html.j2", status=status, text=text, hint=hint, code=status)
     answer.headers.update(headers or {})
     return answer
 

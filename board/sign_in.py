@@ -185,7 +185,5 @@ class Throttle:
 
     def succeeded(self, name: str, address: str) -> None:
         """Forget the failures of a name, and the last one of the address. Its others stay: it may guess other names."""
+        self.unchecked(name, address)
         self._failures.pop(("name", name), None)
-        known = self._failures.get(("address", address))
-        if known is not None:
-            known.count -= 1

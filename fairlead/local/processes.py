@@ -163,31 +163,39 @@ def send(pid_file: Path, number: signal.Signals) -> bool:
     return True
 
 
-def stop(pid_files: Collection[Path], *, grace: float = GRACE) -> None:
+def stop(pid_files: Collection[Path], *, grace: float = GRACE, forget_first: bool = False) -> None:
     """Stop processes in parallel: SIGTERM, then SIGKILL to those that still run after ``grace`` seconds.
 
-    Returns when all have ended. Ignores processes that do not run. The pid files go first: a supervisor restarts a
-    worker that has a pid file and has ended. An interruption puts those of processes that still run back.
+    Returns when all have ended, and removes their pid files then. Ignores processes that do not run.
+
+    Args:
+        forget_first: Remove the pid files before, because a supervisor restarts a worker that has one and has ended. An
+            interruption puts those of processes that still run back.
     """
-    running = [(path, path.read_bytes(), *found) for path in pid_files if (found := _found(path)) is not None]
-    for path in pid_files:
-        path.unlink(missing_ok=True)
+    running = [(path, *found) for path in pid_files if (found := _found(path)) is not None]
+    forgotten: dict[Path, bytes] = {}
+    for path, *_ in running if forget_first else ():
+        with contextlib.suppress(FileNotFoundError):  # another command stops it, too
+            forgotten[path] = path.read_bytes()
+            path.unlink()
     try:
-        for _, _, process, _ in running:
+        for _, process, _ in running:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.terminate()
                 process.resume()  # a paused process would not act on SIGTERM
         end = time.monotonic() + grace
-        for _, _, process, child in running:
+        for _, process, child in running:
             if not _gone(process, child, end - time.monotonic()):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
                 _gone(process, child, GRACE)
     except BaseException:
-        for path, content, process, _ in running:
-            if process.is_running():
-                path.write_bytes(content)
+        for path, process, _ in running:
+            if path in forgotten and process.is_running():
+                path.write_bytes(forgotten[path])
         raise
+    for path in pid_files:
+        path.unlink(missing_ok=True)
 
 
 def kill(pid_file: Path) -> None:

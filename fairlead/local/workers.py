@@ -87,7 +87,7 @@ class Workers:
     def stop(self, names: Collection[str] | None = None, *, grace: float = 20.0) -> None:
         """Stop workers (None: all): SIGTERM, and SIGKILL after ``grace`` seconds."""
         chosen = self.names() if names is None else names
-        processes.stop([self._pid_file(name) for name in chosen], grace=grace)
+        processes.stop([self._pid_file(name) for name in chosen], grace=grace, forget_first=True)
 
     def kill(self, name: str) -> None:
         """Send SIGKILL to one worker, for fault tests."""

@@ -20,7 +20,7 @@ from fairlead.names import parse_log
 from replication.catalog import Catalog
 from replication.operations.links.access import ClusterAccess, Status
 from replication.overrides import Overrides
-from topologies.model import Link, Topology
+from topologies.model import Link, Topology, check_sites
 
 
 class LinkOperation(StrEnum):
@@ -76,9 +76,7 @@ def find_link(topology: Topology, name: str | None, source: str | None = None, t
             "which link?",
             hint=f"its name, in quotes for the shell, or --from and --to; links: {_names(links)}",
         )
-    for site in (source, target):
-        if site not in topology.sites:
-            raise UnknownNameError("site", site, topology.sites)
+    check_sites(topology, (source, target))
     between = [link for link in links if (link.from_, link.to) == (source, target)]
     if not between:
         raise UnknownNameError("link", f"{source}->{target}", [link.name for link in links])

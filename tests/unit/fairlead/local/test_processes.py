@@ -123,12 +123,13 @@ def test_a_process_that_is_told_to_stop_has_no_pid_file_any_more(
     """A voyage starts a worker again that ended while its pid file is there: nobody must find such a worker."""
     run(WATCHES_ITS_PID_FILE)
     until(lambda: "ready" in (tmp_path / "it.log").read_text())
-    processes.stop([tmp_path / "it.pid"])
+    processes.stop([tmp_path / "it.pid"], forget_first=True)
     assert (tmp_path / "it.log").read_text().split("\n")[1] == "not recorded"
 
 
+@pytest.mark.parametrize("forget_first", [False, True])
 def test_after_an_interrupted_stop_what_still_runs_is_found(
-    tmp_path: Path, run: Callable[..., psutil.Process], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, run: Callable[..., psutil.Process], monkeypatch: pytest.MonkeyPatch, forget_first: bool
 ) -> None:
     process = run(STUBBORN)
     until(lambda: "deaf" in (tmp_path / "it.log").read_text())
@@ -139,7 +140,7 @@ def test_after_an_interrupted_stop_what_still_runs_is_found(
     with monkeypatch.context() as patch:
         patch.setattr(processes, "_gone", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            processes.stop([tmp_path / "it.pid"])
+            processes.stop([tmp_path / "it.pid"], forget_first=forget_first)
     assert processes.find(tmp_path / "it.pid") == process
 
 
