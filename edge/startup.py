@@ -68,7 +68,7 @@ async def recall(
         async for made in _values(tails, logs.roll_calls, RollCall, DEEP):
             roll_calls.restore_record(made)
     async for raised in _alerts(tails, logs.alerts):
-        writers.alerts.keys.add(records.alert_key(raised))
+        writers.alerts.keys.add(records.alert_state_key(raised))
         site_alerts.restore(raised)
         engine.restore(raised)
         if roll_calls is not None:

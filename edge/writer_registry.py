@@ -108,7 +108,7 @@ class AlertWriter(LogWriter[AlertKey]):
         for alert in alerts:
             if ack is not None:
                 ack.parts += 1
-            self.enqueue(LogEntry(records.alert(alert), records.alert_key(alert), ack=ack))
+            self.enqueue(LogEntry(records.alert(alert), records.alert_state_key(alert), ack=ack))
 
 
 class WriterRegistry:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from fairlead.records.alert import Alert
+from fairlead.records.alert import OVERBOARD, Alert
 from fairlead.records.booking import Booking
 from fairlead.records.reading import Base, GeoLocation
 from fairlead.records.ship import Environment
@@ -80,7 +80,7 @@ def incident_of(alert: Alert, history: Sequence[Alert]) -> list[Alert]:
     """
     states: dict[str, list[Alert]] = {}
     for each in history:
-        if each.kind == "OVERBOARD" and each.raised_at == alert.raised_at:
+        if each.kind == OVERBOARD and each.raised_at == alert.raised_at:
             states.setdefault(each.alert_id, []).append(each)
     near = [
         story

@@ -28,7 +28,7 @@ from fairlead.kafka.endpoint import KafkaEndpoint
 from fairlead.kafka.order_topic import TIMEOUT, append_records
 from fairlead.kafka.protocol.types import TP
 from fairlead.records import UNREADABLE, decoder, encode
-from fairlead.records.alert import ALERT_ORDERS, RAISED_BY_SHORE, Alert, AlertOrder, alert_key, is_own_alert
+from fairlead.records.alert import ALERT_ORDERS, OVERBOARD, RAISED_BY_SHORE, Alert, AlertOrder, alert_key, is_own_alert
 from fairlead.records.booking import Booking
 from fairlead.records.ship import Environment
 from topologies.model import SiteKind, Topology
@@ -62,7 +62,7 @@ async def make_report(
         ConfigurationError: this Kafka has no such overboard alert, the alert was cleared, or it was raised ashore.
     """
     alerts = await read_alerts(cluster)
-    overboard = [alert for alert in alerts if alert.kind == "OVERBOARD"]
+    overboard = [alert for alert in alerts if alert.kind == OVERBOARD]
     found = [alert for alert in overboard if wanted in (alert.alert_id, alert.equipment_reference)]
     if not found:
         ids = sorted({alert.alert_id for alert in overboard})
@@ -72,8 +72,7 @@ async def make_report(
             alerts=ids,
         )
     # A box may have alerts of several sites: one that is open counts before those that are over, then the newest.
-    states = {alert_key(alert): alert for alert in found}.values()
-    newest = max(states, key=lambda alert: (alert.state != "CLEARED", alert.raised_date_time))
+    newest = max(newest_states(found).values(), key=lambda alert: (alert.state != "CLEARED", alert.raised_date_time))
     if newest.state == "CLEARED":
         raise ConfigurationError(
             f"alert {newest.alert_id} was cleared: the container is not lost",
@@ -136,9 +135,9 @@ WAIT: Final = 30.0
 _PAUSE: Final = 0.3
 
 
-def newest_states(alerts: Iterable[Alert]) -> dict[str, Alert]:
-    """Return the newest state of each alert, by its id. Of alerts of several sites with one id, the last one counts."""
-    return {alert.alert_id: alert for alert in alerts}
+def newest_states(alerts: Iterable[Alert]) -> dict[tuple[str, str], Alert]:
+    """Return the last of these states of each alert, by ``alert_key``; in the order of a log it is the newest."""
+    return {alert_key(alert): alert for alert in alerts}
 
 
 def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool = False) -> Alert:
@@ -152,7 +151,8 @@ def chosen(alerts: Sequence[Alert], wanted: str, site: str, *, acknowledge: bool
         RefusedError: the alert is over, was raised at another site, or is of a kind that only its cause can end; or it
             is acknowledged already.
     """
-    newest = newest_states(alerts) | newest_states(alert for alert in alerts if alert.raised_at == site)
+    # Of alerts of several sites with one id, that of this site counts, else the last one.
+    newest = {each.alert_id: each for each in sorted(alerts, key=lambda each: each.raised_at == site)}
     if (named := newest.get(wanted)) is None:
         number = wanted.rpartition(".")[2]
         found = [a for a in newest.values() if a.equipment_reference == number and a.state != "CLEARED" and number]
@@ -242,7 +242,7 @@ async def place_order(cluster: Cluster, endpoint: KafkaEndpoint, order: AlertOrd
         raise UnavailableError(f"{endpoint.site}'s Kafka did not confirm the order", hint="fairlead status")
     until = time.monotonic() + wait
     while True:
-        newest = newest_states(await read_alerts(cluster, endpoint.site)).get(alert_id)
+        newest = newest_states(await read_alerts(cluster, endpoint.site)).get((endpoint.site, alert_id))
         if newest is not None and (newest.state == "CLEARED" or (order.acknowledges and newest.acknowledged_by)):
             return newest
         if time.monotonic() > until:

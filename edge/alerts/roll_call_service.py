@@ -20,7 +20,7 @@ from edge.mqtt.acks import PendingAck
 from edge.writer_registry import AlertWriter, RollCallKey
 from fairlead.kafka.protocol.record import NewRecord
 from fairlead.records import encode
-from fairlead.records.alert import LEFT_PORT, NOT_HEARD, Alert, AlertOrder, Evidence
+from fairlead.records.alert import LEFT_PORT, NOT_HEARD, OVERBOARD, Alert, AlertOrder, Evidence
 from fairlead.records.event import Event
 from fairlead.records.reading import milliseconds, moment_of
 from fairlead.records.ship import RollCall, pack_numbers
@@ -155,7 +155,7 @@ class RollCallService:
         silence = self._limits.silence
         return BoxesAboard(
             listed,
-            frozenset(number for number, box in boxes.items() if "OVERBOARD" in box.open),
+            frozenset(number for number, box in boxes.items() if OVERBOARD in box.open),
             frozenset(number for number, box in boxes.items() if "SILENCE" in box.open),
             max((box.interval_ms for number, box in boxes.items() if number in listed), default=0),
             silence.suspect_gateway,

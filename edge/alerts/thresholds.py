@@ -185,13 +185,17 @@ class CommodityThresholds:
         return self.humidity, self.o2, self.co2
 
 
-DURATIONS = frozenset(
-    name
-    for group in get_type_hints(CommodityThresholds).values()
-    for name, kind in get_type_hints(group, include_extras=True).items()
-    if kind == Milliseconds
-)
-"""The names of all values that are durations, in any group."""
+@cache
+def durations() -> frozenset[str]:
+    """Return the names of all values that are durations, in any group."""
+    return frozenset(
+        name
+        for group in get_type_hints(CommodityThresholds).values()
+        for name, kind in get_type_hints(group, include_extras=True).items()
+        if kind == Milliseconds
+    )
+
+
 _limits: pydantic.TypeAdapter[CommodityThresholds] = pydantic.TypeAdapter(CommodityThresholds)
 
 

@@ -107,7 +107,7 @@ def digest(*parts: str) -> bytes:
     return hashlib.sha256("\0".join(parts).encode(errors="surrogatepass")).digest()
 
 
-def alert_key(raised: Alert) -> tuple[str, str]:
+def alert_state_key(raised: Alert) -> tuple[str, str]:
     """Return the key of one state of an alert; it has the revision, because an alert may be UPDATED more than once."""
     return raised.alert_id, f"{raised.state} {raised.revision}" if raised.revision else raised.state
 

@@ -17,7 +17,7 @@ from fairlead.jars import jar_set
 from fairlead.kafka.client.cluster import Cluster
 from fairlead.kafka.clusters import Clusters
 from fairlead.records import decoder
-from fairlead.records.alert import Alert
+from fairlead.records.alert import OVERBOARD, Alert
 from fairlead.records.ship import RollCall
 from replication.audit import compare
 from shore.read import table
@@ -108,7 +108,7 @@ async def assemble(
     tell("asking the customers")
     customers = await asyncio.to_thread(_ask_all, topology, resolver, sailed, sunk, states)
     overboard = {loss.container for loss in truth.losses}
-    alerted = {one.equipment_reference for one in alerts if one.kind == "OVERBOARD"}
+    alerted = {one.equipment_reference for one in alerts if one.kind == OVERBOARD}
     return Report(
         topology=topology.name,
         scenario=plan.scenario.name,

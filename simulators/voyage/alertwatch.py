@@ -14,7 +14,7 @@ from fairlead.kafka.protocol.batch import split
 from fairlead.kafka.protocol.record import decode_batch
 from fairlead.kafka.protocol.types import TopicPartition
 from fairlead.records import decoder
-from fairlead.records.alert import Alert
+from fairlead.records.alert import OVERBOARD, Alert
 from fairlead.waiting import wait_set
 
 DISCOVERY = 1.0  # seconds between two searches for new alert logs
@@ -76,6 +76,6 @@ class AlertWatch:
                     if not is_data(record):
                         continue
                     alert = self._alert.decode(record.value or b"")
-                    if alert.kind == "OVERBOARD":
+                    if alert.kind == OVERBOARD:
                         self.seen.setdefault((site, alert.equipment_reference), now)
                         self._news.set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from edge.alerts.box import ContainerState, unique
 from edge.alerts.rules import silence
@@ -22,10 +22,10 @@ from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.ship import ShipState
 from edge.alerts.thresholds import OverboardThresholds
 from edge.messages import ReadingMessage
-from fairlead.records.alert import Alert, Cause, Evidence
+from fairlead.records.alert import OVERBOARD, Alert, Cause, Evidence
 from fairlead.records.reading import GeoLocation, distance_m, known
 
-KIND = "OVERBOARD"
+KIND: Final = OVERBOARD
 
 
 class _Sign(NamedTuple):

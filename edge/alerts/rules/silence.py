@@ -16,7 +16,7 @@ from edge.alerts.box import ContainerState
 from edge.alerts.rules.base import AlertRule, RuleFinding
 from edge.alerts.ship import ShipState
 from edge.messages import ReadingMessage
-from fairlead.records.alert import Evidence
+from fairlead.records.alert import OVERBOARD, Evidence
 
 KIND = "SILENCE"
 ALL = ""  # the container's number in the alert about all of them
@@ -59,7 +59,7 @@ class SilenceRule(AlertRule):
                 self._expect(box, due)
             elif not box.held or ship.roll_call.speaks_for(number, _heard_ms(box)):
                 self._expect(box, now + _LOOK_AGAIN_MS)  # the log may come to the site without another reading
-            elif KIND not in box.open and "OVERBOARD" not in box.open:
+            elif KIND not in box.open and OVERBOARD not in box.open:
                 silent.append(box)
         everybody = boxes.get(ALL)
         opened = everybody.open.get(KIND) if everybody is not None else None
@@ -94,7 +94,7 @@ def _overdue(ship: ShipState, now: int, all_open: bool) -> tuple[list[ContainerS
         box
         for box in ship.aboard.values()
         if box.held
-        and "OVERBOARD" not in box.open
+        and OVERBOARD not in box.open
         and (all_open or not ship.roll_call.speaks_for(box.number, _heard_ms(box)))
     ]
     return [box for box in expected if _heard_ms(box) + _allowed_ms(box) // 2 <= now], len(expected)

@@ -15,8 +15,17 @@ from rich.markup import escape
 from rich.table import Table
 
 from edge.alerts.loss_report import LostContainerReport, ReportType, text
-from edge.alerts.operator import WAIT, answer_body, chosen, make_report, order_for, place_order, read_alerts
-from edge.alerts.thresholds import DURATIONS, default_thresholds, load_thresholds
+from edge.alerts.operator import (
+    WAIT,
+    answer_body,
+    chosen,
+    make_report,
+    newest_states,
+    order_for,
+    place_order,
+    read_alerts,
+)
+from edge.alerts.thresholds import default_thresholds, durations, load_thresholds
 from fairlead.cli.commands.context import (
     DryRunOption,
     JsonOption,
@@ -61,11 +70,7 @@ def list_(
     """
     context = open_topology(topology)
     site, alerts = asyncio.run(_at(context, at, read_alerts))
-    newest: dict[tuple[str, str], Alert] = {}
-    opened: dict[tuple[str, str], Alert] = {}
-    for alert in alerts:
-        opened.setdefault(alert_key(alert), alert)
-        newest[alert_key(alert)] = alert
+    newest, opened = newest_states(alerts), newest_states(reversed(alerts))  # of each, the last and the first state
     shown = [alert for alert in newest.values() if every or alert.state != "CLEARED"]
     body = {
         "at": site,
@@ -305,6 +310,6 @@ _UNITS: Final = {  # by group, else by name
 def _value(group: str, name: str, value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key} {weight:g}" for key, weight in value.items())
-    if name in DURATIONS:
+    if name in durations():
         return format_duration(dt.timedelta(milliseconds=value))
     return f"{value:g}{_UNITS.get(group) or _UNITS.get(name, '')}"

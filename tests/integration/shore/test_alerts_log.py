@@ -149,7 +149,7 @@ def test_an_alert_is_raised_once_and_ended_once_at_every_site(
     run(shore_of, topology)
     run(shore_of, topology)
     assert [states(world, each) for each in (shores, later)] == [[("OPENED", 0), ("CLEARED", 1)]] * 2
-    ended = newest_states(log_of(world))[f"TEMPERATURE.{box(later)}@1"]
+    ended = newest_states(log_of(world))["shore", f"TEMPERATURE.{box(later)}@1"]
     assert [(each.name, each.detail) for each in ended.evidence] == [
         ("told", f"{world.tag} has raised an alert about the same")
     ]
@@ -187,7 +187,8 @@ async def seen_at(topology: Topology, site: str, kafka: Callable[..., KafkaEndpo
                     nonlocal found
                     found = await read_alerts(target, "shore")
                     newest = newest_states(wanted)
-                    return found == wanted and all(live.alert(name, "shore") == each for name, each in newest.items())
+                    known = {key: live.alert(key[1], key[0]) for key in newest}
+                    return found == wanted and known == newest
 
                 await eventually(there, "shore's alerts at the other site")
     finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from edge.alerts.engine import AlertEngine
-from edge.logwriter.records import alert_key
+from edge.logwriter.records import alert_state_key
 from edge.messages import ReadingMessage
 from fairlead.records.alert import Alert
 from tests.unit.edge.alerts.detecting import FALL, MINUTE, NEIGHBOURS, TILT, booking, ms, position
@@ -48,8 +48,8 @@ class Ship:
 
     def append(self, alerts: list[Alert]) -> None:
         """Append alerts as their writer does: a state that is stored already is not written again."""
-        known = {alert_key(alert) for alert in self.alerts}
-        self.alerts += [alert for alert in alerts if alert_key(alert) not in known]
+        known = {alert_state_key(alert) for alert in self.alerts}
+        self.alerts += [alert for alert in alerts if alert_state_key(alert) not in known]
 
     def restart(self) -> None:
         self.engine = AlertEngine("star")
